@@ -1,17 +1,20 @@
-//! Carrying a plan out on Linux.
+//! Carries out a plan on Linux.
 //!
-//! [`Ahead`] runs in the caller: it starts the helper, before it is known what for, and
-//! speaks with it. `helper` makes the namespaces, starts `init` as the sandbox's first
-//! process, which `build`s the root, and stays as the `usher` of calls that make names.
+//! The *launcher* is the ringfence process that starts a sandbox (the CLI, a service, or a program
+//! that uses the library): there, [`PrestartedSandbox`] starts the *supervisor*, before the plan is
+//! known, and talks to it. The supervisor (`helper`) creates the namespaces and starts `init`, the
+//! sandbox's first process, which `build`s the root. The supervisor then serves as the *notify
+//! handler* (`notify`) of the seccomp filter. The *watcher*, the *mount agent*, the *zygote* and
+//! the *cgroup reaper* are further helper processes.
 
 mod birth;
 mod build;
 mod cgroup;
 mod config_change;
 mod exec_table;
+mod fd_passing;
 mod freeze;
 mod handle;
-pub mod helper;
 mod init;
 mod intent;
 mod mount_agent;
@@ -21,15 +24,18 @@ mod parked;
 mod pending_connect;
 mod pending_write;
 mod probe;
+pub mod reexec;
 mod socket_memory;
+mod supervisor;
 mod watcher;
 mod zygote;
 
-pub use birth::{Birth, NotABirth};
-pub use cgroup::{Cgroup, CgroupUsage, grouping};
+pub use birth::{FileIdentity, NotABirth};
+pub use cgroup::{Cgroup, CgroupUsage, describe_cgroups};
 pub use config_change::{ConfigChange, STAGED_CONFIG};
 pub use handle::{
-    ExecEvent, GitMarkerCreated, LaunchError, PrestartedSandbox, Reins, SandboxEvent, SandboxHandle,
+    ExecEvent, GitMarkerCreated, LaunchError, PrestartedSandbox, SandboxControl, SandboxEvent,
+    SandboxHandle,
 };
 pub use intent::{Intent, IntentEffect, intent};
 pub use mount_agent::{DirHolder, MaskedPath, MountGrant};
@@ -54,30 +60,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Overmount, PinnedDir, Plan};
 
-/// Where a shell finds the streams that are offered to it, each by its number, to be opened for
-/// writing. Nothing is there; whoever opens one waits for [`Event::Takes`] to be answered.
-pub const OFFERED: &str = "/run/offered/";
-/// The name under which our binary is the helper.
-pub const HELPER: &str = "ringfence-warden";
-/// Where the helper speaks with its caller.
+/// Directory of the streams offered to a shell, each named by its number, to be opened for writing.
+/// It does not exist: an open waits for an answer to [`SandboxEvent::StreamRequested`].
+pub const OFFERED_STREAMS: &str = "/run/offered/";
+/// `argv[0]` that starts our binary as a helper process.
+pub const HELPER: &str = "ringfence-supervisor";
+/// The fd through which a helper talks to its parent.
 const CONTROL_FD: i32 = 3;
 
-/// What the helper is to do.
+/// The task of a supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
-    /// How the command is confined.
+    /// The confinement of the command.
     pub plan: Plan,
-    /// What the usher decides by, packed: many commands never need it.
+    /// The rules of the notify handler, serialised: many commands never need them.
     pub grants: Vec<u8>,
-    /// Program and arguments; nothing for a sandbox that stands until it is ended.
+    /// Program and arguments; empty for a sandbox that runs until it is ended.
     pub command: Vec<Vec<u8>>,
-    /// `NAME=value` each.
+    /// The environment, as `NAME=value`.
     pub variables: Vec<Vec<u8>>,
-    /// Where the command starts.
+    /// The working directory of the command.
     pub cwd: AbsPath,
-    /// Who could say yes to what is about to be refused.
+    /// Handling of denials: final, or the user is asked.
     pub asker: ApprovalMode,
-    /// How many files the command may have open, where it is not as many as whoever launches it.
+    /// RLIMIT_NOFILE of the command, if it differs from the caller's.
     pub open_files: Option<u64>,
     /// The counter of the sandbox's memory.
     pub memory: MemoryCounter,
@@ -86,118 +92,116 @@ pub struct LaunchSpec {
 /// The counter of a sandbox's memory, where that is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryCounter {
-    /// Nothing, or a cgroup, which misses nothing.
+    /// No limit, or a cgroup, which counts everything.
     Complete,
-    /// The limit monitor, from what the kernel tells of each process and socket.
+    /// The limit monitor, from the kernel's figures of each process and socket.
     ByProcess,
 }
 
-/// Whether somebody can be asked.
+/// Handling of denials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ApprovalMode {
-    /// What would be refused is.
-    Nobody,
-    /// Calls that make or write something wait for an answer.
-    Somebody,
+    /// Denials are final.
+    Deny,
+    /// Syscalls that create or write files wait for an answer.
+    Ask,
 }
 
-/// A process to be started in a sandbox that stands, beside others.
+/// A process to be started in a running sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExecSpec {
     /// Program and arguments.
     pub command: Vec<Vec<u8>>,
-    /// `NAME=value` each.
+    /// The environment, as `NAME=value`.
     pub variables: Vec<Vec<u8>>,
-    /// Where it starts.
+    /// The working directory.
     pub cwd: AbsPath,
-    /// Which number each descriptor that is handed over has in it. Without a zero among them
-    /// there is nothing to read.
+    /// The numbers of the fds that are sent along. Without a zero among them, stdin is `/dev/null`.
     pub numbers: Vec<i32>,
-    /// Whether it has a terminal of its own for standard streams.
+    /// The size of its own terminal, if it has one for its standard streams.
     pub terminal: Option<TerminalSize>,
-    /// What becomes of those that its children leave behind.
+    /// The parent of its orphaned descendants.
     pub orphans: OrphanReaping,
 }
 
-/// Whose children those become whose own parents have ended.
+/// The parent of orphaned processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OrphanReaping {
-    /// The sandbox's first process's.
-    Left,
-    /// The process's that all of them come from, which can be told by them whether anything
-    /// of it still runs.
-    Kept,
+    /// Init.
+    ByInit,
+    /// The started process, which can tell from them if a descendant still runs.
+    BySubreaper,
 }
 
 impl OrphanReaping {
-    /// How such a process is started.
-    pub fn company(self) -> SpawnIsolation {
+    /// The isolation with which such a process is started.
+    pub fn isolation(self) -> SpawnIsolation {
         match self {
-            OrphanReaping::Left => SpawnIsolation::Own,
-            OrphanReaping::Kept => SpawnIsolation::Head,
+            OrphanReaping::ByInit => SpawnIsolation::NewSession,
+            OrphanReaping::BySubreaper => SpawnIsolation::Subreaper,
         }
     }
 }
 
-/// Of a terminal.
+/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
-    /// How many lines it shows.
+    /// Lines.
     pub rows: u16,
-    /// How many characters a line has.
+    /// Characters per line.
     pub columns: u16,
 }
 
-/// So many descriptors can be handed over at once.
-const MOST_DESCRIPTORS: usize = 16;
+/// Maximum number of fds that can be sent at once.
+const MAX_FDS: usize = 16;
 
 impl ExecSpec {
     fn read(file: &OwnedFd) -> Option<Self> {
-        postcard::from_bytes(&whole(file)?).ok()
+        postcard::from_bytes(&read_whole(file)?).ok()
     }
 }
 
-/// What a process that was started beside others is known by.
+/// Identifies a process started in a running sandbox.
 pub type ExecId = u64;
 
-/// What became of one.
+/// A report about such a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum ExecReport {
-    /// It runs. A descriptor of it comes along, and one of its terminal if it has one.
+    /// It runs. A pidfd is sent along, and an fd of its terminal if it has one.
     Started,
-    /// It could not be executed: the error number.
+    /// It could not be executed: errno.
     NotExecuted(i32),
-    /// It ended with a status.
+    /// It exited with a status.
     Exited(i32, ResourceUsage),
-    /// It was ended by a signal.
+    /// It was killed by a signal.
     Killed(i32, ResourceUsage),
 }
 
-/// What a command sees of a cache's store. The store itself it never sees: there it could
-/// put links in place of what is beside.
+/// Subdirectory of a cache's store that a command sees. It never sees the store itself: there it
+/// could replace the other subdirectories with symlinks.
 pub const UPPER: &str = "upper";
-/// Where the kernel works on an overlay over [`UPPER`].
+/// Work directory of an overlay over [`UPPER`].
 pub const WORK: &str = "work";
-/// Where a store has the layers of runs that go on at the same time, each with an [`UPPER`] and a
-/// [`WORK`] of its own: two overlays over one directory lose what is written.
-pub const BESIDE: &str = "beside";
+/// Subdirectory of a store with the layers of concurrent runs, each with its own [`UPPER`] and
+/// [`WORK`]: two overlays over one directory lose writes.
+pub const CONCURRENT: &str = "beside";
 
 impl LaunchSpec {
-    /// Out of the file it was written to, wherever its position is.
+    /// Reads it from the start of the file, independent of the file position.
     fn read(file: &OwnedFd) -> Option<Self> {
         Self::read_with_length(file).map(|(launch, _)| launch)
     }
 
-    /// The same, with how much of the file it takes.
+    /// The same, with its length in the file.
     fn read_with_length(file: &OwnedFd) -> Option<(Self, u64)> {
-        let bytes = whole(file)?;
+        let bytes = read_whole(file)?;
         let (launch, rest) = postcard::take_from_bytes(&bytes).ok()?;
         Some((launch, (bytes.len() - rest.len()) as u64))
     }
 }
 
-/// All that stands in a file, wherever its position is.
-fn whole(file: &OwnedFd) -> Option<Vec<u8>> {
+/// The whole content of a file, independent of the file position.
+fn read_whole(file: &OwnedFd) -> Option<Vec<u8>> {
     let length = rustix::fs::fstat(file).ok()?.st_size as usize;
     let mut bytes = vec![0; length];
     let mut filled = 0;
@@ -210,33 +214,33 @@ fn whole(file: &OwnedFd) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Grants as the helper takes them.
-pub fn pack(grants: &Grants) -> Vec<u8> {
+/// Serialises grants for the supervisor.
+pub fn serialize_grants(grants: &Grants) -> Vec<u8> {
     postcard::to_stdvec(grants).expect("grants are plain data")
 }
 
-/// What holds beside a plan since it was made: it stands behind the launch in the same file.
+/// An update to a plan, appended to the launch spec in the same file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct PlanUpdate {
     guards: Vec<PinnedDir>,
     rules: Vec<Rule>,
-    /// Another policy, in place of the one before and of what people have added to that.
+    /// A new policy, in place of the previous one and of the user's later grants.
     revised: Option<PolicyReplacement>,
 }
 
-/// A policy that holds in place of the one before.
+/// A policy that replaces the previous one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PolicyReplacement {
-    /// What is decided by.
+    /// The rules to decide by.
     pub grants: Grants,
-    /// Trees in which something may appear.
+    /// Trees in which denied files may appear.
     pub trees: Vec<AbsPath>,
-    /// What is covered by now.
-    pub covers: Vec<(AbsPath, Overmount)>,
+    /// Paths masked by now.
+    pub masks: Vec<(AbsPath, Overmount)>,
 }
 
 impl PlanUpdate {
-    /// Behind whatever stands there. The kernel finds the end: several may do so at a time.
+    /// Appends to the file. `O_APPEND` makes concurrent appends safe.
     fn append(&self, file: &OwnedFd) -> rustix::io::Result<()> {
         let bytes = postcard::to_stdvec(self).map_err(|_| rustix::io::Errno::INVAL)?;
         rustix::fs::fcntl_setfl(file, OFlags::APPEND)?;
@@ -246,8 +250,8 @@ impl PlanUpdate {
         }
     }
 
-    /// Those that stand behind `from`, and where the last of them ends. One that is only
-    /// half there is read the next time.
+    /// The updates after offset `from`, and the end of the last one. An incomplete one is read the
+    /// next time.
     fn read(file: &OwnedFd, from: u64) -> Option<(Vec<Self>, u64)> {
         let length = (rustix::fs::fstat(file).ok()?.st_size as u64)
             .checked_sub(from)
@@ -263,143 +267,144 @@ impl PlanUpdate {
     }
 }
 
-/// From the helper to its caller.
+/// A message from the supervisor or init to the launcher.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum SandboxMessage {
-    /// The sandbox could not be made: what was tried, and the error number.
+    /// The sandbox could not be built: the attempted step, and errno.
     Failed(String, i32),
     /// The command could not be executed.
     NotExecuted(i32),
-    /// It was stopped by this signal.
+    /// The command was stopped by this signal.
     Stopped(i32),
-    /// It ended: with a status, or by a signal.
+    /// The command exited with a status.
     Exited(i32, ResourceUsage),
-    /// It was ended by a signal.
+    /// The command was killed by a signal.
     Killed(i32, ResourceUsage),
-    /// Something was refused.
+    /// An access was denied.
     Denied(Box<Denial>),
-    /// A call would be refused, and waits.
-    Pleads(Box<pending_write::PendingWriteInfo>),
+    /// A syscall would be denied, and waits.
+    PendingWrite(Box<pending_write::PendingWriteInfo>),
     /// A program renames a lock file onto a protected config, and waits; the directory and the lock
-    /// file come along.
-    ReplacesConfig(Box<config_change::Told>),
-    /// The ways out of the sandbox's network come along.
-    Doors(netns_listeners::OptionalListeners),
-    /// A program connects to somewhere that is not in the sandbox; its socket comes along.
-    Connects(Box<pending_connect::ConnectInfo>),
-    /// A socket of the sandbox's network comes along.
+    /// file are sent along.
+    ConfigChange(Box<config_change::ConfigChangeInfo>),
+    /// The listening sockets in the sandbox's network are sent along.
+    Listeners(netns_listeners::OptionalListeners),
+    /// A program connects to an address outside the sandbox; its socket is sent along.
+    PendingConnect(Box<pending_connect::ConnectInfo>),
+    /// A socket in the sandbox's network is sent along.
     Socket,
-    /// Datagrams were sent to where nobody is, by this process and program.
-    Sent(SocketAddr, u32, String),
+    /// Datagrams were sent to an unreachable address, by this process and program.
+    DatagramSent(SocketAddr, u32, String),
     /// A name is looked up, by this process and program.
-    LooksUp(String, u32, String),
-    /// This process and program asks for names by itself; the other end of its socket comes along.
-    Queries(u32, String),
+    DnsLookup(String, u32, String),
+    /// This process and program sends DNS queries itself; the other end of its socket is sent
+    /// along.
+    DnsQueries(u32, String),
     /// A shell opens the stream of this number, and waits for it.
-    Takes(u32, CloseOnExec, parked::NotificationInfo),
-    /// Something went through, as often as it says since it was last told of.
-    Passed(Box<Allowance>),
-    /// This many more accesses went through, each of which would have been another entry.
+    StreamRequested(u32, CloseOnExec, parked::NotificationInfo),
+    /// An access was allowed, with the number of times since the last report.
+    Allowed(Box<Allowance>),
+    /// This many more accesses were allowed, each of which would have been another entry.
     Unlisted(u64),
-    /// The tripwire is mounted; the descriptor that comes along is to be served. The number
-    /// is that of the sandbox's first process.
-    Wired(i32),
-    /// What it takes to reach into the sandbox comes along.
-    Inside,
-    /// Everything that was made before the order has been told.
+    /// The tripwire is mounted; its FUSE fd, which the launcher must serve, is sent along. The
+    /// number is the pid of init.
+    TripwireMounted(i32),
+    /// The fds needed to enter the sandbox are sent along.
+    EntryFds,
+    /// Everything created before the order has been reported.
     Settled,
-    /// What only the sandbox's first process knows of what is used.
-    Account(InitUsage),
+    /// Usage that only init can measure.
+    Usage(InitUsage),
     /// The disk space that the notify handler took for the command so far, where a limit counts it.
-    TookSpace(SpaceTaken),
-    /// Nobody goes on.
+    SpaceTaken(SpaceTaken),
+    /// Every process is stopped.
     Paused,
-    /// The sandbox stands, and waits to be told what to start.
-    Standing,
-    /// Something became of a process that was started beside others.
-    Of(ExecId, ExecReport),
-    /// The command made a name of git's in the directory whose descriptor comes along.
-    Made(AbsPath, GitMarker, Option<Birth>),
+    /// The sandbox is built and waits for processes to start.
+    Ready,
+    /// A report about a process started in a running sandbox.
+    Exec(ExecId, ExecReport),
+    /// The command created a git marker in the directory whose fd is sent along.
+    MarkerCreated(AbsPath, GitMarker, Option<FileIdentity>),
 }
 
-/// What only the sandbox's first process knows of what is used there, in bytes.
+/// Usage only init can measure, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitUsage {
-    /// What those have written to disks who have ended, and whom nobody else has waited for.
+    /// Bytes written by reaped orphans.
     pub written: u64,
-    /// Memory that is shared by a key, and stays when nobody has it.
+    /// SysV shared memory, which persists without a process.
     pub shared: u64,
-    /// Memory in sockets, also in those that are in flight.
+    /// Memory in sockets, including those in flight.
     pub sockets: u64,
 }
 
-/// Disk space that the notify handler took for the command, which the kernel counts for none of the
+/// Disk space that the notify handler took for the command, which the kernel charges to none of the
 /// command's processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceTaken {
-    /// Names of files, directories, links and sockets that were made.
+    /// Names of created files, directories, links and sockets.
     pub names: u64,
-    /// Bytes of files that were copied.
+    /// Bytes of copied files.
     pub copied: u64,
 }
 
 impl SpaceTaken {
-    /// All of it in bytes. A name takes room in its directory, and mostly an inode.
+    /// The total in bytes. A name takes space in its directory, and usually an inode.
     pub fn bytes(&self) -> u64 {
         const NAME: u64 = 1024;
         self.names.saturating_mul(NAME).saturating_add(self.copied)
     }
 }
 
-/// Which name was made that the sweep looks at.
+/// The kind of name that the sweep checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GitMarker {
     /// `.git`: a repository, or a pointer to one.
     DotGit,
     /// `HEAD`: perhaps a bare repository.
     Head,
-    /// The directory of a worktree in a repository that was there before, or the one around
-    /// those. The directory that comes along is this one.
+    /// The directory of a worktree in a repository that existed before, or its parent. This
+    /// directory is sent along.
     Store,
-    /// A directory that left a tree which the survey does not walk, with all that is in it. The
-    /// directory that comes along is this one.
+    /// A directory that left a tree which the survey does not walk, with its content. This
+    /// directory is sent along.
     Tree,
     /// A setting that agents or editors obey.
     Setting,
-    /// A file or directory with a denied name that the command may make or write. No directory
-    /// comes along, and the path is its own.
+    /// A file or directory with a denied name that the command may create or write. No directory is
+    /// sent along, and the path is its own.
     File,
 }
 
-/// From the caller to the sandbox's first process.
+/// An order from the launcher to init.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum SandboxOrder {
-    /// Send this signal to the command.
+    /// Sends this signal to the command.
     Signal(i32),
-    /// End everything.
+    /// Ends every process.
     End,
-    /// Let nobody go on.
+    /// Stops every process.
     Pause,
-    /// Let everybody go on.
+    /// Continues every process.
     Resume,
-    /// Say when everything that was made before has been told.
+    /// Reports when everything created before has been reported.
     Settle,
-    /// Say what only the sandbox's first process knows of what is used.
-    Account,
-    /// Hand out a socket of the sandbox's network.
+    /// Reports usage that only init can measure.
+    Usage,
+    /// Sends a socket in the sandbox's network.
     Socket,
-    /// Start a process: what and how comes along, and its descriptors behind that.
+    /// Starts a process: its spec is sent along, followed by its fds.
     Start(ExecId),
 }
 
-/// A step of making the sandbox that failed.
+/// A failed step of building the sandbox.
 #[derive(Debug)]
 struct SetupError {
     what: String,
     errno: i32,
 }
 
-/// Names what was attempted.
+/// Names the attempted step of an error.
 trait SetupStep<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError>;
 }

@@ -1,21 +1,21 @@
-//! What the tripwire shows: the names of everything that is mounted, linked or denied.
+//! The FUSE tree of the tripwire: the names of all mounted, linked and denied paths.
 
 use ringfence_policy::AbsPath;
 use ringfence_tripwire::{NodeKind, NodeTree};
 
 use crate::plan::{FileKind, Overmount, Plan, Step};
 
-/// Where what is only needed to build the sandbox stands.
-pub(crate) const OWN: &str = "/run/ringfence/own";
-/// Where covers stand that tell nothing.
-pub(crate) const MASKS: &str = "/run/ringfence/masks";
-/// Where the covers stand.
-pub(crate) const COVERS: &str = "/run/ringfence/covers";
+/// Directory for objects needed only to build the sandbox.
+pub(crate) const BUILD_DIR: &str = "/run/ringfence/own";
+/// Directory for masks that do not report access.
+pub(crate) const SILENT_MASK_DIR: &str = "/run/ringfence/masks";
+/// Directory for masks that report access.
+pub(crate) const REPORTING_MASK_DIR: &str = "/run/ringfence/covers";
 
-/// The scene for a plan.
-pub fn scene(plan: &Plan) -> NodeTree {
-    let mut draft = NodeTreeBuilder { scene: NodeTree::default(), mounted: Vec::new() };
-    for own in [OWN, COVERS, MASKS, "/proc", "/dev"] {
+/// The FUSE tree for a plan.
+pub fn node_tree(plan: &Plan) -> NodeTree {
+    let mut draft = NodeTreeBuilder { nodes: NodeTree::default(), mounted: Vec::new() };
+    for own in [BUILD_DIR, REPORTING_MASK_DIR, SILENT_MASK_DIR, "/proc", "/dev"] {
         draft.put(
             &AbsPath::new(own).expect("written here as an absolute path"),
             NodeKind::Directory,
@@ -24,18 +24,18 @@ pub fn scene(plan: &Plan) -> NodeTree {
     for step in &plan.steps {
         draft.step(step);
     }
-    draft.scene
+    draft.nodes
 }
 
-/// Whether a cover is one that tells. Files of `/proc` are nobody's secret, only root's
-/// business, and no rule of the policy names them.
-pub(crate) fn tells(path: &AbsPath) -> bool {
+/// True if access to a mask at `path` is reported. Files of `/proc` are excluded: no rule of the
+/// policy names them.
+pub(crate) fn reports_access(path: &AbsPath) -> bool {
     !path.as_path().starts_with("/proc")
 }
 
 struct NodeTreeBuilder {
-    scene: NodeTree,
-    /// Trees that will be mounted: what is in them is not ours to show.
+    nodes: NodeTree,
+    /// Trees that will be mounted: their content is not part of the FUSE tree.
     mounted: Vec<AbsPath>,
 }
 
@@ -54,8 +54,8 @@ impl NodeTreeBuilder {
             Step::Scratch { path } | Step::Private { path, .. } => {
                 self.mount(path, NodeKind::Directory)
             }
-            Step::Cover { path, cover: Overmount::Deny(kind) } if tells(path) => {
-                drop(self.scene.cover(path, denied(*kind)))
+            Step::Mask { path, mask: Overmount::Deny(kind) } if reports_access(path) => {
+                drop(self.nodes.add_mask(path, denied(*kind)))
             }
             _ => {}
         }
@@ -63,7 +63,7 @@ impl NodeTreeBuilder {
 
     fn put(&mut self, path: &AbsPath, kind: NodeKind) {
         if !self.mounted.iter().any(|above| path.is_within(above)) {
-            self.scene.put(path, kind);
+            self.nodes.put(path, kind);
         }
     }
 

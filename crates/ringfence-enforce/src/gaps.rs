@@ -1,5 +1,5 @@
-//! What a policy may ask for that this version cannot enforce. Asked and not had is a gap,
-//! and a gap refuses unless the policy accepts it.
+//! Gaps: requested protections that this version cannot enforce. A gap refuses the run unless the
+//! policy accepts it.
 
 use ringfence_api::{Gap, GapKind};
 use ringfence_policy::{Grants, Limit, NetworkMode, PortSelection};
@@ -7,8 +7,8 @@ use ringfence_policy::{Grants, Limit, NetworkMode, PortSelection};
 use crate::support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 use crate::survey::{CaseFolding, Survey};
 
-/// Everything in `grants` that would not hold.
-pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &HostSupport) -> Vec<Gap> {
+/// All gaps of `grants` on this host.
+pub(crate) fn find_gaps(grants: &Grants, survey: &Survey, support: &HostSupport) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut gap = |what: &str, why: &str, hint: &str| {
         gaps.push(Gap {
@@ -21,15 +21,15 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &HostSupport) -> V
     if survey.folding == CaseFolding::Hidden {
         gap(
             "filesystem.case",
-            "this file system takes `.env` and `.ENV` for one file, and a cover holds for one spelling",
-            "keep the project on a file system of Linux, or accept with `--on-gap run`",
+            "this file system treats `.env` and `.ENV` as one file, but a mask covers only one spelling",
+            "move the project to a Linux file system, or accept the gap with `--on-gap run`",
         );
     }
     let network = &grants.network;
     if network.mode == NetworkMode::Full && !network.deny.is_empty() {
         gap(
             "network.deny",
-            "hosts cannot be told apart yet: with the host's own network all of them are reachable",
+            "single hosts cannot be denied on the host's own network: every host is reachable",
             "use `--net none` or remove `deny` from [network]",
         );
     }
@@ -38,14 +38,14 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &HostSupport) -> V
     {
         gap(
             "network.bind",
-            "only ports that are listed can be published",
+            "only listed ports can be published",
             "list them: `bind = [3000]`, or use `--net full`",
         );
     }
     if network.mode == NetworkMode::Full && network.secrets.iter().any(|secret| secret.is_set) {
         gap(
             "secrets",
-            "on the host's own network nobody stands on the way to put values into requests",
+            "on the host's own network ringfence cannot insert secrets into requests",
             "use `--net allow-list`, or remove [[secrets]] from the policy",
         );
     }
@@ -56,7 +56,7 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &HostSupport) -> V
             "use a kernel from 6.12 on, or `--net none`",
         );
     }
-    for (limit, _) in grants.limits.asked() {
+    for (limit, _) in grants.limits.set_limits() {
         if let Some(why) = uncounted(limit, support) {
             gap(
                 &format!("limits.{limit}"),
@@ -68,31 +68,29 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &HostSupport) -> V
     gaps
 }
 
-/// Why a limit cannot be held, if it cannot.
+/// Reason why a limit cannot be enforced, if it cannot.
 fn uncounted(limit: Limit, support: &HostSupport) -> Option<&'static str> {
     match (limit, support.accounts) {
         (Limit::Cpu | Limit::Memory | Limit::Processes | Limit::Disk, ProcAccounting::Nothing) => {
             Some(
-                "this kernel does not tell which processes there are (it was built without CONFIG_PROC_CHILDREN)",
+                "this kernel does not list child processes (it was built without CONFIG_PROC_CHILDREN)",
             )
         }
         (Limit::Disk, ProcAccounting::WithoutDisk) => Some(
-            "this kernel does not tell what a process writes (it was built without CONFIG_TASK_IO_ACCOUNTING)",
+            "this kernel does not count bytes written per process (it was built without CONFIG_TASK_IO_ACCOUNTING)",
         ),
         (Limit::Processes, _) if support.uid == 0 && support.numbers == PidAllocation::Shared => {
-            Some(
-                "root may have any number of processes on kernels before 6.14, faster than they can be counted",
-            )
+            Some("before Linux 6.14, root can start processes faster than ringfence can count them")
         }
         _ => None,
     }
 }
 
-/// Without a tripwire the same is shut, and nobody hears who tried.
-pub(crate) fn untold(fuse: FuseSupport) -> Gap {
+/// The gap without a tripwire: enforcement is the same, but denied reads are not reported.
+pub(crate) fn missing_tripwire(fuse: FuseSupport) -> Gap {
     let (state, hint) = match fuse {
         FuseSupport::Opens => (
-            "the kernel lets nobody serve a file system here",
+            "the kernel does not allow a FUSE mount here",
             "`ringfence doctor` shows what this host can do",
         ),
         FuseSupport::Shut => ("/dev/fuse cannot be opened", "sudo chmod 666 /dev/fuse"),
@@ -100,22 +98,23 @@ pub(crate) fn untold(fuse: FuseSupport) -> Gap {
             ("there is no /dev/fuse", "sudo modprobe fuse, or for a container `--device /dev/fuse`")
         }
     };
-    let lost = "all is enforced, but refused reads are guessed from what a failed command writes to standard error, unless that is a terminal";
+    let lost = "everything is enforced, but denied reads are only guessed from the standard error of a failed command, and not if that is a terminal";
     Gap {
         what: "denials".into(),
         why: format!("{state}: {lost}"),
         hint: hint.into(),
-        loss: GapKind::Telling,
+        loss: GapKind::Reporting,
     }
 }
 
-/// Without a tripwire a denied name cannot look absent or empty: it is refused with EACCES.
-pub(crate) fn undisguised(grants: &Grants) -> Option<Gap> {
-    grants.disguises.is_any().then(|| Gap {
+/// The gap without a tripwire for hidden names: they are denied with EACCES instead of looking
+/// absent or empty.
+pub(crate) fn missing_hide(grants: &Grants) -> Option<Gap> {
+    grants.disguises.has_any().then(|| Gap {
         what: "filesystem.hide".into(),
         why: "without /dev/fuse, hidden names are denied: programs that read them get EACCES"
             .into(),
         hint: "`ringfence doctor` shows what this host can do".into(),
-        loss: GapKind::Telling,
+        loss: GapKind::Reporting,
     })
 }

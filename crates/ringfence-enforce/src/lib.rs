@@ -1,7 +1,7 @@
 //! From grants to a confined process.
 //!
-//! `survey` looks at the host, `plan` is pure, `apply` touches the world: our own binary,
-//! started anew as a helper, builds what the plan says and becomes the sandbox's warden.
+//! `survey` reads the host, `plan` is pure, `apply` makes the changes: ringfence re-executes itself
+//! as a helper, which builds the sandbox from the plan and becomes its supervisor.
 
 #![forbid(unsafe_code)]
 
@@ -18,16 +18,17 @@ mod survey;
 #[cfg(target_os = "linux")]
 pub mod apply;
 
-pub use fuse_nodes::scene;
+pub use fuse_nodes::node_tree;
 pub use linux::{CaTrust, SandboxUser, SettingsCopy, plan};
 pub use plan::{
     FileKind, MountAccess, NetworkNamespace, Overmount, OwnPlaces, PinReason, PinnedDir, Plan,
     Step, UserIds,
 };
-pub use revision::{PlanRevision, PolicyView, RevisionStep, revision};
+pub use revision::{PlanRevision, PolicyView, RevisionStep, revise};
 pub use support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 pub use survey::{
     BuildSystem, CaseFolding, HardLinks, IndexFault, Known, ObjectNames, RememberedFiles,
-    ResolvedRoot, Survey, Tracked, digest_own, gitlinks, index_fault, is_index, open_tracked,
-    remember, survey, survey_beside, tracked, vendored,
+    ResolvedRoot, Survey, Tracked, digest_unchanged, grant_if_tracked, index_fault, is_index,
+    parse_entries, parse_gitlinks, remember_contents, skipped_directory_names, survey,
+    survey_with_known,
 };

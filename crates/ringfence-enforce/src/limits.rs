@@ -1,24 +1,21 @@
-//! What a host allows only so many of, and how to be allowed more.
+//! Hints for exhausted host limits.
 
 use std::io;
 
-/// What to type where something failed because there are too many of it already; `None` if
-/// it failed for another reason.
-pub fn hint(error: &io::Error) -> Option<&'static str> {
+/// A command to type if `error` comes from an exhausted limit; `None` for any other error.
+pub fn limit_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.raw_os_error()? {
         libc::EMFILE => {
-            "this process may not have more files open; `ulimit -n 65536` before it starts allows more"
+            "too many open files in this process; run `ulimit -n 65536` before you start it"
         }
-        libc::ENFILE => {
-            "this host may not have more files open; `sudo sysctl fs.file-max=1048576` allows more"
-        }
+        libc::ENFILE => "too many open files on this host; run `sudo sysctl fs.file-max=1048576`",
         libc::EAGAIN => {
-            "you may not have more processes and threads; `ulimit -u` shows how many, `sudo sysctl kernel.threads-max` those of this host"
+            "too many processes and threads; `ulimit -u` shows your limit, `sudo sysctl kernel.threads-max` that of this host"
         }
         libc::ENOSPC | libc::EUSERS => {
-            "this host allows no more user namespaces, other namespaces or mounts; `sysctl user fs.mount-max` shows how many of each, and `sudo sysctl NAME=VALUE` allows more"
+            "too many user namespaces, other namespaces or mounts on this host; `sysctl user fs.mount-max` shows the limits, and `sudo sysctl NAME=VALUE` raises one"
         }
-        libc::ENOMEM => "there is no memory left for it",
+        libc::ENOMEM => "out of memory",
         _ => return None,
     })
 }
@@ -28,10 +25,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_named_and_nothing_else_is_taken_for_one() {
-        let of = |number| hint(&io::Error::from_raw_os_error(number)).unwrap_or_default();
-        assert!(of(libc::EMFILE).contains("ulimit -n") && of(libc::EAGAIN).contains("ulimit -u"));
-        assert!(of(libc::ENOSPC).contains("sysctl user"));
-        assert_eq!((of(libc::EPERM), of(libc::ENOENT)), ("", ""));
+    fn only_exhausted_limits_get_a_hint() {
+        let hint_for =
+            |number| limit_hint(&io::Error::from_raw_os_error(number)).unwrap_or_default();
+        assert!(
+            hint_for(libc::EMFILE).contains("ulimit -n")
+                && hint_for(libc::EAGAIN).contains("ulimit -u")
+        );
+        assert!(hint_for(libc::ENOSPC).contains("sysctl user"));
+        assert_eq!((hint_for(libc::EPERM), hint_for(libc::ENOENT)), ("", ""));
     }
 }

@@ -1,4 +1,4 @@
-//! The plan for Linux: pure, so that it can be read, shown and tested on any host.
+//! The plan for Linux: pure, so that it can be shown and tested on any host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,52 +18,52 @@ use crate::survey::{BuildSystem, Survey};
 /// A copy of a settings file without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsCopy {
-    /// The path of the file, inside and outside.
+    /// Path of the file, inside and outside.
     pub path: AbsPath,
-    /// The lines that can be shown.
+    /// Content without secrets.
     pub content: String,
 }
 
-/// Who the command is and what it should find in the files ringfence writes for it.
+/// The user, and the settings that ringfence writes for the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxUser {
     /// Login name.
     pub user: String,
     /// Login shell.
     pub shell: String,
-    /// The host's `resolv.conf`, where the host's network is used.
+    /// The host's `resolv.conf`, if the host's network is used.
     pub resolver: Option<String>,
-    /// What of the person's git settings is safe to show.
+    /// The user's git settings that are safe to show, if any.
     pub git_config: Option<String>,
-    /// What git ignores everywhere.
+    /// The user's global git ignore patterns, if any.
     pub git_ignore: Option<String>,
     /// Settings of package managers, without their secrets.
     pub settings: Vec<SettingsCopy>,
-    /// Where what had to be moved away is kept.
+    /// Directory for quarantined files.
     pub quarantine: AbsPath,
-    /// Values that stay outside, by their variables. No plan has any of them.
-    pub sealed: BTreeMap<String, SecretValue>,
-    /// What the person's variables say of the proxies of their network, which may have passwords.
+    /// Secrets that stay outside, by environment variable. No plan contains them.
+    pub secrets: BTreeMap<String, SecretValue>,
+    /// Proxy variables of the user, which may contain passwords.
     pub proxies: BTreeMap<String, SecretValue>,
-    /// The file of those whom the person trusts to vouch for hosts, if it is not the system's.
+    /// CA bundle of the user, if it is not the system's.
     pub certificates: Option<PathBuf>,
-    /// Whom programs trust, where TLS is ended on the way.
+    /// CA certificates for programs, if ringfence terminates TLS.
     pub trust: Option<CaTrust>,
 }
 
-/// Whom programs trust.
+/// CA certificates for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaTrust {
-    /// Certificates of those who vouch for hosts, and of one who vouches for us.
+    /// The host's CA certificates and the sandbox CA.
     pub bundle: String,
-    /// Where the host keeps its own, which these are to stand in for.
-    pub places: Vec<AbsPath>,
+    /// Bundle paths of the host to replace.
+    pub bundle_paths: Vec<AbsPath>,
 }
 
 impl SandboxUser {
-    /// Somebody of whom nothing more is known.
-    pub fn plain(quarantine: AbsPath) -> Self {
-        let (user, shell) = ("somebody".into(), "/bin/sh".into());
+    /// A user without settings, for tests.
+    pub fn without_settings(quarantine: AbsPath) -> Self {
+        let (user, shell) = ("user".into(), "/bin/sh".into());
         let (resolver, git_config, git_ignore, trust) = (None, None, None, None);
         Self {
             user,
@@ -73,7 +73,7 @@ impl SandboxUser {
             git_ignore,
             settings: Vec::new(),
             quarantine,
-            sealed: BTreeMap::new(),
+            secrets: BTreeMap::new(),
             proxies: BTreeMap::new(),
             certificates: None,
             trust,
@@ -81,8 +81,13 @@ impl SandboxUser {
     }
 }
 
-/// The plan for `grants` on a host with this `support`, where `survey` found what it found.
-pub fn plan(grants: &Grants, survey: &Survey, support: &HostSupport, person: &SandboxUser) -> Plan {
+/// The plan for `grants` on a host with this `support` and `survey`.
+pub fn plan(
+    grants: &Grants,
+    survey: &Survey,
+    support: &HostSupport,
+    sandbox_user: &SandboxUser,
+) -> Plan {
     let mut draft = PlanBuilder {
         grants,
         survey,
@@ -90,7 +95,7 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &HostSupport, person: &Sa
         binds: BTreeMap::new(),
         private: BTreeSet::new(),
         copied: BTreeSet::new(),
-        gaps: gaps::gaps(grants, survey, support),
+        gaps: gaps::find_gaps(grants, survey, support),
     };
     let network = if grants.network.mode == NetworkMode::Full {
         NetworkNamespace::Host
@@ -102,28 +107,28 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &HostSupport, person: &Sa
     match support.fuse {
         FuseSupport::Opens => draft.steps.push(Step::Tripwire),
         FuseSupport::Shut | FuseSupport::Absent => {
-            draft.gaps.push(gaps::untold(support.fuse));
-            draft.gaps.extend(gaps::undisguised(grants));
+            draft.gaps.push(gaps::missing_tripwire(support.fuse));
+            draft.gaps.extend(gaps::missing_hide(grants));
         }
     }
-    draft.skeleton(person, support);
+    draft.skeleton(sandbox_user, support);
     draft.trees();
     draft.links();
     draft.private();
     draft.mount_in_caches();
-    draft.trust(person);
-    draft.settings(person);
-    draft.covers();
-    draft.walls(support);
+    draft.trust(sandbox_user);
+    draft.settings(sandbox_user);
+    draft.add_masks();
+    draft.final_steps(support);
     Plan { steps: draft.steps, gaps: draft.gaps }
 }
 
-/// The first steps of nearly every plan on this host: what of the system is opened by what
-/// is built in. A plan has them in this order, unless its policy takes one away.
+/// The first steps of nearly every plan on this host: built-in grants of the system. A plan has
+/// them in this order, unless its policy removes one.
 #[cfg(target_os = "linux")]
-pub(crate) fn standard() -> Vec<Step> {
-    let grants = Grants::of_the_system();
-    let survey = crate::survey::look(&grants);
+pub(crate) fn standard_steps() -> Vec<Step> {
+    let grants = Grants::system_only();
+    let survey = crate::survey::resolve_rule_roots(&grants);
     let mut draft = PlanBuilder {
         grants: &grants,
         survey: &survey,
@@ -145,11 +150,11 @@ struct PlanBuilder<'a> {
     grants: &'a Grants,
     survey: &'a Survey,
     steps: Vec<Step>,
-    /// Trees of the host that are bound, by their real paths.
+    /// Bound trees of the host, by their real paths.
     binds: BTreeMap<AbsPath, MountAccess>,
-    /// Places that are the project's own, and what shows through from the host in some.
+    /// Private directories of the project.
     private: BTreeSet<AbsPath>,
-    /// Files in whose place a copy stands.
+    /// Files replaced by a copy.
     copied: BTreeSet<AbsPath>,
     gaps: Vec<ringfence_api::Gap>,
 }
@@ -159,10 +164,10 @@ fn path(text: &str) -> AbsPath {
 }
 
 impl PlanBuilder<'_> {
-    /// What every sandbox has: our own files and directories.
-    fn skeleton(&mut self, person: &SandboxUser, support: &HostSupport) {
-        // Files of /proc steer the kernel by the writer's user id, not by capabilities, and
-        // root inside is root to them.
+    /// Files and directories that every sandbox has.
+    fn skeleton(&mut self, sandbox_user: &SandboxUser, support: &HostSupport) {
+        // `/proc` checks the writer's uid, not capabilities, so root inside could change kernel
+        // settings.
         let access = if support.uid == 0 { MountAccess::ReadOnly } else { MountAccess::ReadWrite };
         self.steps.extend([Step::Processes { access }, Step::Devices]);
         for scratch in ["/tmp", "/dev/shm"] {
@@ -170,7 +175,7 @@ impl PlanBuilder<'_> {
         }
         self.steps.push(Step::Directory { path: path("/run") });
         for (link, target) in [("/var/run", "/run"), ("/var/tmp", "/tmp")] {
-            // A link cannot be passed by what is mounted below it.
+            // A link cannot have mounts below it.
             let is_needed =
                 self.survey.found.values().any(|found| found.real.is_within(&path(link)));
             if !is_needed {
@@ -181,15 +186,15 @@ impl PlanBuilder<'_> {
         }
         self.steps.push(Step::Directory { path: self.grants.home.clone() });
         let HostSupport { uid, gid, .. } = support;
-        let (user, home, shell) = (&person.user, &self.grants.home, &person.shell);
+        let (user, home, shell) = (&sandbox_user.user, &self.grants.home, &sandbox_user.shell);
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
-        let resolver = match &person.resolver {
-            _ if self.grants.network.has_a_border() => {
+        let resolver = match &sandbox_user.resolver {
+            _ if self.grants.network.needs_egress() => {
                 "nameserver 127.0.0.1\noptions timeout:30\n".into()
             }
             Some(resolver) => resolver.clone(),
-            // No name exists, so a resolver that ignores the answer waits for a second only.
+            // No name exists, so a resolver that ignores the answer waits only one second.
             None => "# ringfence: no network\noptions timeout:1 attempts:1\n".into(),
         };
         let mut file =
@@ -207,21 +212,22 @@ impl PlanBuilder<'_> {
         );
         file(path("/etc/hostname"), "ringfence\n".into());
         file(path("/etc/resolv.conf"), resolver);
-        if let Some(config) = &person.git_config {
+        if let Some(config) = &sandbox_user.git_config {
             file(self.grants.home.join(".gitconfig"), config.clone());
         }
-        if let Some(trust) = &person.trust {
+        if let Some(trust) = &sandbox_user.trust {
             file(path(CA_BUNDLE), trust.bundle.clone());
         }
-        // Git looks here several times in every command; settings are in the file above.
+        // Git looks here several times per command; the settings are in the file above.
         let git = self.grants.home.join(".config/git");
-        match &person.git_ignore {
+        match &sandbox_user.git_ignore {
             Some(ignore) => file(git.join("ignore"), ignore.clone()),
             None => self.steps.push(Step::Directory { path: git }),
         }
     }
 
-    /// The opened trees, outer before inner; what an outer one already gives is not bound again.
+    /// The granted trees, outer before inner; a tree within an equally granted one is not bound
+    /// again.
     fn trees(&mut self) {
         let mut opened: Vec<(AbsPath, FileKind)> = self
             .grants
@@ -239,7 +245,7 @@ impl PlanBuilder<'_> {
             let access = match self.grants.verdict(&real, Wanted::Write) {
                 Verdict::Allowed => MountAccess::ReadWrite,
                 Verdict::ReadOnly => MountAccess::ReadOnly,
-                // A socket that the policy names is opened, whatever is around it.
+                // A socket named by the policy is granted, regardless of its surroundings.
                 Verdict::Absent if self.grants.network.unix_sockets.contains(&real) => {
                     MountAccess::ReadOnly
                 }
@@ -253,7 +259,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What may be done at `path` because of the tree it stands in.
+    /// Access to `path` through the tree it is in, if any.
     fn enclosing(&self, path: &AbsPath) -> Option<MountAccess> {
         let bound = self.binds.iter().map(|(bind, access)| (bind, *access));
         let private = self.private.iter().map(|place| (place, MountAccess::ReadWrite));
@@ -264,7 +270,7 @@ impl PlanBuilder<'_> {
             .map(|(_, access)| access)
     }
 
-    /// Links on the way to opened trees, where no bound tree brings them along.
+    /// Links on the way to granted trees, unless a bound tree contains them.
     fn links(&mut self) {
         let mut made = BTreeSet::new();
         for rule in self.grants.rules.iter().filter(|rule| rule.opens()) {
@@ -277,18 +283,18 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What programs find where they look for those whom the host trusts, without being told.
-    fn trust(&mut self, person: &SandboxUser) {
-        for place in person.trust.iter().flat_map(|trust| &trust.places) {
+    /// Replaces the host's CA bundles at the paths where programs find them by default.
+    fn trust(&mut self, sandbox_user: &SandboxUser) {
+        for place in sandbox_user.trust.iter().flat_map(|trust| &trust.bundle_paths) {
             if self.enclosing(place).is_some() {
                 self.steps.push(Step::Instead { path: place.clone(), with: path(CA_BUNDLE) });
             }
         }
     }
 
-    /// Copies of settings, where nothing shows the files themselves.
-    fn settings(&mut self, person: &SandboxUser) {
-        for SettingsCopy { path, content } in &person.settings {
+    /// Copies of settings, where the files themselves are not visible.
+    fn settings(&mut self, sandbox_user: &SandboxUser) {
+        for SettingsCopy { path, content } in &sandbox_user.settings {
             if self.enclosing(path).is_none() {
                 self.steps.push(Step::File { path: path.clone(), content: content.clone() });
                 self.copied.insert(path.clone());
@@ -312,8 +318,8 @@ impl PlanBuilder<'_> {
             if self.grants.verdict(&at, Wanted::Write) != Verdict::Allowed {
                 continue;
             }
-            // Nothing comes in over a network that is shut, and nothing here is built: the
-            // host's own cache will do, and an overlay is not made for nothing.
+            // Without network and without a build system, the host's own cache is enough, and the
+            // overlay is saved.
             let is_idle = *host_beneath
                 && self.grants.network.mode == NetworkMode::None
                 && self.survey.builds == BuildSystem::Nothing;
@@ -349,12 +355,12 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Tells whether a path lies below a private cache.
+    /// True if a path is below a private cache.
     fn is_in_cache(&self, path: &AbsPath) -> bool {
         self.private.iter().any(|cache| path != cache && path.is_within(cache))
     }
 
-    /// Moves binds of what lies below a private cache behind it: they are mounted on top.
+    /// Moves binds below a private cache behind it: they are mounted on top.
     fn mount_in_caches(&mut self) {
         let is_inner = |step: &Step| match step {
             Step::Bind { path, .. } => self.is_in_cache(path),
@@ -364,21 +370,21 @@ impl PlanBuilder<'_> {
             return;
         }
         let is_meant = |step: &Step| matches!(step, Step::Private { .. }) || is_inner(step);
-        let (mut meant, others): (Vec<Step>, Vec<Step>) =
+        let (mut inner, others): (Vec<Step>, Vec<Step>) =
             self.steps.iter().cloned().partition(is_meant);
-        meant.sort_by_key(|step| match step {
+        inner.sort_by_key(|step| match step {
             Step::Private { path, .. } | Step::Bind { path, .. } => path.depth(),
             _ => 0,
         });
         self.steps = others;
-        self.steps.append(&mut meant);
+        self.steps.append(&mut inner);
     }
 
-    /// What is denied or protected in the opened trees, and what is denied beside them.
-    fn covers(&mut self) {
+    /// Denied and protected paths in the granted trees, and denied ones outside.
+    fn add_masks(&mut self) {
         let mut done: Option<AbsPath> = None;
-        for (at, cover) in &self.survey.covers {
-            // Sorted by path: what lies below a denied directory follows it.
+        for (at, mask) in &self.survey.masks {
+            // Sorted by path: paths below a denied directory follow it.
             if done.as_ref().is_some_and(|above| at.is_within(above)) {
                 continue;
             }
@@ -391,23 +397,23 @@ impl PlanBuilder<'_> {
                 .chain(&self.private)
                 .chain(&self.copied)
                 .any(|opened| opened != at && opened.is_within(at));
-            match (self.enclosing(at), cover) {
+            match (self.enclosing(at), mask) {
                 (Some(_), Overmount::Deny(_)) if opened_below => {
                     self.gaps.push(ringfence_api::Gap {
                         what: "filesystem.deny".into(),
                         why: format!(
-                            "something below {at} is opened, and a denied directory in an opened tree cannot be passed through yet"
+                            "a path below {at} is granted, and ringfence cannot keep it reachable below a denied directory in a granted tree"
                         ),
-                        hint: format!("deny what else is in {at} by name"),
+                        hint: format!("deny the other entries of {at} by name"),
                         loss: ringfence_api::GapKind::Enforcement,
                     });
                 }
                 (Some(_), Overmount::Deny(_)) => {
-                    self.steps.push(Step::Cover { path: at.clone(), cover: *cover });
+                    self.steps.push(Step::Mask { path: at.clone(), mask: *mask });
                     done = Some(at.clone());
                 }
                 (Some(MountAccess::ReadWrite), _) => {
-                    self.steps.push(Step::Cover { path: at.clone(), cover: *cover })
+                    self.steps.push(Step::Mask { path: at.clone(), mask: *mask })
                 }
                 (Some(MountAccess::ReadOnly), _) => {}
                 (None, Overmount::Deny(FileKind::Directory)) if opened_below => {
@@ -422,8 +428,8 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Files of `/proc` that root alone may read, and that tell of all processes of the
-    /// machine. What else is root's there asks for a capability as well.
+    /// Files of `/proc` that only root can read and that reveal all processes of the machine. Other
+    /// root-only files there also need a capability.
     fn kernel_files(&mut self) {
         for name in [
             "kpagecount",
@@ -435,45 +441,45 @@ impl PlanBuilder<'_> {
             "timer_list",
             "latency_stats",
         ] {
-            self.steps.push(Step::Cover {
+            self.steps.push(Step::Mask {
                 path: path("/proc").join(name),
-                cover: Overmount::Deny(FileKind::File),
+                mask: Overmount::Deny(FileKind::File),
             });
         }
     }
 
-    /// What is written into a home that lies in scratch would vanish without a word.
+    /// Protects a home in a scratch tmpfs, where written files would be lost silently.
     fn home(&mut self) {
         let home = &self.grants.home;
         let is_scratch = self.steps.iter().any(
             |step| matches!(step, Step::Scratch { path } if home.is_within(path) && home != path),
         );
         if is_scratch && self.enclosing(home).is_none() {
-            self.steps.push(Step::Cover { path: home.clone(), cover: Overmount::Shallow });
+            self.steps.push(Step::Mask { path: home.clone(), mask: Overmount::Shallow });
         }
     }
 
-    /// What stands behind the mounts.
-    fn walls(&mut self, support: &HostSupport) {
+    /// Steps after the mounts.
+    fn final_steps(&mut self, support: &HostSupport) {
         self.home();
         if support.uid == 0 {
             self.kernel_files();
         }
         if !self.survey.walked.is_empty() {
-            self.steps.push(Step::Lookout { trees: self.survey.walked.clone() });
+            self.steps.push(Step::Watcher { trees: self.survey.walked.clone() });
         }
         self.steps.extend([Step::Seal, Step::Lock]);
         if self.binds.values().any(|access| *access == MountAccess::ReadWrite) {
             let guards: Vec<PinnedDir> = self.survey.guards.clone();
             self.steps.push(Step::Guards(guards));
         }
-        if support.scopes() {
+        if support.has_landlock_scopes() {
             self.steps.push(Step::Landlock);
         }
-        if self.grants.network.has_a_border() {
+        if self.grants.network.needs_egress() {
             self.steps.push(Step::Egress);
         }
-        if self.grants.network.ends_tls() {
+        if self.grants.network.terminates_tls() {
             let kept = self.grants.network.secrets.iter().filter(|secret| secret.is_set);
             self.steps.extend(kept.map(|secret| Step::Secret {
                 env: secret.env.clone(),
@@ -481,14 +487,18 @@ impl PlanBuilder<'_> {
                 hosts: secret.hosts.iter().map(ToString::to_string).collect(),
             }));
         }
-        if self.grants.network.has_a_border() && self.grants.network.proxy_variables {
+        if self.grants.network.needs_egress() && self.grants.network.proxy_variables {
             self.steps.push(Step::Proxy);
         }
         if self.grants.observe == Observe::All {
             self.steps.push(Step::Observe);
         }
         self.steps.extend(
-            self.grants.limits.asked().into_iter().map(|(limit, most)| Step::Limit { limit, most }),
+            self.grants
+                .limits
+                .set_limits()
+                .into_iter()
+                .map(|(limit, most)| Step::Limit { limit, most }),
         );
         self.steps.push(Step::Seccomp);
     }

@@ -1,4 +1,4 @@
-//! The plan: what will be done to confine a command, as data.
+//! The plan: the steps that confine a command, as data.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,54 +7,55 @@ use ringfence_api::Gap;
 use ringfence_policy::{AbsPath, Grants, Limit, PROXY_PORT};
 use serde::{Deserialize, Serialize};
 
-use crate::gaps::untold;
+use crate::gaps::missing_tripwire;
 use crate::support::FuseSupport;
 
-/// What will be enforced, step by step, and what cannot be.
+/// Steps to enforce, and gaps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What was asked for and cannot be done here.
+    /// Requested protections that cannot be enforced here.
     pub gaps: Vec<Gap>,
 }
 
-/// Places of the sandbox's own: no rule speaks of what is there.
+/// Paths owned by the sandbox: no policy rule applies there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnPlaces {
     own: Vec<AbsPath>,
-    /// Directories in them that are the host's: a home or a project below `/tmp`.
+    /// Host directories inside them: a home or a project below `/tmp`.
     hosts: Vec<AbsPath>,
 }
 
 impl OwnPlaces {
-    /// True if `path` is in one.
-    pub fn contain(&self, path: &AbsPath) -> bool {
+    /// True if `path` is in one of them.
+    pub fn contains(&self, path: &AbsPath) -> bool {
         let depth = |places: &[AbsPath]| {
             places.iter().filter(|place| path.is_within(place)).map(AbsPath::depth).max()
         };
         depth(&self.own) > depth(&self.hosts)
     }
 
-    /// True if `path` is one itself.
-    pub fn are(&self, path: &AbsPath) -> bool {
+    /// True if `path` is one of them.
+    pub fn is_own_path(&self, path: &AbsPath) -> bool {
         self.own.contains(path)
     }
 
-    /// True if `path` is the host's, in a place of the sandbox's own: no tripwire lies there.
-    pub fn surround(&self, path: &AbsPath) -> bool {
-        !self.contain(path) && self.hosts.iter().any(|place| path.is_within(place))
+    /// True if `path` belongs to the host but lies in a path of the sandbox: there is no tripwire
+    /// there.
+    pub fn is_host_path_inside(&self, path: &AbsPath) -> bool {
+        !self.contains(path) && self.hosts.iter().any(|place| path.is_within(place))
     }
 
-    /// True if something of the host lies in them.
-    pub fn surround_any(&self) -> bool {
+    /// True if host directories lie in them.
+    pub fn has_host_paths(&self) -> bool {
         !self.hosts.is_empty()
     }
 }
 
 impl Plan {
-    /// Directories that keep their names.
-    pub fn guards(&self) -> &[PinnedDir] {
+    /// Directories that cannot be renamed.
+    pub fn pinned_dirs(&self) -> &[PinnedDir] {
         self.steps
             .iter()
             .find_map(|step| match step {
@@ -64,20 +65,20 @@ impl Plan {
             .unwrap_or_default()
     }
 
-    /// Whether the kernel tells who looks for what is not opened.
-    pub fn is_wired(&self) -> bool {
+    /// True if the plan has a tripwire, which reports access to paths that are not granted.
+    pub fn has_tripwire(&self) -> bool {
         self.steps.contains(&Step::Tripwire)
     }
 
-    /// Owns up to a tripwire that was planned and could not be had.
-    pub fn unwire(&mut self) {
-        if self.is_wired() {
+    /// Replaces a planned tripwire by a gap, since it could not be mounted.
+    pub fn replace_tripwire_by_gap(&mut self) {
+        if self.has_tripwire() {
             self.steps.retain(|step| *step != Step::Tripwire);
-            self.gaps.push(untold(FuseSupport::Opens));
+            self.gaps.push(missing_tripwire(FuseSupport::Opens));
         }
     }
 
-    /// Places of the sandbox's own, of which no rule speaks.
+    /// Paths owned by the sandbox, without policy rules.
     pub fn own_places(&self, grants: &Grants) -> OwnPlaces {
         let kernels = ["/proc", "/dev"].into_iter().filter_map(AbsPath::new);
         let made = self.steps.iter().filter_map(|step| match step {
@@ -97,21 +98,21 @@ impl Plan {
         OwnPlaces { own: kernels.chain(made).collect(), hosts: hosts.collect() }
     }
 
-    /// How much of something may be used; `None` is no limit.
-    pub fn most(&self, of: Limit) -> Option<u64> {
+    /// The value of a limit; `None` is no limit.
+    pub fn limit(&self, of: Limit) -> Option<u64> {
         self.steps.iter().find_map(|step| match step {
             Step::Limit { limit, most } if *limit == of => Some(*most),
             _ => None,
         })
     }
 
-    /// Which network the command is in.
+    /// Network namespace of the command.
     pub fn network(&self) -> NetworkNamespace {
         let is_own = self.steps.contains(&Step::Namespaces { network: NetworkNamespace::Own });
         if is_own { NetworkNamespace::Own } else { NetworkNamespace::Host }
     }
 
-    /// Who the command is.
+    /// User and group of the command, if the plan sets them.
     pub fn identity(&self) -> Option<&UserIds> {
         self.steps.iter().find_map(|step| match step {
             Step::Identity(identity) => Some(identity),
@@ -120,145 +121,145 @@ impl Plan {
     }
 }
 
-/// One thing that is done to confine a command.
+/// One step that confines a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Step {
-    /// Namespaces of its own, owned by a user namespace that only the warden is in.
+    /// New namespaces, owned by a user namespace that only the supervisor is in.
     Namespaces {
-        /// Whether the network is among them.
+        /// Network namespace of the command.
         network: NetworkNamespace,
     },
-    /// The identity inside is the user's own.
+    /// The user keeps uid and gid inside.
     Identity(UserIds),
     /// A symbolic link.
     Symlink {
-        /// Where.
+        /// Path of the link.
         path: AbsPath,
-        /// To what.
+        /// Target of the link.
         target: PathBuf,
     },
-    /// A file that ringfence wrote.
+    /// A file written by ringfence.
     File {
-        /// Where.
+        /// Path of the file.
         path: AbsPath,
-        /// What it says.
+        /// Content of the file.
         content: String,
     },
     /// An empty directory.
     Directory {
-        /// Where.
+        /// Path of the directory.
         path: AbsPath,
     },
-    /// Whatever is not opened tells who wanted it.
+    /// A FUSE root that reports access to paths that are not granted.
     Tripwire,
-    /// Something the host has, at the same path.
+    /// A bind mount of a host path at the same path.
     Bind {
-        /// Where.
+        /// Path inside and outside.
         path: AbsPath,
-        /// What may be done there.
+        /// Access to the mount.
         access: MountAccess,
-        /// What it is.
+        /// Kind of the host path.
         kind: FileKind,
     },
-    /// A writable place private to the project.
+    /// A writable directory private to the project.
     Private {
-        /// Where it shows.
+        /// Path inside.
         path: AbsPath,
-        /// Where it is kept.
+        /// Path of its store on the host.
         store: AbsPath,
-        /// What shows through from the host.
+        /// Host directory below it as the lower layer, if any.
         beneath: Option<AbsPath>,
-        /// Which of the layers beside the store's own is written to: a run that goes on at the same
-        /// time writes to the latter.
+        /// Number of the extra upper layer, if another run of the project uses the store's own
+        /// layer at the same time.
         beside: Option<u16>,
     },
-    /// A writable place that ends with the sandbox.
+    /// A writable tmpfs that ends with the sandbox.
     Scratch {
-        /// Where.
+        /// Path inside.
         path: AbsPath,
     },
     /// `/proc` with the sandbox's own processes.
     Processes {
-        /// What may be done there.
+        /// Access to the mount.
         access: MountAccess,
     },
     /// `/dev` with the few devices that programs need.
     Devices,
-    /// A node of ours over something in an opened tree.
-    Cover {
-        /// Over what.
+    /// A mask over a path in a granted tree.
+    Mask {
+        /// The masked path.
         path: AbsPath,
-        /// What the cover does.
-        cover: Overmount,
+        /// Effect of the mask.
+        mask: Overmount,
     },
-    /// A file of ours in place of the host's.
+    /// A file of ringfence in place of the host's.
     Instead {
-        /// Where.
+        /// The replaced path.
         path: AbsPath,
-        /// Where ours stands.
+        /// Path of the replacement.
         with: AbsPath,
     },
-    /// Something denied outside the opened trees: it is there and cannot be opened.
+    /// A denied path outside the granted trees: it exists and cannot be opened.
     Denied {
-        /// Where.
+        /// The denied path.
         path: AbsPath,
-        /// What stands there.
+        /// Kind of the denied path.
         kind: FileKind,
     },
-    /// A denied directory through which something opened is reached: it cannot be listed.
+    /// A denied directory with a granted path below it: it cannot be listed.
     Passage {
-        /// Where.
+        /// The directory.
         path: AbsPath,
     },
-    /// What appears later in these trees is covered as well, as soon as it is seen.
-    Lookout {
-        /// Where patterns hold.
+    /// The watcher masks denied and protected names that appear later in these trees.
+    Watcher {
+        /// Trees in which patterns apply.
         trees: Vec<AbsPath>,
     },
-    /// The root itself becomes read-only.
+    /// The root mount becomes read-only.
     Seal,
     /// A second user namespace in which every mount is locked, without any capability.
     Lock,
-    /// A second wall: no signals and no abstract sockets out.
+    /// Second layer: Landlock stops signals and abstract sockets to the outside.
     Landlock,
-    /// Protected and denied names cannot be made although they are absent.
+    /// Protected and denied names that do not exist cannot be created.
     Guards(Vec<PinnedDir>),
-    /// The way to some hosts.
+    /// Network access to the allowed hosts.
     Egress,
-    /// A value that stays outside is put into requests on the way.
+    /// A secret that stays outside is inserted into requests on the way.
     Secret {
-        /// The variable.
+        /// Environment variable of the secret.
         env: String,
         /// The header.
         header: String,
         /// The hosts that get it.
         hosts: Vec<String>,
     },
-    /// The same by a proxy, for those who would rather ask one.
+    /// The same hosts through a proxy, for programs that use one.
     Proxy,
-    /// What goes through is told of.
+    /// Successful access is reported as well.
     Observe,
-    /// Only so much of something is used.
+    /// A resource limit.
     Limit {
-        /// Of what.
+        /// The resource.
         limit: Limit,
-        /// How much.
+        /// Its maximum.
         most: u64,
     },
-    /// System calls that are refused.
+    /// The seccomp filter.
     Seccomp,
 }
 
-/// Whether a namespace is new.
+/// Network namespace of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NetworkNamespace {
-    /// Loopback only.
+    /// New namespace with loopback only.
     Own,
     /// The host's.
     Host,
 }
 
-/// Who the command is.
+/// User and group of the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserIds {
     /// User id, the same inside and outside.
@@ -267,7 +268,7 @@ pub struct UserIds {
     pub gid: u32,
 }
 
-/// What may be done with a bound tree.
+/// Access to a bind mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountAccess {
     /// Read and execute.
@@ -276,18 +277,18 @@ pub enum MountAccess {
     ReadWrite,
 }
 
-/// What a cover does.
+/// Effect of a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Overmount {
     /// Nothing can be opened.
     Deny(FileKind),
-    /// It can be read, not written.
+    /// Read-only.
     ReadOnly,
-    /// The same, but what is mounted below it is left alone.
+    /// Read-only, without the mounts below it.
     Shallow,
 }
 
-/// What kind of thing stands somewhere.
+/// Kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FileKind {
     /// A directory.
@@ -296,38 +297,38 @@ pub enum FileKind {
     File,
 }
 
-/// A directory that was there when the sandbox was opened, and keeps its name: the
-/// protects of git hold in it, and it cannot be moved away and back.
+/// A directory that existed at startup and cannot be renamed: git protections apply in it, and it
+/// cannot be moved away and back.
 ///
-/// Known by identity, not by path: a directory above it may be renamed.
+/// Identified by inode, not by path: a directory above it may be renamed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedDir {
-    /// Where it stood when the sandbox was opened.
+    /// Path at startup.
     pub path: AbsPath,
     /// Device number.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Why it is guarded.
+    /// Reason of the pin.
     pub kind: PinReason,
 }
 
-/// Why a directory is guarded.
+/// Reason why a directory is pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PinReason {
-    /// Git obeys what is in it.
+    /// Git obeys its content.
     Git,
-    /// Something denied or protected is below it.
+    /// A denied or protected path is below it.
     Above,
-    /// It is the top of a repository's working tree: settings that programs obey must not be made
-    /// in it.
+    /// It is the top of a repository's working tree: settings that programs obey must not be
+    /// created in it.
     Tree,
     /// It is a link with a denied or protected name.
     Link,
 }
 
 impl fmt::Display for Step {
-    /// One line for people.
+    /// One line for display.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::Namespaces { network: NetworkNamespace::Own } => {
@@ -346,50 +347,48 @@ impl fmt::Display for Step {
                 write!(f, "private  {path} (kept in {store})")
             }
             Step::Private { path, store, beneath: Some(_), .. } => {
-                write!(f, "private  {path} over the host's (kept in {store})")
+                write!(f, "private  {path} overlaid on the host's (kept in {store})")
             }
             Step::Scratch { path } => write!(f, "scratch  {path}"),
             Step::Processes { access: MountAccess::ReadWrite } => f.write_str("private  /proc"),
             Step::Processes { access: MountAccess::ReadOnly } => {
                 f.write_str("private  /proc (read-only)")
             }
-            Step::Tripwire => f.write_str("watch    whatever is not opened"),
+            Step::Tripwire => f.write_str("watch    every path that is not granted"),
             Step::Devices => f.write_str("private  /dev"),
-            Step::Cover { path, cover: Overmount::Deny(_) } => write!(f, "deny     {path}"),
-            Step::Cover { path, cover: Overmount::ReadOnly | Overmount::Shallow } => {
+            Step::Mask { path, mask: Overmount::Deny(_) } => write!(f, "deny     {path}"),
+            Step::Mask { path, mask: Overmount::ReadOnly | Overmount::Shallow } => {
                 write!(f, "protect  {path}")
             }
-            Step::Instead { path, with } => write!(f, "splice   {path} (shows {with})"),
+            Step::Instead { path, with } => write!(f, "replace  {path} (by {with})"),
             Step::Denied { path, .. } => write!(f, "deny     {path}"),
-            Step::Passage { path } => write!(f, "pass     {path} (not listed)"),
-            Step::Lookout { trees } => {
+            Step::Passage { path } => write!(f, "pass     {path} (cannot be listed)"),
+            Step::Watcher { trees } => {
                 let trees: Vec<String> = trees.iter().map(ToString::to_string).collect();
-                write!(
-                    f,
-                    "look out for denied and protected names that appear in {}",
-                    trees.join(", ")
-                )
+                write!(f, "mask     denied and protected names that appear in {}", trees.join(", "))
             }
-            Step::Seal => f.write_str("seal     everything else"),
+            Step::Seal => f.write_str("seal     the root (read-only)"),
             Step::Lock => f.write_str("lock     mounts; drop every capability"),
             Step::Landlock => f.write_str("landlock no signals or abstract sockets out"),
             Step::Guards(guards) => {
                 write!(
                     f,
-                    "guard    protected and denied names while absent; {} directories keep their names",
+                    "guard    absent protected and denied names; {} directories cannot be renamed",
                     guards.len()
                 )
             }
-            Step::Egress => f.write_str("reach    the hosts that the policy lists"),
+            Step::Egress => f.write_str("reach    the hosts that the policy allows"),
             Step::Secret { env, header, hosts } => {
-                write!(f, "secret   {env} is put into {header} for {}", hosts.join(", "))
+                write!(f, "secret   {env} is inserted into {header} for {}", hosts.join(", "))
             }
-            Step::Proxy => write!(f, "proxy    the same, at 127.0.0.1:{PROXY_PORT}"),
+            Step::Proxy => write!(f, "proxy    the same hosts, at 127.0.0.1:{PROXY_PORT}"),
             Step::Observe => {
-                f.write_str("observe  every file opened, program started and host reached")
+                f.write_str("observe  every file opened, program run and host contacted")
             }
-            Step::Limit { limit, most } => write!(f, "limit    {limit} to {}", limit.show(*most)),
-            Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),
+            Step::Limit { limit, most } => {
+                write!(f, "limit    {limit} to {}", limit.format_amount(*most))
+            }
+            Step::Seccomp => f.write_str("seccomp  refuse syscalls that a command does not need"),
         }
     }
 }

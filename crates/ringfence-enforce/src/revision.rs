@@ -1,7 +1,7 @@
-//! What is to be done in a sandbox that stands, for another policy to hold there.
+//! Steps to apply a changed policy to a live sandbox.
 //!
-//! The host is looked at through the eyes of both policies. What both find is not the
-//! policy's doing, however new it is: sockets and repositories that commands made cancel out.
+//! The host is surveyed with both policies. Findings of both are not caused by the change: sockets
+//! and repositories that commands created cancel out.
 
 use std::collections::BTreeSet;
 
@@ -13,44 +13,44 @@ use ringfence_policy::{
 use crate::plan::{FileKind, Overmount, Plan, Step};
 use crate::survey::Survey;
 
-/// A policy, and what of it stands on the host.
+/// A policy and its survey.
 #[derive(Debug, Clone, Copy)]
 pub struct PolicyView<'a> {
     /// The rules.
     pub grants: &'a Grants,
-    /// What was found by them.
+    /// The survey with these rules.
     pub survey: &'a Survey,
 }
 
-/// What is to be done, and what cannot be.
+/// Steps to apply, and changes that cannot be applied live.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanRevision {
-    /// What can be read from now on.
+    /// Paths that become readable.
     pub open: Vec<RevisionStep<()>>,
-    /// What can be opened no longer, or written no longer.
+    /// Paths that become denied or read-only.
     pub shut: Vec<RevisionStep<Overmount>>,
-    /// What cannot be done while things run.
-    pub left: Vec<PolicyChange>,
+    /// Changes that cannot be applied while commands run.
+    pub not_applicable: Vec<PolicyChange>,
 }
 
-/// Something that is to be done somewhere, and by which rule.
+/// One step, with the rule that causes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevisionStep<T> {
-    /// Where.
+    /// The path.
     pub path: AbsPath,
-    /// What.
+    /// The effect.
     pub what: T,
-    /// What is said of it; nothing of what follows from something else.
+    /// The change to report; `None` if it follows from another step.
     pub change: Option<PolicyChange>,
 }
 
-/// From `old`, by which `plan` was made, to `new`.
-pub fn revision(old: PolicyView<'_>, new: PolicyView<'_>, plan: &Plan) -> PlanRevision {
-    let turning = RevisionBuilder { old, new };
+/// Steps from `old`, with its `plan`, to `new`.
+pub fn revise(old: PolicyView<'_>, new: PolicyView<'_>, plan: &Plan) -> PlanRevision {
+    let builder = RevisionBuilder { old, new };
     let mut revision = PlanRevision::default();
-    turning.open(plan, &mut revision);
-    turning.shut(plan, &mut revision);
-    turning.unwritable(&mut revision);
+    builder.open(plan, &mut revision);
+    builder.shut(plan, &mut revision);
+    builder.unwritable(&mut revision);
     revision
 }
 
@@ -65,10 +65,10 @@ impl<'a> PolicyView<'a> {
     }
 
     fn denies(&self, path: &AbsPath) -> bool {
-        matches!(self.survey.covers.get(path), Some(Overmount::Deny(_)))
+        matches!(self.survey.masks.get(path), Some(Overmount::Deny(_)))
     }
 
-    /// What is opened as such, by its real path.
+    /// Granted roots, by their real path.
     fn roots(&self) -> impl Iterator<Item = (&'a Rule, &'a AbsPath, FileKind)> {
         let survey = self.survey;
         let rules = self.grants.rules.iter().filter(|rule| rule.opens());
@@ -86,7 +86,7 @@ impl RevisionBuilder<'_> {
     fn open(&self, plan: &Plan, revision: &mut PlanRevision) {
         let (old, new) = (&self.old, &self.new);
         let uncovered =
-            old.survey.covers.keys().filter(|path| old.denies(path) && !new.denies(path));
+            old.survey.masks.keys().filter(|path| old.denies(path) && !new.denies(path));
         let opened: BTreeSet<&AbsPath> = new
             .roots()
             .map(|(_, real, _)| real)
@@ -96,7 +96,7 @@ impl RevisionBuilder<'_> {
             .collect();
         let mut above: Option<&AbsPath> = None;
         for path in opened {
-            // Sorted by path: what lies below something that is opened comes along with it.
+            // Sorted by path: a path below a granted one needs no step.
             if above.is_some_and(|above| path.is_within(above)) {
                 continue;
             }
@@ -104,8 +104,8 @@ impl RevisionBuilder<'_> {
             let change = self.opening(path);
             match change {
                 Some(change) if is_mounted_below(plan, path) => {
-                    revision.left.push(change.pending(format!(
-                        "something below {path} is there already, and would be hidden"
+                    revision.not_applicable.push(change.pending(format!(
+                        "a mount below {path} exists already and would be hidden"
                     )));
                 }
                 change => revision.open.push(RevisionStep { path: path.clone(), what: (), change }),
@@ -116,12 +116,12 @@ impl RevisionBuilder<'_> {
         {
             let is_there = new.survey.found.contains_key(&rule.root);
             if !is_there && !old.reads(&rule.root) && new.reads(&rule.root) {
-                let change = PolicyChange::of(
+                let change = PolicyChange::from_rule(
                     &DecidingRule::Rule(rule.clone()),
                     ChangeKind::Added,
                     ChangeDirection::Wider,
                 );
-                revision.left.push(change.pending("nothing is there yet"));
+                revision.not_applicable.push(change.pending("the path does not exist yet"));
             }
         }
     }
@@ -130,69 +130,68 @@ impl RevisionBuilder<'_> {
         let (old, new) = (&self.old, &self.new);
         let closed = old.roots().filter(|(_, real, _)| old.reads(real) && !new.reads(real));
         let closed = closed.map(|(_, real, kind)| (real.clone(), Overmount::Deny(kind)));
-        let covered = new.survey.covers.iter().filter(|(path, cover)| match cover {
-            // By a name that nothing denies, it is another name of something that is.
+        let masked = new.survey.masks.iter().filter(|(path, mask)| match mask {
+            // Without a rule of its own, it is another name of a denied file.
             Overmount::Deny(_) => !old.denies(path) && old.reads(path),
             Overmount::ReadOnly | Overmount::Shallow => {
-                !old.survey.covers.contains_key(*path)
+                !old.survey.masks.contains_key(*path)
                     && old.grants.verdict(path, Access::Write) == Verdict::Allowed
             }
         });
         let mut all: Vec<(AbsPath, Overmount)> =
-            covered.map(|(path, cover)| (path.clone(), *cover)).chain(closed).collect();
+            masked.map(|(path, mask)| (path.clone(), *mask)).chain(closed).collect();
         all.sort();
         all.dedup_by(|one, other| one.0 == other.0);
         let mut above: Option<AbsPath> = None;
-        for (path, cover) in all {
+        for (path, mask) in all {
             if above.as_ref().is_some_and(|above| path.is_within(above)) {
                 continue;
             }
-            let change = self.shutting(&path, cover);
-            if matches!(cover, Overmount::Deny(_)) {
+            let change = self.shutting(&path, mask);
+            if matches!(mask, Overmount::Deny(_)) {
                 let is_needed =
                     |below: &AbsPath| below != &path && below.is_within(&path) && new.reads(below);
                 if new.roots().any(|(_, real, _)| is_needed(real)) || mounted(plan).any(is_needed) {
-                    let why =
-                        format!("something below {path} stays open, and cannot be reached past it");
-                    revision.left.extend(change.map(|change| change.pending(why)));
+                    let why = format!("a granted path below {path} would become unreachable");
+                    revision.not_applicable.extend(change.map(|change| change.pending(why)));
                     continue;
                 }
                 above = Some(path.clone());
             }
-            revision.shut.push(RevisionStep { path, what: cover, change });
+            revision.shut.push(RevisionStep { path, what: mask, change });
         }
     }
 
-    /// Trees that are to be readable only.
+    /// Trees that become read-only.
     fn unwritable(&self, revision: &mut PlanRevision) {
         let (old, new) = (&self.old, &self.new);
         for (rule, real, _) in old.roots() {
             let was = old.grants.verdict(real, Access::Write) == Verdict::Allowed;
-            let is_covered = new.survey.covers.contains_key(real);
+            let is_masked = new.survey.masks.contains_key(real);
             if rule.effect != Effect::Read
                 && was
-                && !is_covered
+                && !is_masked
                 && new.grants.verdict(real, Access::Write) == Verdict::ReadOnly
             {
-                let change = PolicyChange::of(
+                let change = PolicyChange::from_rule(
                     &DecidingRule::Rule(rule.clone()),
                     ChangeKind::Removed,
                     ChangeDirection::Narrower,
                 );
-                revision.left.push(change.pending(
-                    "what is open for writing cannot be made read-only under those who use it",
-                ));
+                revision.not_applicable.push(
+                    change.pending("a writable tree cannot become read-only while commands use it"),
+                );
             }
         }
     }
 
-    /// What is said of opening `path`: the rule that opens it, or the one that shut it.
+    /// The change that grants `path`: the rule that grants it, or the one that denied it.
     fn opening(&self, path: &AbsPath) -> Option<PolicyChange> {
         let opener = self.new.because(path).filter(|because| is_written(&because.origin().source));
         let was = self.old.because(path).filter(|_| !self.old.reads(path));
         match (opener, was) {
             (Some(opener), None) => {
-                Some(PolicyChange::of(&opener, ChangeKind::Added, ChangeDirection::Wider))
+                Some(PolicyChange::from_rule(&opener, ChangeKind::Added, ChangeDirection::Wider))
             }
             (Some(opener), Some(_))
                 if self
@@ -202,31 +201,30 @@ impl RevisionBuilder<'_> {
                     .iter()
                     .all(|rule| DecidingRule::Rule(rule.clone()) != opener) =>
             {
-                Some(PolicyChange::of(&opener, ChangeKind::Added, ChangeDirection::Wider))
+                Some(PolicyChange::from_rule(&opener, ChangeKind::Added, ChangeDirection::Wider))
             }
-            (_, was) => {
-                was.map(|was| PolicyChange::of(&was, ChangeKind::Removed, ChangeDirection::Wider))
-            }
+            (_, was) => was.map(|was| {
+                PolicyChange::from_rule(&was, ChangeKind::Removed, ChangeDirection::Wider)
+            }),
         }
     }
 
-    fn shutting(&self, path: &AbsPath, cover: Overmount) -> Option<PolicyChange> {
-        let wanted = if matches!(cover, Overmount::Deny(_)) { Access::Read } else { Access::Write };
+    fn shutting(&self, path: &AbsPath, mask: Overmount) -> Option<PolicyChange> {
+        let wanted = if matches!(mask, Overmount::Deny(_)) { Access::Read } else { Access::Write };
         let decision = self.new.grants.decide(path, wanted);
         match (decision.verdict, decision.rule) {
             (Verdict::Denied | Verdict::ReadOnly, Some(rule)) => {
-                Some(PolicyChange::of(&rule, ChangeKind::Added, ChangeDirection::Narrower))
+                Some(PolicyChange::from_rule(&rule, ChangeKind::Added, ChangeDirection::Narrower))
             }
-            (Verdict::Absent, _) => self
-                .old
-                .because(path)
-                .map(|was| PolicyChange::of(&was, ChangeKind::Removed, ChangeDirection::Narrower)),
+            (Verdict::Absent, _) => self.old.because(path).map(|was| {
+                PolicyChange::from_rule(&was, ChangeKind::Removed, ChangeDirection::Narrower)
+            }),
             _ => None,
         }
     }
 }
 
-/// Whether somebody wrote the rule down, or said so.
+/// True for a rule that the user wrote, not a built-in one.
 fn is_written(source: &Source) -> bool {
     matches!(
         source,
@@ -238,7 +236,7 @@ fn is_mounted_below(plan: &Plan, path: &AbsPath) -> bool {
     mounted(plan).any(|below| below != path && below.is_within(path))
 }
 
-/// What stands in the sandbox by itself.
+/// Paths with a mount of their own.
 fn mounted(plan: &Plan) -> impl Iterator<Item = &AbsPath> {
     plan.steps.iter().filter_map(|step| match step {
         Step::Bind { path, .. }

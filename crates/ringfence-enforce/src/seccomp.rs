@@ -1,4 +1,4 @@
-//! The seccomp filter: a table with a reason per line, and the assembler for it.
+//! The seccomp filter: a table with a reason per rule, and its assembler.
 
 mod bpf;
 pub mod calls;
@@ -8,9 +8,10 @@ mod table;
 
 pub use bpf::{BpfInsn, FilterAction};
 pub use ioctls::Commands;
-pub use table::{ArgCondition, FilterRule, entries};
+pub use table::{ArgCondition, FilterRule, rules_for};
 pub(crate) use table::{
-    EXECUTE, HANDED_OVER, is_only_awaited, is_only_observed, is_only_told, is_writing, refusal,
+    EXECUTE_BITS, FD_PASSING_FLAGS, find_refusal, is_notified_for_close_only, is_only_observed,
+    is_only_reported, opens_for_writing,
 };
 
 use std::borrow::Cow;
@@ -21,89 +22,89 @@ use ringfence_policy::Observe;
 use bpf::BpfAssembler;
 use calls::Arch;
 
-/// What the filter depends on.
+/// Inputs that select the filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterOptions {
-    /// Whether `kill(0, …)` would reach processes outside.
+    /// Handling of `kill(0, …)`.
     pub group_signals: GroupSignals,
-    /// Whose files the command makes.
+    /// Owner of files that the command creates.
     pub owner: FileOwner,
-    /// Whether calls that go through are looked at.
+    /// Observation of successful syscalls.
     pub observe: Observe,
-    /// Who connects.
+    /// Handling of `connect`.
     pub connects: ConnectHandling,
-    /// Calls that take disk space which the kernel counts for no process.
+    /// Handling of syscalls whose disk usage the kernel counts for no process.
     pub disk: Uncounted,
-    /// Calls that take memory which the kernel counts for no process.
+    /// Handling of syscalls whose memory the kernel counts for no process.
     pub memory: Uncounted,
 }
 
-/// Calls that use something without it being counted.
+/// Syscalls with uncounted resource usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uncounted {
-    /// No limit is on it, or a cgroup counts it.
+    /// There is no limit, or a cgroup counts it.
     Allowed,
-    /// A limit is on it, and only what processes tell is counted.
+    /// There is a limit, and only per-process numbers are counted.
     Refused,
 }
 
-/// Who connects sockets.
+/// Handling of `connect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectHandling {
-    /// Programs themselves.
+    /// The program connects by itself.
     Free,
-    /// Programs themselves, in a network that leads nowhere: whom they mean is told of.
-    Shut,
-    /// The usher and its caller, since sockets of the host's network are among them.
-    Asked,
+    /// The program connects in a network without a way out; destinations are reported.
+    Isolated,
+    /// The notify handler connects for the program, or hands it to the launcher: an allowed
+    /// program gets sockets of the host's network.
+    Notified,
 }
 
-/// Whose files the command makes.
+/// Owner of files that the command creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOwner {
-    /// The superuser's.
+    /// Root.
     Root,
-    /// Anybody else's.
-    Person,
+    /// Any other user.
+    User,
 }
 
 impl FileOwner {
-    /// Whose they are if the command runs as this user.
-    pub fn of(uid: Option<u32>) -> Self {
-        if uid == Some(0) { FileOwner::Root } else { FileOwner::Person }
+    /// Owner if the command runs as this user.
+    pub fn from_uid(uid: Option<u32>) -> Self {
+        if uid == Some(0) { FileOwner::Root } else { FileOwner::User }
     }
 }
 
-/// Who keeps signals to the own process group inside.
+/// Handling of signals to the own process group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupSignals {
-    /// Landlock does.
+    /// Landlock keeps them inside.
     Scoped,
-    /// Nobody: the call is refused.
+    /// The filter refuses the syscall.
     Refused,
 }
 
-/// The filter as instructions for the kernel; of a shape that was made ready, it is there.
-pub(crate) fn ready_filter(shape: FilterOptions) -> Cow<'static, [BpfInsn]> {
+/// The filter as instructions; reuses a prepared one.
+pub(crate) fn cached_filter(shape: FilterOptions) -> Cow<'static, [BpfInsn]> {
     match READY.get().into_iter().flatten().find(|(ready, _)| *ready == shape) {
         Some((_, instructions)) => Cow::Borrowed(instructions),
         None => Cow::Owned(filter(shape)),
     }
 }
 
-/// Makes some ready, of the shapes that most sandboxes will want whose processes come from this
-/// one.
-pub(crate) fn make_ready(shapes: &[FilterOptions]) {
+/// Assembles filters in advance, for the options that most sandboxes forked from this process use.
+pub(crate) fn prepare_filters(shapes: &[FilterOptions]) {
     READY.get_or_init(|| shapes.iter().map(|shape| (*shape, filter(*shape))).collect());
 }
 
 static READY: OnceLock<Vec<(FilterOptions, Vec<BpfInsn>)>> = OnceLock::new();
 
-/// The filter as instructions for the kernel.
+/// Assembles the filter.
 pub fn filter(shape: FilterOptions) -> Vec<BpfInsn> {
     let mut assembler = BpfAssembler::default();
     for arch in Arch::NATIVE_FIRST {
-        assembler.architecture(*arch, &entries(*arch, shape));
+        assembler.add_architecture(*arch, &rules_for(*arch, shape));
     }
     assembler.finish()
 }

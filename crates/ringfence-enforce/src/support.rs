@@ -1,60 +1,60 @@
-//! What this host can do.
+//! Capabilities of the host.
 
 use serde::{Deserialize, Serialize};
 
-/// What this host can do: facts, each probed or read, none assumed.
+/// Capabilities of the host, each probed or read, none assumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSupport {
-    /// User id of whoever runs ringfence.
+    /// User id of the user who runs ringfence.
     pub uid: u32,
-    /// Group id of whoever runs ringfence.
+    /// Group id of the user who runs ringfence.
     pub gid: u32,
-    /// Landlock's version; 0 where there is none.
+    /// Landlock ABI version; 0 without Landlock.
     pub landlock: u32,
-    /// Whether a file system can be served from here.
+    /// Availability of FUSE.
     pub fuse: FuseSupport,
-    /// What can be told of processes from outside.
+    /// Process accounting in `/proc`.
     pub accounts: ProcAccounting,
-    /// Whose the numbers of processes are.
+    /// Scope of pid allocation.
     pub numbers: PidAllocation,
 }
 
 impl HostSupport {
-    /// Whether signals and abstract sockets can be kept inside.
-    pub(crate) fn scopes(&self) -> bool {
+    /// True if Landlock can keep signals and abstract sockets inside (ABI 6).
+    pub(crate) fn has_landlock_scopes(&self) -> bool {
         self.landlock >= 6
     }
 }
 
-/// Who shares the numbers that processes have, of which there are only so many.
+/// Scope of pid allocation, which is a limited resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PidAllocation {
-    /// Each sandbox has its own, and as few as it is to have: kernels from 6.14 on.
+    /// Per sandbox, with its own `pid_max`: Linux 6.14 and later.
     Own,
-    /// The whole machine, and a sandbox is a control group of so many.
+    /// System-wide, with a cgroup limit per sandbox.
     Grouped,
-    /// The whole machine.
+    /// System-wide.
     Shared,
 }
 
-/// What the kernel tells of processes, by `/proc`.
+/// Process accounting in `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcAccounting {
-    /// Which there are, and what they use.
+    /// Child processes and all their usage.
     Full,
-    /// The same, but for what they write.
+    /// Child processes and their usage, without bytes written.
     WithoutDisk,
-    /// Not even which there are.
+    /// Not even child processes.
     Nothing,
 }
 
-/// The device by which file systems are served: `/dev/fuse`.
+/// Availability of `/dev/fuse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FuseSupport {
     /// It can be opened.
     Opens,
-    /// It is there and cannot be opened.
+    /// It exists and cannot be opened.
     Shut,
-    /// It is not there.
+    /// It does not exist.
     Absent,
 }

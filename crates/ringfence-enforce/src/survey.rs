@@ -1,8 +1,8 @@
-//! What of the policy is there: which rules have something to stand on, and which files
-//! in the opened trees a pattern catches.
+//! Applies the policy to the host's file system: finds the paths that rules refer to, and the files
+//! in granted trees that patterns match.
 //!
-//! Reads the host and changes nothing. What appears after the survey is the guards' and
-//! the covers' business.
+//! Reads the host and changes nothing. Paths that appear later are handled by the guards and the
+//! watcher.
 
 mod build;
 mod case_folding;
@@ -29,52 +29,52 @@ use ringfence_policy::{AbsPath, Effect, Grants, Rule, TrackedFiles};
 use crate::plan::{FileKind, Overmount, PinnedDir};
 use build::SurveyBuilder;
 pub use case_folding::CaseFolding;
-pub(crate) use git::OBEYED as OBEYED_BY_GIT;
-pub use gitlinks::{Tracked, gitlinks, is_index, tracked};
+pub(crate) use git::OBEYED_NAMES as OBEYED_BY_GIT;
+pub use gitlinks::{Tracked, is_index, parse_entries, parse_gitlinks};
 pub use index_paths::{IndexFault, ObjectNames, index_fault};
 use links::SymlinkCache;
-pub use remembered::{digest_own, remember};
+pub use remembered::{digest_unchanged, remember_contents};
 pub(crate) use tracked_files::TrackedLookup;
-pub use tracked_files::{RememberedFiles, open_tracked};
-pub use walk::vendored;
+pub use tracked_files::{RememberedFiles, grant_if_tracked};
+pub use walk::skipped_directory_names;
 
-/// What was found on the host.
+/// Findings on the host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
-    /// Where each rule's root leads; roots that are missing are not listed.
+    /// Resolved root of each rule; missing roots are not listed.
     pub found: BTreeMap<AbsPath, ResolvedRoot>,
-    /// What must be covered in the opened trees.
-    pub covers: BTreeMap<AbsPath, Overmount>,
-    /// Files with several names, one of which is denied or protected: by inode and device.
+    /// Paths to mask in the granted trees.
+    pub masks: BTreeMap<AbsPath, Overmount>,
+    /// Files with several hard links, one of which is denied or protected: by inode and device.
     pub linked: HardLinks,
-    /// Directories that keep their names and in which protects hold by identity.
+    /// Directories that cannot be renamed and in which git protections apply by identity.
     pub guards: Vec<PinnedDir>,
-    /// Rules that follow from what was found: where protected and denied names lead, and
-    /// what git is told to run. They hold beside those of the grants.
+    /// Rules derived from findings: targets of protected and denied links, and programs that git
+    /// runs. They apply in addition to the grants.
     pub rules: Vec<Rule>,
-    /// The trees that were looked through: patterns hold in them.
+    /// Walked trees: patterns apply in them.
     pub walked: Vec<AbsPath>,
-    /// How many directories were looked through.
+    /// Number of walked directories.
     pub directories: usize,
-    /// Whether the project is one that tools build.
+    /// Set if the project has a build system.
     pub builds: BuildSystem,
-    /// Whether the walked trees tell upper from lower case.
+    /// Case sensitivity of the walked trees.
     pub folding: CaseFolding,
-    /// Files that a built-in pattern would deny and that are open because git tracks them.
+    /// Files that a built-in pattern would deny and that are granted because git tracks them.
     pub tracked: TrackedFiles,
 }
 
-/// Whether a project is one that tools build.
+/// Build system of a project.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BuildSystem {
-    /// Nothing says so.
+    /// None found.
     #[default]
     Nothing,
     /// It has a file that a build tool reads.
     Something,
 }
 
-/// Files by which a project is known to be built.
+/// Files that identify a build system.
 const MANIFESTS: &[&str] = &[
     "Cargo.toml",
     "package.json",
@@ -87,31 +87,31 @@ const MANIFESTS: &[&str] = &[
     "pyproject.toml",
 ];
 
-/// Where a path leads.
+/// A resolved path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedRoot {
     /// Symbolic links on the way, outermost first.
     pub links: Vec<(AbsPath, PathBuf)>,
     /// The path without symbolic links.
     pub real: AbsPath,
-    /// What stands there.
+    /// Kind of the path.
     pub kind: FileKind,
 }
 
-/// Files with several names, by inode and device: what covers one name must cover all.
+/// Files with several hard links, by inode and device: a mask of one name must cover all.
 pub type HardLinks = BTreeMap<(u64, u64), Overmount>;
 
-/// Looks at the host through the eyes of `grants`.
+/// Surveys the host for `grants`.
 pub fn survey(grants: &Grants) -> Survey {
-    survey_beside(grants, &Known::default())
+    survey_with_known(grants, &Known::default())
 }
 
 /// Traces that commands of the project left behind.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// Tells git directories, worktrees' directories and `.git` files that commands made.
+    /// True for git directories, worktree directories and `.git` files that commands created.
     pub is_made: &'a dyn Fn(&AbsPath) -> bool,
-    /// Contents of tracked files that are open beside those in the project's list.
+    /// Contents of tracked files that are granted in addition to the project's list.
     pub remembered: &'a RememberedFiles,
 }
 
@@ -122,24 +122,24 @@ impl Default for Known<'_> {
     }
 }
 
-/// The same where some git directories, worktrees and `.git` files are known to be made by
-/// commands. What git obeys in them is not protected, since it is swept after every command.
-pub fn survey_beside(grants: &Grants, known: &Known<'_>) -> Survey {
+/// Surveys the host with known git directories, worktrees and `.git` files of commands. Git
+/// settings in them are not protected, since they are swept after every command.
+pub fn survey_with_known(grants: &Grants, known: &Known<'_>) -> Survey {
     let mut links = SymlinkCache::default();
-    let mut survey = look_by(grants, &mut links);
+    let mut survey = resolve_with(grants, &mut links);
     if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {
         survey.builds = BuildSystem::Something;
     }
     SurveyBuilder::new(grants, links, survey, known).survey()
 }
 
-/// Where a path leads, whether or not something is there.
-pub(crate) fn end_of(path: &AbsPath) -> Option<AbsPath> {
-    SymlinkCache::default().trail(path).map(|trail| trail.end)
+/// The end of a path's symbolic links, even if nothing is there.
+pub(crate) fn resolve_links(path: &AbsPath) -> Option<AbsPath> {
+    SymlinkCache::default().resolve_trail(path).map(|trail| trail.end)
 }
 
-/// Surveys one repository, but for what commands made in it.
-pub(crate) fn repository(
+/// Surveys one repository, without the parts that commands created.
+pub(crate) fn survey_repository(
     grants: &Grants,
     directory: &AbsPath,
     is_made: &dyn Fn(&AbsPath) -> bool,
@@ -149,16 +149,16 @@ pub(crate) fn repository(
         .repository(directory)
 }
 
-/// Finds what the rules stand on, and no more.
-pub(crate) fn look(grants: &Grants) -> Survey {
-    look_by(grants, &mut SymlinkCache::default())
+/// Resolves the roots of the rules, and no more.
+pub(crate) fn resolve_rule_roots(grants: &Grants) -> Survey {
+    resolve_with(grants, &mut SymlinkCache::default())
 }
 
-fn look_by(grants: &Grants, links: &mut SymlinkCache) -> Survey {
+fn resolve_with(grants: &Grants, links: &mut SymlinkCache) -> Survey {
     let mut survey = Survey::default();
     let walked: HashSet<&AbsPath> =
         grants.rules.iter().filter(|rule| is_walked(rule)).map(|rule| &rule.root).collect();
-    // What is protected in a tree that is walked is found there, by its name.
+    // Protected names in a walked tree are found by the walk.
     let is_found_anyway = |rule: &&Rule| {
         rule.effect == Effect::Protect
             && rule.root.parent().is_some_and(|above| walked.contains(&above))
@@ -166,7 +166,7 @@ fn look_by(grants: &Grants, links: &mut SymlinkCache) -> Survey {
     let roots = grants.rules.iter().filter(|rule| !is_found_anyway(rule)).map(|rule| &rule.root);
     for root in roots.chain(&grants.network.unix_sockets) {
         if !survey.found.contains_key(root)
-            && let Some(found) = links.follow(root)
+            && let Some(found) = links.resolve_root(root)
         {
             survey.found.insert(root.clone(), found);
         }
@@ -174,12 +174,12 @@ fn look_by(grants: &Grants, links: &mut SymlinkCache) -> Survey {
     survey
 }
 
-/// Whether patterns hold in what the rule opens, so that it is walked.
+/// True if patterns apply in the granted tree, so that it is walked.
 fn is_walked(rule: &Rule) -> bool {
-    rule.opens() && rule.patterns_hold() && !matches!(rule.effect, Effect::Private { .. })
+    rule.opens() && rule.patterns_apply() && !matches!(rule.effect, Effect::Private { .. })
 }
 
-/// A small file's text; `None` if it leads to no plain file or is not small.
+/// Content of a small file; `None` if it is no regular file or too large.
 fn read_small(path: &AbsPath) -> Option<String> {
     const SMALL: u64 = 1 << 20;
     let metadata = fs::metadata(path.as_path()).ok()?;
@@ -189,9 +189,9 @@ fn read_small(path: &AbsPath) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether we may list a directory and ask what its names stand for. One that was there a
-/// moment ago and is gone may be anywhere.
-fn is_searchable(directory: &AbsPath) -> bool {
+/// True if the directory can be listed and its entries can be examined. A directory that has just
+/// vanished may have moved anywhere.
+fn is_searchable_dir(directory: &AbsPath) -> bool {
     let wanted = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
     match rustix::fs::access(directory.as_path(), wanted) {
         Ok(()) => true,
@@ -199,12 +199,12 @@ fn is_searchable(directory: &AbsPath) -> bool {
     }
 }
 
-/// What kind of thing this is, for the purpose of covering it.
+/// Kind of a file for masking.
 fn kind_of(file_type: fs::FileType) -> FileKind {
     if file_type.is_dir() { FileKind::Directory } else { FileKind::File }
 }
 
-/// A socket in an opened tree belongs to a process of the host.
+/// True for a socket; in a granted tree it belongs to a process of the host.
 fn is_socket(file_type: fs::FileType) -> bool {
     file_type.is_socket()
 }

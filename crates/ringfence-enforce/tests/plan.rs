@@ -1,6 +1,6 @@
-//! Plans for Linux, made on any host and compared with what they were.
+//! Plans for Linux, made on any host and compared with golden files.
 //!
-//! `RINGFENCE_BLESS=1` writes the golden files anew; read the difference before you do.
+//! `RINGFENCE_BLESS=1` rewrites the golden files; read the difference before you do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn facts() -> Facts {
     }
 }
 
-/// A host that has these directories and files, and nothing else.
+/// A host with only these directories and files.
 fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
     let mut survey = Survey {
         builds: BuildSystem::Something,
@@ -67,10 +67,10 @@ fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &
         };
         if let Some(found) = found {
             if rule.effect == ringfence_policy::Effect::Deny {
-                survey.covers.insert(found.real.clone(), Overmount::Deny(found.kind));
+                survey.masks.insert(found.real.clone(), Overmount::Deny(found.kind));
             }
             if rule.effect == ringfence_policy::Effect::Protect {
-                survey.covers.insert(found.real.clone(), Overmount::ReadOnly);
+                survey.masks.insert(found.real.clone(), Overmount::ReadOnly);
             }
             survey.found.insert(rule.root.clone(), found);
         }
@@ -97,7 +97,7 @@ const FILES: &[&str] = &[
 ];
 const LINKS: &[(&str, &str)] = &[("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
 
-fn person() -> SandboxUser {
+fn user() -> SandboxUser {
     SandboxUser {
         user: "me".into(),
         shell: "/bin/bash".into(),
@@ -106,7 +106,7 @@ fn person() -> SandboxUser {
         git_ignore: None,
         settings: Vec::new(),
         quarantine: path("/q"),
-        sealed: BTreeMap::new(),
+        secrets: BTreeMap::new(),
         proxies: BTreeMap::new(),
         certificates: None,
         trust: None,
@@ -126,7 +126,7 @@ fn planned(facts: &Facts, flags: &Flags, more: impl FnOnce(&mut Survey)) -> Plan
     let grants = resolve(&[], flags, facts).unwrap();
     let mut survey = host(&grants, DIRECTORIES, FILES, LINKS);
     more(&mut survey);
-    plan(&grants, &survey, &SUPPORT, &person())
+    plan(&grants, &survey, &SUPPORT, &user())
 }
 
 fn text(plan: &Plan) -> String {
@@ -159,7 +159,7 @@ fn workspace_write() {
 }
 
 #[test]
-fn without_fuse_all_is_enforced_and_the_loss_is_told() {
+fn missing_fuse_is_a_gap_without_loss_of_enforcement() {
     let (grants, with) =
         (resolve(&[], &flags(), &facts()).unwrap(), planned(&facts(), &flags(), |_| {}));
     let survey = host(&grants, DIRECTORIES, FILES, LINKS);
@@ -167,22 +167,22 @@ fn without_fuse_all_is_enforced_and_the_loss_is_told() {
         (FuseSupport::Shut, "sudo chmod 666 /dev/fuse"),
         (FuseSupport::Absent, "sudo modprobe fuse"),
     ] {
-        let without = plan(&grants, &survey, &HostSupport { fuse, ..SUPPORT }, &person());
+        let without = plan(&grants, &survey, &HostSupport { fuse, ..SUPPORT }, &user());
         let rest: Vec<Step> =
             with.steps.iter().filter(|step| **step != Step::Tripwire).cloned().collect();
         assert_eq!(without.steps, rest);
         let [gap] = without.gaps.as_slice() else { panic!("{:?}", without.gaps) };
         assert_eq!(
-            (gap.what.as_str(), gap.loss, gap.refuses()),
-            ("denials", GapKind::Telling, false)
+            (gap.what.as_str(), gap.loss, gap.refuses_run()),
+            ("denials", GapKind::Reporting, false)
         );
         assert!(gap.why.contains("/dev/fuse") && gap.hint.contains(hint), "{gap:?}");
     }
-    // One that was planned and could not be had is owned up to.
+    // A planned tripwire that failed becomes a gap.
     let mut unwired = with.clone();
-    unwired.unwire();
-    unwired.unwire();
-    assert_eq!((unwired.gaps.len(), unwired.is_wired(), with.is_wired()), (1, false, true));
+    unwired.replace_tripwire_by_gap();
+    unwired.replace_tripwire_by_gap();
+    assert_eq!((unwired.gaps.len(), unwired.has_tripwire(), with.has_tripwire()), (1, false, true));
 }
 
 #[test]
@@ -194,12 +194,12 @@ fn read_only() {
 }
 
 #[test]
-fn caught_files_are_covered_and_those_below_a_denied_directory_are_not() {
+fn denied_files_are_masked_except_below_a_denied_directory() {
     let plan = planned(&facts(), &flags(), |survey| {
-        survey.covers.insert(path("/home/me/app/.env"), Overmount::Deny(FileKind::File));
-        survey.covers.insert(path("/home/me/app/secret"), Overmount::Deny(FileKind::Directory));
-        survey.covers.insert(path("/home/me/app/secret/x.pem"), Overmount::Deny(FileKind::File));
-        survey.covers.insert(path("/home/me/app/.git/config"), Overmount::ReadOnly);
+        survey.masks.insert(path("/home/me/app/.env"), Overmount::Deny(FileKind::File));
+        survey.masks.insert(path("/home/me/app/secret"), Overmount::Deny(FileKind::Directory));
+        survey.masks.insert(path("/home/me/app/secret/x.pem"), Overmount::Deny(FileKind::File));
+        survey.masks.insert(path("/home/me/app/.git/config"), Overmount::ReadOnly);
         survey.guards.push(PinnedDir {
             path: path("/home/me/app/.git"),
             device: 1,
@@ -211,7 +211,7 @@ fn caught_files_are_covered_and_those_below_a_denied_directory_are_not() {
 }
 
 #[test]
-fn opened_trees_beside_and_inside_each_other() {
+fn nested_and_separate_granted_trees_are_mounted() {
     let flags = Flags {
         read: vec!["/home/me/data".into(), "/home/me/.ssh/known_hosts".into()],
         net: Some(NetworkMode::Full),
@@ -228,7 +228,7 @@ fn opened_trees_beside_and_inside_each_other() {
 }
 
 #[test]
-fn a_linked_worktree_opens_its_repository() {
+fn linked_worktree_grants_its_repository() {
     let git = GitLayout {
         git_dir: path("/home/me/main/.git/worktrees/app"),
         common_dir: path("/home/me/main/.git"),
@@ -248,12 +248,12 @@ fn a_linked_worktree_opens_its_repository() {
         FILES.iter().copied().chain(["/home/me/main/.git/config", "/home/me/app/.git"]).collect();
     check(
         "worktree.txt",
-        &plan(&grants, &host(&grants, &directories, &files, LINKS), &SUPPORT, &person()),
+        &plan(&grants, &host(&grants, &directories, &files, LINKS), &SUPPORT, &user()),
     );
 }
 
 #[test]
-fn what_cannot_be_enforced_is_a_gap() {
+fn unenforceable_policy_is_a_gap() {
     let policy = "version = 1\n[network]\nallow = [\"example.com\"]\nlocalhost = true\n[limits]\nmemory = \"1GiB\"\n[commands]\ndeny = [\"rm\"]\n";
     let layer =
         parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
@@ -262,13 +262,13 @@ fn what_cannot_be_enforced_is_a_gap() {
         &grants,
         &host(&grants, DIRECTORIES, FILES, LINKS),
         &HostSupport { landlock: 0, accounts: ProcAccounting::Nothing, ..SUPPORT },
-        &person(),
+        &user(),
     );
     check("gaps.txt", &Plan { steps: Vec::new(), ..plan });
 }
 
 #[test]
-fn secrets_bring_their_own_authority_and_stay_out_of_the_plan() {
+fn secrets_add_a_ca_bundle_and_stay_out_of_the_plan() {
     const POLICY: &str = "version = 1\n[network]\nallow = [\"a.org\"]\n[[secrets]]\nenv = \"TOKEN\"\nhosts = [\"a.org\"]\nheader = \"X-Key\"";
     let layer =
         parse(POLICY, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
@@ -276,19 +276,19 @@ fn secrets_bring_their_own_authority_and_stay_out_of_the_plan() {
     facts.variables.insert("TOKEN".into(), "s3cret".into());
     let grants = resolve(&[layer], &flags(), &facts).unwrap();
     let places = vec![path("/etc/ssl/certs/ca-certificates.crt"), path("/opt/unseen.crt")];
-    let trust = Some(CaTrust { bundle: "us\n".into(), places });
-    let person = SandboxUser {
+    let trust = Some(CaTrust { bundle: "us\n".into(), bundle_paths: places });
+    let user = SandboxUser {
         trust,
-        sealed: [("TOKEN".into(), SecretValue::new("s3cret".into()))].into(),
-        ..person()
+        secrets: [("TOKEN".into(), SecretValue::new("s3cret".into()))].into(),
+        ..user()
     };
     let survey = host(&grants, DIRECTORIES, FILES, LINKS);
-    let plan = plan(&grants, &survey, &SUPPORT, &person);
+    let plan = plan(&grants, &survey, &SUPPORT, &user);
     let text = text(&plan);
     for line in [
         "write    /etc/ringfence/ca-bundle.crt \"us\\n\"",
-        "splice   /etc/ssl/certs/ca-certificates.crt (shows /etc/ringfence/ca-bundle.crt)",
-        "secret   TOKEN is put into X-Key for a.org",
+        "replace  /etc/ssl/certs/ca-certificates.crt (by /etc/ringfence/ca-bundle.crt)",
+        "secret   TOKEN is inserted into X-Key for a.org",
     ] {
         assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line} in {text}");
     }
@@ -297,17 +297,17 @@ fn secrets_bring_their_own_authority_and_stay_out_of_the_plan() {
 }
 
 #[test]
-fn what_the_open_network_cannot_deny_is_a_gap() {
+fn deny_on_the_host_network_is_a_gap() {
     let policy = "version = 1\n[network]\nmode = \"full\"\ndeny = [\"example.com\"]\n";
     let layer =
         parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
-    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &SUPPORT, &person());
+    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &SUPPORT, &user());
     assert_eq!(plan.gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>(), ["network.deny"]);
 }
 
 #[test]
-fn a_file_system_that_hides_that_it_folds_case_is_a_gap() {
+fn hidden_case_folding_is_a_gap() {
     let gaps = |folding: CaseFolding| {
         planned(&facts(), &flags(), |survey| survey.folding = folding).gaps.len()
     };
@@ -315,31 +315,31 @@ fn a_file_system_that_hides_that_it_folds_case_is_a_gap() {
 }
 
 #[test]
-fn without_landlock_there_is_no_second_wall_and_the_plan_says_so() {
+fn plan_without_landlock_has_no_landlock_step() {
     let grants = resolve(&[], &flags(), &facts()).unwrap();
     let plan = plan(
         &grants,
         &host(&grants, DIRECTORIES, FILES, LINKS),
         &HostSupport { landlock: 0, ..SUPPORT },
-        &person(),
+        &user(),
     );
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Landlock)));
 }
 
 #[test]
-fn root_does_not_steer_the_kernel() {
+fn proc_is_read_only_for_root() {
     let grants = resolve(&[], &flags(), &facts()).unwrap();
     let plan = plan(
         &grants,
         &host(&grants, DIRECTORIES, FILES, LINKS),
         &HostSupport { uid: 0, gid: 0, ..SUPPORT },
-        &person(),
+        &user(),
     );
     check("root.txt", &plan);
 }
 
 #[test]
-fn what_is_denied_below_a_private_cache_is_covered_there() {
+fn denied_path_below_a_private_cache_is_masked() {
     let flags = Flags {
         deny: vec!["/home/me/.npm/token".into(), "/home/me/.cargo/registry/index".into()],
         ..flags()
@@ -349,7 +349,7 @@ fn what_is_denied_below_a_private_cache_is_covered_there() {
             ("/home/me/.npm/token", FileKind::File),
             ("/home/me/.cargo/registry/index", FileKind::Directory),
         ] {
-            survey.covers.insert(path(root), Overmount::Deny(kind));
+            survey.masks.insert(path(root), Overmount::Deny(kind));
         }
     });
     check("denied-in-a-cache.txt", &plan);
@@ -357,14 +357,14 @@ fn what_is_denied_below_a_private_cache_is_covered_there() {
     let private = at(
         &|step| matches!(step, Step::Private { path, .. } if path.to_string().ends_with(".cargo/registry")),
     );
-    let cover = at(
-        &|step| matches!(step, Step::Cover { path, .. } if path.to_string().ends_with("registry/index")),
+    let mask = at(
+        &|step| matches!(step, Step::Mask { path, .. } if path.to_string().ends_with("registry/index")),
     );
-    assert!(private < cover);
+    assert!(private < mask);
 }
 
 #[test]
-fn without_anything_to_build_the_caches_of_the_host_will_do() {
+fn host_caches_are_used_without_a_build_system() {
     let plan = planned(&facts(), &flags(), |survey| survey.builds = BuildSystem::Nothing);
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));
     let open = planned(&facts(), &Flags { net: Some(NetworkMode::Full), ..flags() }, |survey| {

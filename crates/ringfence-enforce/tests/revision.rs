@@ -1,10 +1,10 @@
-//! What is to be done in a sandbox that stands when its policy is another, on a host made up.
+//! Steps to apply a changed policy to a live sandbox, on an invented host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_enforce::{
     FileKind, FuseSupport, HostSupport, Overmount, PidAllocation, PolicyView, ProcAccounting,
-    ResolvedRoot, SandboxUser, Survey, plan, revision,
+    ResolvedRoot, SandboxUser, Survey, plan, revise,
 };
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, NameRuleEffect, Source, Verdict, parse, resolve,
@@ -54,7 +54,7 @@ const FILES: &[&str] = &[
     "/home/me/notes.txt",
 ];
 
-/// The host, as far as it matters.
+/// The relevant part of the host.
 fn survey(grants: &Grants) -> Survey {
     let mut survey = Survey::default();
     let kind = |root: &AbsPath| {
@@ -70,10 +70,10 @@ fn survey(grants: &Grants) -> Survey {
             if rule.effect == Effect::Deny
                 && grants.verdict(&rule.root, Access::Read) == Verdict::Denied
             {
-                survey.covers.insert(rule.root.clone(), Overmount::Deny(kind));
+                survey.masks.insert(rule.root.clone(), Overmount::Deny(kind));
             }
             if rule.effect == Effect::Protect {
-                survey.covers.entry(rule.root.clone()).or_insert(Overmount::ReadOnly);
+                survey.masks.entry(rule.root.clone()).or_insert(Overmount::ReadOnly);
             }
         }
     }
@@ -82,7 +82,7 @@ fn survey(grants: &Grants) -> Survey {
         .map(|file| path(file))
         .filter_map(|file| Some((file.clone(), grants.pattern_for(&file)?.effect)))
     {
-        survey.covers.insert(
+        survey.masks.insert(
             file,
             if pattern == NameRuleEffect::Deny {
                 Overmount::Deny(FileKind::File)
@@ -91,12 +91,13 @@ fn survey(grants: &Grants) -> Survey {
             },
         );
     }
-    // Made by a command: both find it, and neither policy has a word about it.
-    survey.covers.insert(path("/home/me/app/socket"), Overmount::Deny(FileKind::File));
+    // Created by a command: both surveys find it, and no policy rule names it.
+    survey.masks.insert(path("/home/me/app/socket"), Overmount::Deny(FileKind::File));
     survey
 }
 
-/// `+` can be opened, `-` is shut, `=` is protected, `!` is owed, `?` is left for later.
+/// `+` is granted, `-` denied, `=` protected, `!` a pending narrowing, `?` a change for the next
+/// run.
 #[track_caller]
 fn check(old: &str, new: &str, expect: &[&str]) {
     let (old, new) = (grants(old), grants(new));
@@ -109,36 +110,35 @@ fn check(old: &str, new: &str, expect: &[&str]) {
         accounts: ProcAccounting::Full,
         numbers: PidAllocation::Own,
     };
-    let plan = plan(&old, &was, &support, &SandboxUser::plain(path("/q")));
-    let revision = revision(
+    let plan = plan(&old, &was, &support, &SandboxUser::without_settings(path("/q")));
+    let revision = revise(
         PolicyView { grants: &old, survey: &was },
         PolicyView { grants: &new, survey: &is },
         &plan,
     );
-    let said = |change: &Option<ringfence_policy::PolicyChange>| {
+    let shown = |change: &Option<ringfence_policy::PolicyChange>| {
         change.as_ref().map_or_else(String::new, |change| format!(" {}", change.rule))
     };
-    let open = revision.open.iter().map(|act| format!("+ {}{}", act.path, said(&act.change)));
+    let open = revision.open.iter().map(|act| format!("+ {}{}", act.path, shown(&act.change)));
     let shut = revision.shut.iter().map(|act| {
         let word = if matches!(act.what, Overmount::Deny(_)) { '-' } else { '=' };
-        format!("{word} {}{}", act.path, said(&act.change))
+        format!("{word} {}{}", act.path, shown(&act.change))
     });
-    let left = revision
-        .left
-        .iter()
-        .map(|change| format!("{} {}", if change.is_owed() { '!' } else { '?' }, change.rule));
+    let left = revision.not_applicable.iter().map(|change| {
+        format!("{} {}", if change.is_pending_narrowing() { '!' } else { '?' }, change.rule)
+    });
     assert_eq!(open.chain(shut).chain(left).collect::<Vec<_>>(), expect);
 }
 
 #[test]
-fn the_same_is_nothing_to_do() {
+fn unchanged_policy_needs_no_steps() {
     check("", "", &[]);
     let text = "read = [\"~/data\"]\ndeny = [\"*.sqlite\"]\nprotect = [\"Makefile\"]";
     check(text, &format!("# the same\n\n{text}"), &[]);
 }
 
 #[test]
-fn what_is_opened_is_brought_in_as_a_whole() {
+fn granted_tree_is_mounted_as_a_whole() {
     check(
         "",
         "read = [\"~/data\", \"~/data/deep\", \"~/notes.txt\"]",
@@ -149,9 +149,9 @@ fn what_is_opened_is_brought_in_as_a_whole() {
     check("", "read = [\"~/.ssh\"]", &["+ /home/me/.ssh read ~/.ssh"]);
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn what_is_denied_is_covered_and_comes_back() {
+fn denied_path_is_masked_and_unmasked() {
     check(
         "",
         "deny = [\"*.sqlite\", \"~/app/sub\"]",
@@ -164,13 +164,13 @@ fn what_is_denied_is_covered_and_comes_back() {
     );
     check("", "except = [\".env\"]", &["+ /home/me/app/sub/.env deny **/.env"]);
     check("", "protect = [\"Makefile\"]", &["= /home/me/app/Makefile protect Makefile"]);
-    // Nothing was open there.
+    // It was not granted before.
     check("", "deny = [\"~/data\"]", &[]);
 }
 
-/// Promise: P64
+/// Promise: pending-narrowing
 #[test]
-fn what_is_opened_no_longer_is_covered() {
+fn path_no_longer_granted_is_masked() {
     check("read = [\"~/data\"]", "", &["- /home/me/data read ~/data"]);
     check("read = [\"~/data\", \"~/data/deep\"]", "read = [\"~/data\"]", &[]);
     check("read = [\"~/data\", \"~/data/deep\"]", "read = [\"~/data/deep\"]", &["! read ~/data"]);

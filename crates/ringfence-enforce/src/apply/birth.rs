@@ -1,4 +1,4 @@
-//! Identity of a file that outlives its inode number.
+//! Identity of a file that detects reuse of its inode number.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -9,27 +9,31 @@ use serde::{Deserialize, Serialize};
 
 /// Identity of a file, which another file with the same inode does not share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Birth {
+pub struct FileIdentity {
     device: (u32, u32),
     inode: u64,
-    /// When it was made, in seconds and nanoseconds, where the file system knows.
+    /// Birth time in seconds and nanoseconds, if the file system records it.
     born: (i64, u32),
 }
 
-impl Birth {
-    /// Of what stands at a name, be it a link.
-    pub fn of(directory: impl AsFd, name: impl rustix::path::Arg) -> Option<Self> {
-        Self::by(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+impl FileIdentity {
+    /// Identity of the file at a name; a symlink is not followed.
+    pub fn from_entry(directory: impl AsFd, name: impl rustix::path::Arg) -> Option<Self> {
+        Self::from_statx(directory, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Of an open file.
-    pub fn of_open(file: impl AsFd) -> Option<Self> {
-        Self::by(file, "", AtFlags::EMPTY_PATH)
+    /// Identity of an open file.
+    pub fn from_fd(file: impl AsFd) -> Option<Self> {
+        Self::from_statx(file, "", AtFlags::EMPTY_PATH)
     }
 
-    fn by(directory: impl AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let found = rustix::fs::statx(directory, name, flags, wanted).ok()?;
+    fn from_statx(
+        directory: impl AsFd,
+        name: impl rustix::path::Arg,
+        flags: AtFlags,
+    ) -> Option<Self> {
+        let mask = StatxFlags::INO | StatxFlags::BTIME;
+        let found = rustix::fs::statx(directory, name, flags, mask).ok()?;
         let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         let born =
             if is_known { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
@@ -40,14 +44,14 @@ impl Birth {
         })
     }
 
-    /// Seconds and nanoseconds of its creation; `None` where the file system does not record
-    /// it. Without it, another file may have taken over the inode.
-    pub fn born(&self) -> Option<(i64, u32)> {
+    /// Birth time in seconds and nanoseconds; `None` if the file system does not record it. Then
+    /// another file may have reused the inode.
+    pub fn birth_time(&self) -> Option<(i64, u32)> {
         (self.born != (0, 0)).then_some(self.born)
     }
 }
 
-impl fmt::Display for Birth {
+impl fmt::Display for FileIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -57,11 +61,11 @@ impl fmt::Display for Birth {
     }
 }
 
-/// Text that is no [`Birth`].
+/// Error for text that is not a [`FileIdentity`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotABirth;
 
-impl FromStr for Birth {
+impl FromStr for FileIdentity {
     type Err = NotABirth;
 
     fn from_str(text: &str) -> Result<Self, NotABirth> {
@@ -77,14 +81,14 @@ impl FromStr for Birth {
 
 #[cfg(test)]
 mod tests {
-    use super::{Birth, NotABirth};
+    use super::{FileIdentity, NotABirth};
 
     #[test]
-    fn text_is_read_back() {
-        let birth = Birth::of(rustix::fs::CWD, "/").unwrap();
+    fn birth_round_trips_through_text() {
+        let birth = FileIdentity::from_entry(rustix::fs::CWD, "/").unwrap();
         assert_eq!(birth.to_string().parse(), Ok(birth));
         for text in ["", "1:2:3:4", "1:2:3:4:5:6", "a:2:3:4:5"] {
-            assert_eq!(text.parse::<Birth>(), Err(NotABirth), "{text}");
+            assert_eq!(text.parse::<FileIdentity>(), Err(NotABirth), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Building the root: mounts are made detached, then put where they belong.
+//! Builds the root: creates detached mounts, then attaches them.
 //!
-//! Everything is made in the warden's mount namespace. The command's own is a copy of it
-//! that belongs to a lesser user namespace, so that none of this can be undone inside.
+//! Everything is created in the supervisor's mount namespace. The command's own is a copy of it
+//! that belongs to a less privileged user namespace, so that none of this can be undone inside.
 
 mod caches;
 mod fuse_root;
@@ -25,7 +25,7 @@ use rustix::mount::{
 };
 
 use super::{LaunchSpec, SetupError, SetupStep, UPPER};
-use crate::fuse_nodes::MASKS;
+use crate::fuse_nodes::SILENT_MASK_DIR;
 use crate::plan::{FileKind, MountAccess, Overmount, Step};
 use fuse_root::FuseRoot;
 use overlay::overlay;
@@ -33,24 +33,24 @@ pub(super) use prepared_root::PreparedRoot;
 
 /// Builds the root that the plan describes and makes it the root of this process.
 ///
-/// Read-only things come first and are restricted all at once, which seals the root as
-/// well; writable things and devices are put on top of that.
+/// Read-only mounts come first and are restricted all at once, which seals the root as well;
+/// writable mounts and devices are attached on top of that.
 pub(super) fn build(
     launch: &LaunchSpec,
-    mut ground: PreparedRoot,
+    mut prepared: PreparedRoot,
     wire: Option<OwnedFd>,
 ) -> Result<(), SetupError> {
     let steps = &launch.plan.steps;
-    if let Some(most) = launch.plan.most(Limit::Memory) {
-        ground.limit(most);
+    if let Some(most) = launch.plan.limit(Limit::Memory) {
+        prepared.limit(most);
     }
-    // Without it the same is shut, by masks that tell nothing.
+    // Without the tripwire, plain masks deny the same paths, but nothing is reported.
     let wire = wire.filter(|_| steps.contains(&Step::Tripwire));
-    let (mut root, done) = ground.root(wire.as_ref(), steps)?;
-    ground.uncover(&root, steps)?;
+    let (mut root, done) = prepared.root_for(wire.as_ref(), steps)?;
+    prepared.move_off_needed(&root, steps)?;
     let steps: Vec<(&Step, MountSource)> = steps
         .iter()
-        .map(|step| Ok((step, source(step, &mut ground)?)))
+        .map(|step| Ok((step, source_of(step, &mut prepared)?)))
         .collect::<Result<_, SetupError>>()?;
     let terminal = terminal();
     let mut done = done.iter().peekable();
@@ -59,10 +59,10 @@ pub(super) fn build(
             root.prepare(step, source)?;
         }
     }
-    restrict(&root.base, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)
+    restrict_mount(&root.base, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)
         .during(|| "seal the root".into())?;
     if wire.is_some() {
-        // Whoever wants to write here is to be told of, by us and not by the kernel.
+        // Ringfence reports attempts to write here, so the kernel must not reject them first.
         mount::clear_attributes(root.base.as_fd(), READ_ONLY)
             .map_err(errno)
             .during(|| "seal the root".into())?;
@@ -76,19 +76,19 @@ pub(super) fn build(
             root.add_mount_points(caches)?;
         }
     }
-    root.leave_covers()?;
+    root.mount_masks()?;
     mount::pivot_here().during(|| "pivot_root".into())?;
     mount::detach_here().during(|| "detach the host's root".into())?;
     rustix::process::chdir("/").during(|| "enter the new root".into())
 }
 
-/// What a step puts somewhere.
+/// The source of a step's mount.
 enum MountSource {
-    /// Nothing, or the host no longer has it.
+    /// No mount, or the source is gone from the host.
     Nothing,
-    /// Something of the host, where it still stands when it is needed.
+    /// A path of the host, resolved when it is mounted.
     There,
-    /// A mount of its own.
+    /// A detached mount.
     Mount(OwnedFd),
 }
 
@@ -98,7 +98,7 @@ impl From<Option<OwnedFd>> for MountSource {
     }
 }
 
-fn source(step: &Step, ground: &mut PreparedRoot) -> Result<MountSource, SetupError> {
+fn source_of(step: &Step, prepared: &mut PreparedRoot) -> Result<MountSource, SetupError> {
     match step {
         Step::Bind { access: MountAccess::ReadOnly, .. } => Ok(MountSource::There),
         Step::Bind { path, access: MountAccess::ReadWrite, .. } => {
@@ -107,45 +107,45 @@ fn source(step: &Step, ground: &mut PreparedRoot) -> Result<MountSource, SetupEr
             there.map(MountSource::Mount).during(|| format!("bind {path}"))
         }
         Step::Private { path, store, beneath, beside } => {
-            let made = match beneath {
-                None => stored(store).map(MountSource::Mount),
+            let created = match beneath {
+                None => open_store(store).map(MountSource::Mount),
                 Some(beneath) => overlay(store, beneath, *beside).map(MountSource::Mount),
             };
-            match made {
-                // The store is another user's, over whom root has no power in here; or it is
-                // not as we made it.
+            match created {
+                // The store belongs to another user, over whom root has no power in here; or it was
+                // changed.
                 Err(Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => {
-                    ground.more_scratch().map(MountSource::Mount)
+                    prepared.more_scratch().map(MountSource::Mount)
                 }
-                made => made.during(|| format!("mount {store} at {path}")),
+                created => created.during(|| format!("mount {store} at {path}")),
             }
         }
-        Step::Processes { .. } => Ok(ground.processes.take().into()),
-        Step::Devices => Ok(ground.terminals.take().into()),
-        Step::Scratch { .. } => match ground.scratch.pop() {
+        Step::Processes { .. } => Ok(prepared.processes.take().into()),
+        Step::Devices => Ok(prepared.terminals.take().into()),
+        Step::Scratch { .. } => match prepared.scratch.pop() {
             Some(mount) => Ok(MountSource::Mount(mount)),
-            None => ground.more_scratch().map(MountSource::Mount),
+            None => prepared.more_scratch().map(MountSource::Mount),
         },
         _ => Ok(MountSource::Nothing),
     }
 }
 
-/// A detached copy of what is mounted at `path`; `None` if nothing is there any more.
+/// A detached copy of the mounts at `path`; `None` if the path is gone.
 fn copy(path: &Path, flags: u64) -> rustix::io::Result<Option<OwnedFd>> {
-    let how = OpenTreeFlags::OPEN_TREE_CLONE
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
-    let tree = match open_tree(CWD, path, how) {
+    let tree = match open_tree(CWD, path, clone) {
         Err(Errno::NOENT) => return Ok(None),
         other => other?,
     };
     if flags != 0 {
-        restrict(&tree, MountRecursion::Below, flags)?;
+        restrict_mount(&tree, MountRecursion::Below, flags)?;
     }
     Ok(Some(tree))
 }
 
-pub(super) fn restrict(
+pub(super) fn restrict_mount(
     tree: &OwnedFd,
     reach: MountRecursion,
     flags: u64,
@@ -161,8 +161,8 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// Writes all of it.
-fn fill(file: &OwnedFd, content: &str) -> rustix::io::Result<()> {
+/// Writes the whole content.
+fn write_all_to(file: &OwnedFd, content: &str) -> rustix::io::Result<()> {
     let mut rest = content.as_bytes();
     while !rest.is_empty() {
         let count = rustix::io::retry_on_intr(|| rustix::io::write(file, rest))?;
@@ -171,7 +171,7 @@ fn fill(file: &OwnedFd, content: &str) -> rustix::io::Result<()> {
     Ok(())
 }
 
-pub(super) fn make(
+pub(super) fn new_mount(
     kind: &str,
     options: &[(&str, &str)],
     set: &[&str],
@@ -188,8 +188,8 @@ pub(super) fn make(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// A directory that stands where its name says, and not behind a link.
-fn plain(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+/// Opens a directory without following a symlink at the last component.
+fn open_dir_nofollow(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(
         at,
         name,
@@ -198,20 +198,20 @@ fn plain(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<Owne
     )
 }
 
-/// What the project wrote at earlier times.
-fn stored(store: &AbsPath) -> rustix::io::Result<OwnedFd> {
-    let upper = plain(plain(CWD, store.as_path())?, UPPER)?;
-    let how = OpenTreeFlags::OPEN_TREE_CLONE
+/// Opens the cache contents from earlier runs of the project.
+fn open_store(store: &AbsPath) -> rustix::io::Result<OwnedFd> {
+    let upper = open_dir_nofollow(open_dir_nofollow(CWD, store.as_path())?, UPPER)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(&upper, "", how)?;
-    restrict(&tree, MountRecursion::Below, NO_SUID | NO_DEV)?;
+    let tree = open_tree(&upper, "", flags)?;
+    restrict_mount(&tree, MountRecursion::Below, NO_SUID | NO_DEV)?;
     Ok(tree)
 }
 
-/// The person's terminal, so that programs find a name for it: its own name lies in a
-/// `devpts` that is not in here.
+/// The user's terminal, so that programs find a name for it: its own name lies in a `devpts` that
+/// is not in the sandbox.
 fn terminal() -> Option<OwnedFd> {
     [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()].into_iter().find_map(
         |stream| {
@@ -224,23 +224,23 @@ fn terminal() -> Option<OwnedFd> {
 
 struct RootBuilder {
     base: OwnedFd,
-    /// Directories that are there and are ours.
-    made: BTreeSet<AbsPath>,
-    /// Trees of the host: nothing is ever made in them.
+    /// Directories of ours that exist.
+    created: BTreeSet<AbsPath>,
+    /// Trees of the host: nothing is ever created in them.
     bound: BTreeSet<AbsPath>,
-    /// Those of them that are in no other, of which a path can be in one.
+    /// Those bound trees that lie in no other: a path can be in at most one.
     outermost: BTreeSet<AbsPath>,
-    /// Places that are writable, and may be made in after the root is sealed.
+    /// Writable directories, in which files may be created after the root is sealed.
     writable: BTreeSet<AbsPath>,
-    /// Caches: what the host has need not be there.
+    /// Private caches: the host may lack the directory.
     private: BTreeSet<AbsPath>,
     mask: Option<OwnedFd>,
-    /// What stands in for directories and files of ours, where the tripwire is the root.
+    /// Replacements for our own directories and files, if the tripwire is the root.
     wired: Option<FuseRoot>,
 }
 
 impl RootBuilder {
-    /// Everything that is read-only, and something to stand on for what is not.
+    /// Attaches everything read-only, and creates mount points for the rest.
     fn prepare(&mut self, step: &Step, source: &MountSource) -> Result<(), SetupError> {
         match step {
             Step::Symlink { path, .. }
@@ -248,37 +248,43 @@ impl RootBuilder {
             | Step::Directory { path }
             | Step::Denied { path, .. }
             | Step::Passage { path } => {
-                if self.is_late(path) {
+                if self.is_mounted_late(path) {
                     Ok(())
                 } else {
-                    self.own(step)
+                    self.create_own(step)
                 }
             }
-            Step::Processes { .. } => self.directory(&here("/proc")),
+            Step::Processes { .. } => self.directory(&abs("/proc")),
             Step::Devices if self.wired.is_some() => self.stage_devices(),
             Step::Devices => self.device_nodes(),
             Step::Scratch { path } => {
                 self.writable.insert(path.clone());
                 self.directory(path)
             }
-            Step::Bind { path, access: MountAccess::ReadOnly, kind } if !self.is_late(path) => {
+            Step::Bind { path, access: MountAccess::ReadOnly, kind }
+                if !self.is_mounted_late(path) =>
+            {
                 self.bind(path, *kind, source)
             }
             Step::Bind { path, kind, .. } => {
-                self.bind_here(path);
-                if self.is_late(path) { Ok(()) } else { self.stand_for(path, *kind) }
+                self.note_bound(path);
+                if self.is_mounted_late(path) {
+                    Ok(())
+                } else {
+                    self.create_mount_point(path, *kind)
+                }
             }
             Step::Private { path, .. } => {
                 self.private.insert(path.clone());
-                if self.is_late(path) { Ok(()) } else { self.directory(path) }
+                if self.is_mounted_late(path) { Ok(()) } else { self.directory(path) }
             }
-            Step::Cover { .. } | Step::Lookout { .. } => self.directory(&here(MASKS)),
+            Step::Mask { .. } | Step::Watcher { .. } => self.directory(&abs(SILENT_MASK_DIR)),
             _ => Ok(()),
         }
     }
 
-    /// Something that is ours alone.
-    fn own(&mut self, step: &Step) -> Result<(), SetupError> {
+    /// Creates a file or directory of the sandbox's own.
+    fn create_own(&mut self, step: &Step) -> Result<(), SetupError> {
         match step {
             Step::Symlink { path, target } => self.symlink(target, path),
             Step::File { path, content } => self.file(path, content),
@@ -294,14 +300,14 @@ impl RootBuilder {
         }
     }
 
-    /// Whether a path lies in something that is mounted after the root is sealed.
-    fn is_late(&self, path: &AbsPath) -> bool {
+    /// True if a path lies in a tree that is mounted after the root is sealed.
+    fn is_mounted_late(&self, path: &AbsPath) -> bool {
         self.writable.iter().any(|above| path.is_within(above))
             || self.is_below_bound(path)
             || self.is_in_cache(path)
     }
 
-    /// Tells whether a private cache is the innermost tree around a path.
+    /// True if a private cache is the innermost tree around a path.
     fn is_in_cache(&self, path: &AbsPath) -> bool {
         let deepest = |roots: &BTreeSet<AbsPath>| {
             roots
@@ -314,7 +320,7 @@ impl RootBuilder {
         cache.is_some() && cache > deepest(&self.bound)
     }
 
-    /// What is writable, and covers.
+    /// Attaches everything writable, and the masks.
     fn complete(
         &mut self,
         step: &Step,
@@ -330,15 +336,15 @@ impl RootBuilder {
                 | Step::Passage { path },
                 _,
             ) => {
-                if self.is_late(path) {
-                    self.own(step)
+                if self.is_mounted_late(path) {
+                    self.create_own(step)
                 } else {
                     Ok(())
                 }
             }
             (Step::Devices, MountSource::Mount(terminals)) => self.devices(terminals, terminal),
             (Step::Processes { .. }, MountSource::Mount(mount)) => {
-                self.attach(mount, &here("/proc"))
+                self.attach(mount, &abs("/proc"))
             }
             (
                 Step::Scratch { path }
@@ -346,22 +352,24 @@ impl RootBuilder {
                 | Step::Bind { path, access: MountAccess::ReadWrite, .. },
                 MountSource::Mount(mount),
             ) => self.attach(mount, path),
-            (Step::Bind { path, access: MountAccess::ReadOnly, .. }, _) if self.is_late(path) => {
+            (Step::Bind { path, access: MountAccess::ReadOnly, .. }, _)
+                if self.is_mounted_late(path) =>
+            {
                 self.bind_late(path, source)
             }
-            (Step::Instead { path, with }, _) => self.instead(path, with),
-            (Step::Cover { path, cover: Overmount::Deny(kind) }, _) => self.deny(path, *kind),
-            (Step::Cover { path, cover: Overmount::ReadOnly }, _) => {
+            (Step::Instead { path, with }, _) => self.mount_over(path, with),
+            (Step::Mask { path, mask: Overmount::Deny(kind) }, _) => self.deny(path, *kind),
+            (Step::Mask { path, mask: Overmount::ReadOnly }, _) => {
                 self.protect(path, MountRecursion::Below)
             }
-            (Step::Cover { path, cover: Overmount::Shallow }, _) => {
+            (Step::Mask { path, mask: Overmount::Shallow }, _) => {
                 self.protect(path, MountRecursion::One)
             }
             _ => Ok(()),
         }
     }
 
-    /// A read-only tree in our own root; the seal restricts it.
+    /// Binds a read-only tree in our own root; the seal restricts it.
     fn bind(
         &mut self,
         path: &AbsPath,
@@ -371,25 +379,25 @@ impl RootBuilder {
         match source {
             MountSource::Nothing => return Ok(()),
             MountSource::Mount(mount) => {
-                self.stand_for(path, kind)?;
+                self.create_mount_point(path, kind)?;
                 self.attach(mount, path)?;
             }
             MountSource::There => {
-                self.stand_for(path, kind)?;
-                self.prime_above(path)?;
+                self.create_mount_point(path, kind)?;
+                self.read_names_above(path)?;
                 match rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str())
                 {
-                    // Gone meanwhile: what stands for it is empty.
+                    // Gone meanwhile: the mount point stays empty.
                     Err(Errno::NOENT) => return Ok(()),
                     other => other.during(|| format!("bind {path}"))?,
                 }
             }
         }
-        self.bind_here(path);
+        self.note_bound(path);
         Ok(())
     }
 
-    /// A read-only tree within a writable one.
+    /// Binds a read-only tree within a writable one.
     fn bind_late(&mut self, path: &AbsPath, source: &MountSource) -> Result<(), SetupError> {
         let copied;
         let mount = match source {
@@ -405,20 +413,20 @@ impl RootBuilder {
                 }
             }
         };
-        restrict(mount, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)
+        restrict_mount(mount, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)
             .during(|| format!("bind {path}"))?;
         self.attach(mount, path)
     }
 
-    /// A directory or an empty file at `path`.
-    fn stand_for(&mut self, path: &AbsPath, kind: FileKind) -> Result<(), SetupError> {
+    /// Creates a mount point at `path`.
+    fn create_mount_point(&mut self, path: &AbsPath, kind: FileKind) -> Result<(), SetupError> {
         match kind {
             FileKind::Directory => self.directory(path),
             FileKind::File => self.node(path),
         }
     }
 
-    fn bind_here(&mut self, path: &AbsPath) {
+    fn note_bound(&mut self, path: &AbsPath) {
         self.bound.insert(path.clone());
         if !self.is_bound(path) {
             self.outermost.retain(|below| !below.is_within(path));
@@ -426,9 +434,9 @@ impl RootBuilder {
         }
     }
 
-    /// The outermost tree of the host that `path` is in, or is.
+    /// The outermost bound tree that contains `path`, or is it.
     fn host_tree(&self, path: &AbsPath) -> Option<&AbsPath> {
-        // What stands below a directory follows it at once.
+        // Paths below a directory sort directly after it.
         self.outermost.range(..=path).next_back().filter(|above| path.is_within(above))
     }
 
@@ -436,7 +444,7 @@ impl RootBuilder {
         self.host_tree(path).is_some()
     }
 
-    /// Whether `path` lies in something of the sandbox's own rather than of the host.
+    /// True if `path` lies in a tree of the sandbox's own rather than of the host.
     fn is_own(&self, path: &AbsPath) -> bool {
         let deepest = |roots: &BTreeSet<AbsPath>| {
             roots.iter().filter(|root| path.is_within(root)).map(AbsPath::depth).max()
@@ -448,9 +456,9 @@ impl RootBuilder {
         self.host_tree(path).is_some_and(|above| above != path)
     }
 
-    /// Makes a directory and those above it, in our own root only.
+    /// Creates a directory and its parents, in our own root only.
     fn directory(&mut self, path: &AbsPath) -> Result<(), SetupError> {
-        if self.made.contains(path) || self.is_below_bound(path) || self.is_shown(path) {
+        if self.created.contains(path) || self.is_below_bound(path) || self.is_shown(path) {
             return Ok(());
         }
         if let Some(above) = path.parent() {
@@ -460,11 +468,11 @@ impl RootBuilder {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error).during(|| format!("make {path}")),
         }
-        self.made.insert(path.clone());
+        self.created.insert(path.clone());
         Ok(())
     }
 
-    fn above(&mut self, path: &AbsPath) -> Result<(), SetupError> {
+    fn create_parent(&mut self, path: &AbsPath) -> Result<(), SetupError> {
         path.parent().map_or(Ok(()), |above| self.directory(&above))
     }
 
@@ -472,7 +480,7 @@ impl RootBuilder {
         if self.is_shown(path) {
             return Ok(());
         }
-        self.above(path)?;
+        self.create_parent(path)?;
         match rustix::fs::symlinkat(target, &self.base, relative(path)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error).during(|| format!("link {path}")),
@@ -480,22 +488,22 @@ impl RootBuilder {
     }
 
     fn file(&mut self, path: &AbsPath, content: &str) -> Result<(), SetupError> {
-        self.above(path)?;
+        self.create_parent(path)?;
         if self.is_bound(path) {
             return Ok(());
         }
         if self.is_shown(path) {
-            return self.lay_over(path, content);
+            return self.mount_file(path, content);
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             rustix::fs::openat(&self.base, relative(path), flags, Mode::from_raw_mode(0o644))
                 .during(|| format!("write {path}"))?;
-        fill(&file, content).during(|| format!("write {path}"))
+        write_all_to(&file, content).during(|| format!("write {path}"))
     }
 
-    /// A file of ours over one of the host's, if that is still there.
-    fn instead(&mut self, path: &AbsPath, with: &AbsPath) -> Result<(), SetupError> {
+    /// Mounts a file of ours over a file of the host, if that still exists.
+    fn mount_over(&mut self, path: &AbsPath, with: &AbsPath) -> Result<(), SetupError> {
         if self.find(path).during(|| format!("look at {path}"))?.is_none() {
             return Ok(());
         }
@@ -503,21 +511,21 @@ impl RootBuilder {
             .find(with)
             .and_then(|ours| ours.ok_or(Errno::NOENT))
             .during(|| format!("look at {with}"))?;
-        let how = OpenTreeFlags::OPEN_TREE_CLONE
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_EMPTY_PATH;
-        let copy = open_tree(&ours, "", how).during(|| format!("copy {with}"))?;
-        restrict(&copy, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV)
+        let copy = open_tree(&ours, "", flags).during(|| format!("copy {with}"))?;
+        restrict_mount(&copy, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV)
             .during(|| format!("copy {with}"))?;
         self.attach(&copy, path)
     }
 
-    /// An empty file.
+    /// Creates an empty file.
     fn node(&mut self, path: &AbsPath) -> Result<(), SetupError> {
         if self.is_shown(path) {
             return Ok(());
         }
-        self.above(path)?;
+        self.create_parent(path)?;
         match rustix::fs::mknodat(
             &self.base,
             relative(path),
@@ -538,15 +546,15 @@ impl RootBuilder {
             .during(|| format!("deny {path}"))
     }
 
-    /// What stands at `path` now, never through a link; `None` if nothing does.
+    /// Opens the file at `path` without following symlinks; `None` if it is absent.
     fn find(&self, path: &AbsPath) -> rustix::io::Result<Option<OwnedFd>> {
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(
             &self.base,
             relative(path),
             OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
-            how,
+            flags,
         ) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
@@ -568,77 +576,80 @@ impl RootBuilder {
         if self.is_in_cache(path) {
             return self.attach_in_cache(source, path);
         }
-        self.prime_above(path)?;
-        // Where the tree around it belongs to the host, what is not there stays away.
+        self.read_names_above(path)?;
+        // In a tree of the host, an absent mount point is skipped.
         match self.find(path).during(|| format!("find {path}"))? {
-            Some(target) => put(source, &target).during(|| format!("mount {path}")),
+            Some(target) => attach_mount(source, &target).during(|| format!("mount {path}")),
             None => Ok(()),
         }
     }
 
-    /// A file or directory of ours that nobody can open, over the one that is denied.
+    /// Mounts a mask over a denied path.
     fn deny(&mut self, path: &AbsPath, kind: FileKind) -> Result<(), SetupError> {
-        let telling = self.next_cover(path)?;
-        // It was there a moment ago: somebody moves things about, and may move them back.
+        let report_node = self.next_mask(path)?;
+        // It existed a moment ago: a process on the host moves files, and may move them back.
         let Some(target) = self.find(path).during(|| format!("deny {path}"))? else {
-            let need_not_be = path.is_within(&here("/proc")) || self.is_own(path);
-            return if need_not_be {
+            let may_be_absent = path.is_within(&abs("/proc")) || self.is_own(path);
+            return if may_be_absent {
                 Ok(())
             } else {
                 Err(SetupError {
-                    what: format!("deny {path}, which moved meanwhile,"),
+                    what: format!("deny {path} (it was moved meanwhile)"),
                     errno: libc::ESTALE,
                 })
             };
         };
-        let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        if let Some(node) = telling {
-            match open_tree(&self.base, relative(&node), how).and_then(|node| put(&node, &target)) {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        if let Some(node) = report_node {
+            match open_tree(&self.base, relative(&node), flags)
+                .and_then(|node| attach_mount(&node, &target))
+            {
                 Err(Errno::INVAL | Errno::NOTDIR) => {}
-                covered => return covered.during(|| format!("deny {path}")),
+                mounted => return mounted.during(|| format!("deny {path}")),
             }
         }
         if self.mask.is_none() {
-            let made = masks().during(|| "make the mask".into())?;
-            self.attach(&made, &here(MASKS))?;
-            self.mask = Some(made);
+            let created = new_masks().during(|| "make the mask".into())?;
+            self.attach(&created, &abs(SILENT_MASK_DIR))?;
+            self.mask = Some(created);
         }
         let mask = self.mask.as_ref().expect("made just above");
-        let cover = |node: &str| open_tree(mask, node, how).and_then(|node| put(&node, &target));
+        let mount =
+            |node: &str| open_tree(mask, node, flags).and_then(|node| attach_mount(&node, &target));
         let (same, other) =
             if kind == FileKind::Directory { ("directory", "file") } else { ("file", "directory") };
-        match cover(same) {
-            // In a cache, something else may have taken the name before it was denied.
-            Err(Errno::INVAL | Errno::NOTDIR) => cover(other),
-            covered => covered,
+        match mount(same) {
+            // In a cache, an entry of another type may have taken the name before it was denied.
+            Err(Errno::INVAL | Errno::NOTDIR) => mount(other),
+            mounted => mounted,
         }
         .during(|| format!("deny {path}"))
     }
 
-    /// The same thing over itself, read-only.
+    /// Bind-mounts a path over itself, read-only.
     fn protect(&mut self, path: &AbsPath, reach: MountRecursion) -> Result<(), SetupError> {
         let Some(target) = self.find(path).during(|| format!("protect {path}"))? else {
             return Ok(());
         };
-        let how = OpenTreeFlags::OPEN_TREE_CLONE
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_RECURSIVE
             | OpenTreeFlags::AT_EMPTY_PATH;
-        open_tree(&target, "", how)
+        open_tree(&target, "", flags)
             .and_then(|tree| {
-                restrict(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
-                put(&tree, &target)
+                restrict_mount(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
+                attach_mount(&tree, &target)
             })
             .during(|| format!("protect {path}"))
     }
 
     fn device_nodes(&mut self) -> Result<(), SetupError> {
-        self.directory(&here("/dev/pts"))?;
+        self.directory(&abs("/dev/pts"))?;
         for name in DEVICES.iter().chain(&["console"]) {
-            self.node(&here("/dev").join(name))?;
+            self.node(&abs("/dev").join(name))?;
         }
         for (name, target) in DEVICE_LINKS {
-            self.symlink(Path::new(target), &here("/dev").join(name))?;
+            self.symlink(Path::new(target), &abs("/dev").join(name))?;
         }
         Ok(())
     }
@@ -649,9 +660,9 @@ impl RootBuilder {
         terminal: Option<&OwnedFd>,
     ) -> Result<(), SetupError> {
         for name in DEVICES {
-            let at = here("/dev").join(name);
+            let at = abs("/dev").join(name);
             match rustix::mount::mount_bind(at.as_path(), relative(&at).as_c_str()) {
-                // Read-only: the device can be written all the same, its mode cannot be changed.
+                // Read-only: the device is still writable, but its mode cannot be changed.
                 Ok(()) => restrict_at(&self.base, &relative(&at), READ_ONLY | NO_SUID | NO_EXEC)
                     .during(|| format!("bind {at}"))?,
                 Err(Errno::NOENT) => {}
@@ -659,16 +670,16 @@ impl RootBuilder {
             }
         }
         if let Some(terminal) = terminal {
-            self.attach(terminal, &here("/dev/console"))?;
+            self.attach(terminal, &abs("/dev/console"))?;
         }
-        self.attach(terminals, &here("/dev/pts"))
+        self.attach(terminals, &abs("/dev/pts"))
     }
 }
 
 /// Devices that programs expect.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Names among them that lead elsewhere.
+/// Symlinks in `/dev`.
 const DEVICE_LINKS: &[(&str, &str)] = &[
     ("ptmx", "pts/ptmx"),
     ("fd", "/proc/self/fd"),
@@ -677,17 +688,17 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// A file and a directory that nobody can open.
-pub(super) fn masks() -> rustix::io::Result<OwnedFd> {
+/// A tmpfs with a file and a directory that no process can open.
+pub(super) fn new_masks() -> rustix::io::Result<OwnedFd> {
     let none = Mode::empty();
-    let masks = make("tmpfs", &[("mode", "0"), ("size", "4k")], &[], MountAttrFlags::empty())?;
+    let masks = new_mount("tmpfs", &[("mode", "0"), ("size", "4k")], &[], MountAttrFlags::empty())?;
     rustix::fs::mkdirat(&masks, "directory", none)?;
     rustix::fs::openat(&masks, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, none)?;
-    restrict(&masks, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)?;
+    restrict_mount(&masks, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)?;
     Ok(masks)
 }
 
-pub(super) fn put(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
+pub(super) fn attach_mount(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
     move_mount(
         source,
         "",
@@ -697,11 +708,11 @@ pub(super) fn put(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> 
     )
 }
 
-fn here(text: &str) -> AbsPath {
+fn abs(text: &str) -> AbsPath {
     AbsPath::new(text).expect("written here as an absolute path")
 }
 
-/// The path as seen from the new root.
+/// The path relative to the new root.
 fn relative(path: &AbsPath) -> CString {
     let below = path.as_path().strip_prefix("/").unwrap_or(path.as_path());
     let text = if below.as_os_str().is_empty() {
@@ -712,9 +723,9 @@ fn relative(path: &AbsPath) -> CString {
     CString::new(text).expect("an absolute path holds no NUL")
 }
 
-/// Makes `/proc` read-only, where the plan says so: by the first process and at the last
-/// moment, since its own ids are written there.
-pub(super) fn quiet_processes(steps: &[Step]) -> Result<(), SetupError> {
+/// Makes `/proc` read-only, if the plan says so. Init does it last, since it writes its own id maps
+/// there.
+pub(super) fn make_proc_read_only(steps: &[Step]) -> Result<(), SetupError> {
     if !steps.contains(&Step::Processes { access: MountAccess::ReadOnly }) {
         return Ok(());
     }

@@ -1,16 +1,17 @@
-//! Control groups: the kernel counts for all processes of a sandbox together, and holds them.
+//! Cgroups: the kernel counts resources for all processes of a sandbox together, and limits them.
 //!
-//! What it holds is a ceiling somewhat beyond the limit: whoever reaches the limit is ended by its
-//! caller, who can say why. The ceiling is for whoever is faster than that.
+//! The kernel's limit is somewhat above the policy's: a sandbox that reaches the policy's limit is
+//! ended by the limit monitor, which can report the reason. The kernel's limit stops a sandbox that
+//! is faster than that.
 //!
-//! Where nobody lets us make a group, everything is counted process by process instead.
+//! If no cgroup can be created, everything is counted per process instead.
 
 mod dir;
 mod discover;
 mod pool;
 mod reaper;
 
-pub(super) use reaper::{JANITOR, main as tidy_up};
+pub(super) use reaper::{REAPER, main as reaper_main};
 
 use std::fs;
 use std::io;
@@ -23,89 +24,91 @@ use ringfence_policy::Limit;
 use ringfence_sys::process;
 
 use super::MemoryCounter;
-use super::handle::{LaunchError, failed};
-use super::helper::is_gone;
+use super::fd_passing::is_peer_gone;
+use super::handle::{LaunchError, helper_io_error};
 use super::probe;
 use crate::plan::Plan;
 use crate::support::PidAllocation;
 use dir::CgroupDir;
-use discover::{CgroupResource, CgroupVersion, LookupPurpose, places};
+use discover::{CgroupResource, CgroupVersion, LookupPurpose, find_parents};
 
-/// The group of one sandbox. Dropping it removes it, when nobody is left in it.
+/// The cgroup of one sandbox. Dropping it removes it, when it is empty.
 #[derive(Debug)]
 pub struct Cgroup {
     parts: Vec<CgroupDir>,
-    /// What it was made for.
+    /// The resources it was made for.
     wanted: Vec<CgroupResource>,
     after: CgroupRelease,
 }
 
-/// What becomes of a group that nobody is in any more.
+/// Handling of an empty cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CgroupRelease {
     Removed,
-    /// Another sandbox of this program gets it: to make one and to remove it takes the kernel
-    /// longer than all else that is done with it, and everybody else waits meanwhile.
+    /// Another sandbox of this program reuses it: creating and removing one takes the kernel longer
+    /// than all other operations on it, and blocks other processes meanwhile.
     UsedAgain,
 }
 
-/// What the kernel has counted for a sandbox. What it was not asked to count is `None`.
+/// Usage counted by the kernel. A resource that is not counted is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
-    /// Milliseconds on processors, of whoever has ended, too.
+    /// CPU time in milliseconds, including ended processes.
     pub cpu_ms: Option<u64>,
-    /// Bytes of memory that is nobody's file on a disk.
+    /// Bytes of memory that is not the cache of a file on disk.
     pub memory: Option<u64>,
-    /// How many the kernel has ended because there was no more.
-    pub starved: u64,
+    /// Number of processes killed by the kernel because of the memory limit.
+    pub oom_kills: u64,
 }
 
 impl Cgroup {
-    /// Puts a sandbox into one of its own, where the kernel is to count for it. Nothing runs in it
-    /// yet; `control` leads to its warden.
-    pub(super) fn around(
-        warden: i32,
+    /// Moves a sandbox into its own cgroup, if the kernel is to count for it. No command runs in it
+    /// yet; `control` leads to its supervisor.
+    pub(super) fn for_sandbox(
+        supervisor: i32,
         control: &OwnedFd,
         plan: &Plan,
         after: CgroupRelease,
     ) -> Result<Option<Arc<Self>>, LaunchError> {
-        let Some(mut group) = Self::of(plan, after) else { return held(None, plan) };
-        match first_of(warden, control) {
+        let Some(mut group) = Self::for_plan(plan, after) else {
+            return require_process_limit(None, plan);
+        };
+        match find_init(supervisor, control) {
             InitLookup::Is(first) => {
                 group.parts.retain(|part| part.write("cgroup.procs", &first.to_string()).is_ok())
             }
-            // It has said why, and is heard next.
+            // The supervisor has reported the reason; the next event shows it.
             InitLookup::Never => return Ok(None),
             InitLookup::Late => group.parts.clear(),
         }
-        held(Some(group), plan)
+        require_process_limit(Some(group), plan)
     }
 
-    /// For a sandbox with such a plan; `None` where nothing is to be counted, or the host has no
-    /// place for it.
-    fn of(plan: &Plan, after: CgroupRelease) -> Option<Self> {
-        let memory = plan.most(Limit::Memory).map(above_memory);
+    /// Creates the cgroup for a plan; `None` if nothing is to be counted, or the host offers no
+    /// cgroup.
+    fn for_plan(plan: &Plan, after: CgroupRelease) -> Option<Self> {
+        let memory = plan.limit(Limit::Memory).map(memory_limit);
         let processes =
-            plan.most(Limit::Processes).filter(|_| needs_processes()).map(above_processes);
+            plan.limit(Limit::Processes).filter(|_| needs_processes()).map(process_limit);
         let wanted = [
             (CgroupResource::Memory, memory.is_some()),
             (CgroupResource::Processes, processes.is_some()),
-            (CgroupResource::Time, plan.most(Limit::Cpu).is_some()),
+            (CgroupResource::Time, plan.limit(Limit::Cpu).is_some()),
         ];
         let wanted: Vec<CgroupResource> =
-            wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(of, _)| of).collect();
+            wanted.into_iter().filter(|(_, is_needed)| *is_needed).map(|(of, _)| of).collect();
         if wanted.is_empty() {
             return None;
         }
-        let hold = |mut parts: Vec<CgroupDir>| {
-            parts.iter_mut().for_each(|part| part.hold(memory, processes));
+        let with_limits = |mut parts: Vec<CgroupDir>| {
+            parts.iter_mut().for_each(|part| part.set_limits(memory, processes));
             parts
         };
-        // One that another has left in a state in which it cannot be held is no use.
-        let used = pool::used_before(&wanted)
-            .map(hold)
-            .filter(|parts| parts.iter().all(CgroupDir::is_whole));
-        let parts = used.or_else(|| made(&wanted, after).map(hold))?;
+        // A reused cgroup whose limits cannot be set is of no use.
+        let reused = pool::take_idle(&wanted)
+            .map(with_limits)
+            .filter(|parts| parts.iter().all(CgroupDir::has_all_limits));
+        let parts = reused.or_else(|| create(&wanted, after).map(with_limits))?;
         Some(Self { parts, wanted, after })
     }
 
@@ -113,31 +116,31 @@ impl Cgroup {
         self.parts.iter().find(|part| part.counts(of))
     }
 
-    /// The counter of a sandbox's memory, with its group if there is one.
+    /// The counter of a sandbox's memory, given its cgroup.
     pub(super) fn memory_counter(group: Option<&Self>, plan: &Plan) -> MemoryCounter {
         let is_counted = group.is_some_and(|group| group.counts(CgroupResource::Memory).is_some());
-        if plan.most(Limit::Memory).is_some() && !is_counted {
+        if plan.limit(Limit::Memory).is_some() && !is_counted {
             MemoryCounter::ByProcess
         } else {
             MemoryCounter::Complete
         }
     }
 
-    /// What was counted so far.
-    pub fn counted(&self) -> CgroupUsage {
+    /// The usage so far.
+    pub fn usage(&self) -> CgroupUsage {
         let memory = self.counts(CgroupResource::Memory);
         CgroupUsage {
             cpu_ms: self.counts(CgroupResource::Time).and_then(CgroupDir::cpu_ms),
             memory: memory.and_then(CgroupDir::memory),
-            starved: memory.map(CgroupDir::starved).unwrap_or_default(),
+            oom_kills: memory.map(CgroupDir::oom_kills).unwrap_or_default(),
         }
     }
 
-    /// How much there was when the kernel had no more to give, of files on disks, too.
-    pub fn peak(&self, most: u64) -> u64 {
+    /// Peak memory when the limit was reached, including the cache of files on disk.
+    pub fn memory_peak(&self, most: u64) -> u64 {
         self.counts(CgroupResource::Memory)
             .and_then(CgroupDir::peak)
-            .unwrap_or_else(|| above_memory(most))
+            .unwrap_or_else(|| memory_limit(most))
     }
 }
 
@@ -148,120 +151,123 @@ impl Drop for Cgroup {
             CgroupRelease::UsedAgain => pool::keep(std::mem::take(&mut self.wanted), parts),
             CgroupRelease::Removed if !parts.is_empty() => {
                 drop(parts);
-                reaper::dismiss();
+                reaper::unregister();
             }
             CgroupRelease::Removed => {}
         }
     }
 }
 
-/// A new one; `None` where the host has no place for it.
-fn made(wanted: &[CgroupResource], after: CgroupRelease) -> Option<Vec<CgroupDir>> {
-    // For which of the sets of what is wanted there are only places that are not to be used again:
-    // to find that out takes as long as to start a process.
+/// Creates a cgroup; `None` if the host offers none.
+fn create(wanted: &[CgroupResource], after: CgroupRelease) -> Option<Vec<CgroupDir>> {
+    // The sets of resources for which there are only cgroups that must not be reused: finding that
+    // out takes as long as starting a process.
     static UNUSED: AtomicU8 = AtomicU8::new(0);
     let this = wanted.iter().fold(0, |set, of| set | 1 << *of as u8);
     let this = 1_u8 << this;
     if after == CgroupRelease::UsedAgain && UNUSED.load(Ordering::Relaxed) & this != 0 {
         return None;
     }
-    let mut places = places(wanted, LookupPurpose::Make);
-    if after == CgroupRelease::UsedAgain && !places.is_empty() {
-        // To enter a hierarchy of the older generation lets everybody wait who starts or ends a
-        // process meanwhile: with hundreds in a second, the slowest wait a tenth longer.
-        places.retain(|place| {
+    let mut parents = find_parents(wanted, LookupPurpose::Make);
+    if after == CgroupRelease::UsedAgain && !parents.is_empty() {
+        // Moving a process into a v1 hierarchy blocks every fork and exit meanwhile: with hundreds
+        // per second, the slowest wait 10 % longer.
+        parents.retain(|place| {
             place.version == CgroupVersion::Two || place.counts.contains(&CgroupResource::Processes)
         });
-        UNUSED.fetch_or(if places.is_empty() { this } else { 0 }, Ordering::Relaxed);
+        UNUSED.fetch_or(if parents.is_empty() { this } else { 0 }, Ordering::Relaxed);
     }
-    if places.is_empty() {
+    if parents.is_empty() {
         return None;
     }
-    pool::try_again();
-    reaper::call();
-    let parts: Vec<CgroupDir> = places.into_iter().filter_map(CgroupDir::make).collect();
+    pool::retry_unremoved();
+    reaper::register();
+    let parts: Vec<CgroupDir> = parents.into_iter().filter_map(CgroupDir::make).collect();
     if parts.is_empty() {
-        reaper::dismiss();
+        reaper::unregister();
     }
     (!parts.is_empty()).then_some(parts)
 }
 
-/// Where the plan has no gap because a group holds the processes, there must be one.
-fn held(group: Option<Cgroup>, plan: &Plan) -> Result<Option<Arc<Cgroup>>, LaunchError> {
+/// Fails if the plan relies on a cgroup to limit the processes and there is none.
+fn require_process_limit(
+    group: Option<Cgroup>,
+    plan: &Plan,
+) -> Result<Option<Arc<Cgroup>>, LaunchError> {
     let is_held =
         group.as_ref().is_some_and(|group| group.counts(CgroupResource::Processes).is_some());
     if !is_held
-        && plan.most(Limit::Processes).is_some()
+        && plan.limit(Limit::Processes).is_some()
         && process::ids().0 == 0
         && needs_processes()
     {
-        return Err(failed("take the sandbox into a control group")(
+        return Err(helper_io_error("move the sandbox into a cgroup")(
             io::ErrorKind::PermissionDenied.into(),
         ));
     }
     Ok(group.map(Arc::new))
 }
 
-/// The kernel takes memory of files back, as long as there is such.
-fn above_memory(most: u64) -> u64 {
+/// The memory limit of the cgroup: the kernel first reclaims file cache.
+fn memory_limit(most: u64) -> u64 {
     most.saturating_add(most / 4).saturating_add(32 << 20)
 }
 
-/// `pids.max` for `most` processes: init is in the group, and one more can be started, which the
-/// limit monitor sees and ends everything for. The kernel refuses larger numbers.
-fn above_processes(most: u64) -> u64 {
+/// `pids.max` for `most` processes: init is in the cgroup, and one more can be started, which the
+/// limit monitor sees and ends the sandbox for. The kernel rejects larger numbers.
+fn process_limit(most: u64) -> u64 {
     const LARGEST: u64 = 4_194_304;
     most.saturating_add(2).min(LARGEST)
 }
 
-/// Whether nothing else holds them: a group for it takes as long as those for the rest.
+/// True if only a cgroup can limit processes: a `pids` cgroup takes as long as the others together.
 fn needs_processes() -> bool {
-    probe::numbers() == PidAllocation::Grouped
+    probe::pid_allocation() == PidAllocation::Grouped
 }
 
-/// The first process of a sandbox.
+/// Result of looking for init.
 enum InitLookup {
     Is(i32),
-    /// Its warden has failed.
+    /// The supervisor has failed.
     Never,
-    /// Nobody knows what keeps it.
+    /// It did not appear in time, for an unknown reason.
     Late,
 }
 
-/// A warden makes it before anything else, and has no other child until something runs in it.
-fn first_of(warden: i32, control: &OwnedFd) -> InitLookup {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    let begun = Instant::now();
+/// The pid of init: the supervisor forks it first, and has no other child until a command runs.
+fn find_init(supervisor: i32, control: &OwnedFd) -> InitLookup {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let started = Instant::now();
     loop {
-        let children = fs::read_to_string(format!("/proc/{warden}/task/{warden}/children"))
+        let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"))
             .unwrap_or_default();
         if let Some(first) = children.split_whitespace().next().and_then(|child| child.parse().ok())
         {
             return InitLookup::Is(first);
         }
-        if is_gone(control) {
+        if is_peer_gone(control) {
             return InitLookup::Never;
         }
-        if begun.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             return InitLookup::Late;
         }
         std::thread::sleep(Duration::from_micros(100));
     }
 }
 
-/// Whether the kernel can hold the number of a sandbox's processes, whoever they are.
-pub(super) fn holds_processes() -> bool {
-    !places(&[CgroupResource::Processes], LookupPurpose::Ask).is_empty()
+/// True if the kernel can limit the number of a sandbox's processes, also for root.
+pub(super) fn can_limit_processes() -> bool {
+    !find_parents(&[CgroupResource::Processes], LookupPurpose::Ask).is_empty()
 }
 
-/// Which generation of control groups counts what for a sandbox, in words; `None` where none does.
-pub fn grouping() -> Option<String> {
+/// The cgroup version and the resources it counts, for display; `None` if there is none.
+pub fn describe_cgroups() -> Option<String> {
     let wanted = CgroupResource::ALL
         .into_iter()
         .filter(|of| *of != CgroupResource::Processes || needs_processes());
-    let places = places(&wanted.collect::<Vec<_>>(), LookupPurpose::Ask);
-    let version = places.first()?.version;
+    let parents = find_parents(&wanted.collect::<Vec<_>>(), LookupPurpose::Ask);
+    let version = parents.first()?.version;
     let counts: Vec<&str> =
-        places.iter().flat_map(|place| &place.counts).map(|of| of.word()).collect();
+        parents.iter().flat_map(|place| &place.counts).map(|of| of.word()).collect();
     Some(format!("{} counts {}", version.word(), counts.join(", ")))
 }

@@ -1,4 +1,4 @@
-//! A program of the sandbox renames a lock file onto a protected git config, and waits.
+//! A program in the sandbox renames a lock file onto a protected git config, and waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,41 +11,41 @@ use serde::{Deserialize, Serialize};
 use super::handle::SandboxEvent;
 use super::parked::{self, ParkedNotification};
 
-/// Beginning of the name of a config that is about to take the place of another. No program of a
-/// sandbox can make, write, move or link a file of such a name.
+/// Prefix of the name of a config that is about to replace another. No program in a sandbox can
+/// create, write, move or link a file of such a name.
 pub const STAGED_CONFIG: &str = ".ringfence-config-";
 
 /// A change as the notify handler reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct ConfigChangeInfo {
     pub(super) call: parked::NotificationInfo,
     pub(super) path: AbsPath,
     pub(super) denial: Denial,
 }
 
-/// A rename that waits for the trusted side to replace the file. Dropped, it is refused.
+/// A rename that waits for the launcher to replace the file. Dropping it fails the rename.
 #[derive(Debug)]
 pub struct ConfigChange {
-    told: Box<Told>,
+    info: Box<ConfigChangeInfo>,
     directory: OwnedFd,
     lock: OwnedFd,
     waiting: ParkedNotification,
 }
 
 impl ConfigChange {
-    /// The event that a report with these descriptors means.
-    pub(super) fn event(
-        told: Box<Told>,
+    /// Converts a report with these fds to an event.
+    pub(super) fn into_event(
+        info: Box<ConfigChangeInfo>,
         descriptors: Vec<OwnedFd>,
         listener: Option<&Arc<OwnedFd>>,
     ) -> SandboxEvent {
         let Some(listener) = listener else { return SandboxEvent::Closed };
-        let waiting = ParkedNotification::of(told.call, listener.clone());
+        let waiting = ParkedNotification::new(info.call, listener.clone());
         match <[OwnedFd; 2]>::try_from(descriptors) {
             Ok([directory, lock]) => {
-                SandboxEvent::ReplacesConfig(Self { told, directory, lock, waiting })
+                SandboxEvent::ConfigChange(Self { info, directory, lock, waiting })
             }
-            // This process has no room for them.
+            // This process has no free fds.
             Err(_) => {
                 waiting.fail(libc::EAGAIN);
                 SandboxEvent::Nothing
@@ -55,7 +55,7 @@ impl ConfigChange {
 
     /// Path of the config, as the sandbox sees it.
     pub fn path(&self) -> &AbsPath {
-        &self.told.path
+        &self.info.path
     }
 
     /// Its directory, in the sandbox's mounts.
@@ -63,18 +63,18 @@ impl ConfigChange {
         self.directory.as_fd()
     }
 
-    /// The lock file, open to be read. Programs may still write to it.
+    /// The lock file, open for reading. Programs may still write to it.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
 
-    /// The denial to record if the config stays as it is.
+    /// The denial to record if the config stays unchanged.
     pub fn denial(&self) -> &Denial {
-        &self.told.denial
+        &self.info.denial
     }
 
-    /// Answers that the rename has succeeded; an error if its caller is gone.
-    pub fn done(self) -> io::Result<()> {
-        self.waiting.done()
+    /// Reports success to the program; an error if it is gone.
+    pub fn succeed(self) -> io::Result<()> {
+        self.waiting.succeed()
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that the sandbox's first one starts beside others, when it is told to.
+//! Processes that init starts in a running sandbox.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -16,19 +16,19 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
-use super::helper::{tell, tell_with};
+use super::fd_passing::{send_message, send_message_with_fds};
 use super::init::execute;
 use super::{ExecId, ExecReport, ExecSpec, OrphanReaping, SandboxMessage, TerminalSize};
 
-/// Those that run.
+/// The running processes.
 pub(super) struct ExecTable<'a> {
     pub(super) control: &'a OwnedFd,
     mask: &'a SignalSet,
-    ceilings: Vec<ResourceLimit>,
+    rlimits: Vec<ResourceLimit>,
     running: HashMap<i32, ExecId>,
 }
 
-/// A process that was started, and its terminal.
+/// A started process, and its terminal.
 struct ExecChild {
     pid: i32,
     terminal: Option<OwnedFd>,
@@ -38,95 +38,99 @@ impl<'a> ExecTable<'a> {
     pub(super) fn new(
         control: &'a OwnedFd,
         mask: &'a SignalSet,
-        ceilings: Vec<ResourceLimit>,
+        rlimits: Vec<ResourceLimit>,
     ) -> Self {
-        Self { control, mask, ceilings, running: HashMap::new() }
+        Self { control, mask, rlimits, running: HashMap::new() }
     }
 
-    /// Starts what the first descriptor says, with the others.
+    /// Starts the process that the first fd describes, with the other fds.
     pub(super) fn start(&mut self, job: ExecId, descriptors: Vec<OwnedFd>) {
-        let started = self.started(descriptors);
-        // Nothing is kept busy by us.
+        let started = self.spawn_child(descriptors);
+        // Init must not keep a directory busy.
         let _ = rustix::process::chdir("/");
-        let fate = started.and_then(|ExecChild { pid, terminal }| {
+        let report = started.and_then(|ExecChild { pid, terminal }| {
             self.running.insert(pid, job);
             let pidfd = process::pidfd(pid).map_err(|error| raw(&error))?;
-            let told: Vec<_> = [Some(pidfd.as_fd()), terminal.as_ref().map(AsFd::as_fd)]
+            let fds: Vec<_> = [Some(pidfd.as_fd()), terminal.as_ref().map(AsFd::as_fd)]
                 .into_iter()
                 .flatten()
                 .collect();
-            tell_with(self.control, &SandboxMessage::Of(job, ExecReport::Started), &told);
+            send_message_with_fds(
+                self.control,
+                &SandboxMessage::Exec(job, ExecReport::Started),
+                &fds,
+            );
             Ok(())
         });
-        if let Err(error) = fate {
-            tell(
+        if let Err(error) = report {
+            send_message(
                 self.control,
-                &SandboxMessage::Of(job, ExecReport::NotExecuted(error.raw_os_error())),
+                &SandboxMessage::Exec(job, ExecReport::NotExecuted(error.raw_os_error())),
             );
         }
     }
 
-    fn started(&self, descriptors: Vec<OwnedFd>) -> Result<ExecChild, Errno> {
-        /// Behind every number that somebody may want.
-        const AWAY: i32 = 512;
+    fn spawn_child(&self, descriptors: Vec<OwnedFd>) -> Result<ExecChild, Errno> {
+        /// Beyond every fd number that a process may request.
+        const FIRST_FREE: i32 = 512;
         let (what, given) = descriptors.split_first().ok_or(Errno::INVAL)?;
         let start = ExecSpec::read(what).ok_or(Errno::BADMSG)?;
-        // Out of the way of the numbers they are to have.
+        // Keep clear of the fd numbers that the child uses.
         let given = given
             .iter()
-            .map(|one| rustix::io::fcntl_dupfd_cloexec(one, AWAY))
+            .map(|one| rustix::io::fcntl_dupfd_cloexec(one, FIRST_FREE))
             .collect::<Result<Vec<_>, _>>()?;
-        // Whoever is given nothing to read reads from the sandbox's own nothing: through the
-        // host's, root could change its mode for everybody.
+        // A process without a stdin gets the sandbox's own `/dev/null`: through the host's, root
+        // could change the mode of the host's device.
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let null =
             (!start.numbers.contains(&0) && start.terminal.is_none()).then_some((null.as_fd(), 0));
-        let placed: Vec<_> =
+        let fd_map: Vec<_> =
             given.iter().map(AsFd::as_fd).zip(start.numbers.iter().copied()).chain(null).collect();
         let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Errno::INVAL);
         let arguments = start.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         let variables = start.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         rustix::process::chdir(start.cwd.as_path())?;
         let terminal = start.terminal.map(SandboxPty::open).transpose()?;
-        // What the shell is told, and where it tells of an end, is for nobody who came from it.
-        let company = if start.orphans == OrphanReaping::Kept {
-            SpawnIsolation::Recluse
+        // The shell's control fds must not be accessible to processes it starts.
+        let company = if start.orphans == OrphanReaping::BySubreaper {
+            SpawnIsolation::HiddenSubreaper
         } else {
-            start.orphans.company()
+            start.orphans.isolation()
         };
         let how = SpawnOptions {
-            company,
-            descriptors: &placed,
-            ceilings: &self.ceilings,
+            isolation: company,
+            descriptors: &fd_map,
+            rlimits: &self.rlimits,
             mask: self.mask,
         };
         let spawn = |path: &CString, arguments: &[CString]| match &terminal {
-            Some(terminal) => copy(
-                &|| terminal.take_place(self.mask, &self.ceilings),
+            Some(terminal) => fork_and_execute(
+                &|| terminal.become_controlling(self.mask, &self.rlimits),
                 path,
                 arguments,
                 &variables,
             ),
-            None => process::spawn_as(path, arguments, &variables, &how),
+            None => process::spawn_with(path, arguments, &variables, &how),
         };
         let pid = execute(&arguments, &variables, &spawn).map_err(Errno::from_raw_os_error)?;
         Ok(ExecChild { pid, terminal: terminal.map(|terminal| terminal.ours) })
     }
 
-    /// Something became of a child: most are orphans that nobody asks about.
-    pub(super) fn changed(&mut self, pid: i32, change: ChildStatus, usage: ResourceUsage) {
-        let fate = match change {
+    /// Reports the end of a process; most children are orphans that are not in the table.
+    pub(super) fn report_child(&mut self, pid: i32, change: ChildStatus, usage: ResourceUsage) {
+        let report = match change {
             ChildStatus::Exited(status) => ExecReport::Exited(status, usage),
             ChildStatus::Killed(signal) => ExecReport::Killed(signal, usage),
             ChildStatus::Stopped(_) | ChildStatus::Continued => return,
         };
         if let Some(job) = self.running.remove(&pid) {
-            tell(self.control, &SandboxMessage::Of(job, fate));
+            send_message(self.control, &SandboxMessage::Exec(job, report));
         }
     }
 }
 
-/// A new terminal of this sandbox.
+/// A new terminal in this sandbox.
 struct SandboxPty {
     ours: OwnedFd,
     theirs: OwnedFd,
@@ -148,42 +152,42 @@ impl SandboxPty {
         Ok(Self { ours, theirs })
     }
 
-    /// In a session of its own.
-    fn take_place(&self, mask: &SignalSet, ceilings: &[ResourceLimit]) -> Result<(), Errno> {
+    /// Makes it the controlling terminal of a new session.
+    fn become_controlling(&self, mask: &SignalSet, rlimits: &[ResourceLimit]) -> Result<(), Errno> {
         rustix::process::setsid()?;
         rustix::process::ioctl_tiocsctty(&self.theirs)?;
         rustix::stdio::dup2_stdin(&self.theirs)?;
         rustix::stdio::dup2_stdout(&self.theirs)?;
         rustix::stdio::dup2_stderr(&self.theirs)?;
-        ceilings.iter().try_for_each(ResourceLimit::put).map_err(|error| raw(&error))?;
-        be_plain(mask)
+        rlimits.iter().try_for_each(ResourceLimit::apply).map_err(|error| raw(&error))?;
+        reset_signals(mask)
     }
 }
 
-/// Signals are to it as to every command: Rust's own start ignores one of them.
-fn be_plain(mask: &SignalSet) -> Result<(), Errno> {
+/// Resets signals as for every command: Rust's runtime ignores SIGPIPE.
+fn reset_signals(mask: &SignalSet) -> Result<(), Errno> {
     let _ = signal::set_disposition(libc::SIGPIPE, signal::SignalDisposition::Default);
     signal::set_mask(mask).map(drop).map_err(|error| raw(&error))
 }
 
-/// Starts a program by a copy of this process, which is small and has one thread: what is
-/// done in it first, nobody else can do for it.
-fn copy(
+/// Starts a program by forking this process, which is small and single-threaded, because `first`
+/// must run in the child.
+fn fork_and_execute(
     first: &dyn Fn() -> Result<(), Errno>,
     path: &CString,
     arguments: &[CString],
     variables: &[CString],
 ) -> io::Result<i32> {
-    let (failure, told) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (failure, error_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
     match process::fork()? {
         Fork::Child => {
             let error = first()
                 .map_or_else(io::Error::from, |()| process::execute(path, arguments, variables));
-            let _ = rustix::io::write(&told, &raw(&error).raw_os_error().to_ne_bytes());
+            let _ = rustix::io::write(&error_pipe, &raw(&error).raw_os_error().to_ne_bytes());
             process::exit_now(127)
         }
         Fork::Parent(pid) => {
-            drop(told);
+            drop(error_pipe);
             let mut number = [0; 4];
             match rustix::io::read(&failure, &mut number) {
                 Ok(4) => {

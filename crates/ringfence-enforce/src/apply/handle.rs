@@ -1,6 +1,6 @@
-//! The caller's side: starting the helper and hearing from it.
+//! The launcher's side: starts the supervisor and receives its messages.
 
-mod reins;
+mod control;
 
 use std::borrow::Cow;
 use std::ffi::CString;
@@ -14,7 +14,7 @@ use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage};
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::SignalSet;
-use ringfence_tripwire::only;
+use ringfence_tripwire::cpu_set_of;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::{
@@ -25,47 +25,48 @@ use rustix::thread::CpuSet;
 
 use super::cgroup::{Cgroup, CgroupRelease};
 use super::config_change::ConfigChange;
-use super::helper::{CpuPinning, HOST_NETWORK};
 use super::netns_listeners::NetnsListeners;
 use super::parked::{CloseOnExec, ParkedNotification};
 use super::pending_connect::PendingConnect;
 use super::pending_write::PendingWrite;
+use super::reexec::HOST_NETWORK;
+use super::supervisor::CpuPinning;
 use super::watcher::SandboxFds;
 use super::zygote::{NetnsReuse, Zygote};
 use super::{
-    Birth, CONTROL_FD, ExecId, ExecReport, ExecSpec, GitMarker, HELPER, InitUsage, LaunchSpec,
-    MOST_DESCRIPTORS, SandboxMessage, SandboxOrder, SpaceTaken,
+    CONTROL_FD, ExecId, ExecReport, ExecSpec, FileIdentity, GitMarker, HELPER, InitUsage,
+    LaunchSpec, MAX_FDS, SandboxMessage, SandboxOrder, SpaceTaken,
 };
 use crate::limits;
 use crate::plan::NetworkNamespace;
-pub use reins::Reins;
+pub use control::SandboxControl;
 
-/// Why a command could not be started.
+/// The reason a command could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The helper itself could not be started.
+    /// The helper process could not be started.
     #[error("cannot start the helper: {what}")]
     Helper {
-        /// What was attempted.
+        /// The attempted step.
         what: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// A step of making the sandbox failed.
+    /// A step of building the sandbox failed.
     #[error("{what} failed")]
     Step {
-        /// What was attempted.
+        /// The attempted step.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// The helper ended without a word.
+    /// The helper ended without a message.
     #[error("the helper ended before the command was started")]
     Silent,
 }
 
 impl LaunchError {
-    /// A stable word for it.
+    /// A stable word for this error.
     pub fn code(&self) -> &'static str {
         match self {
             LaunchError::Helper { .. } => "helper-not-started",
@@ -74,13 +75,13 @@ impl LaunchError {
         }
     }
 
-    /// What to type next.
+    /// The next command to type.
     pub fn hint(&self) -> &'static str {
         match self {
             LaunchError::Helper { source, .. } | LaunchError::Step { source, .. }
-                if limits::hint(source).is_some() =>
+                if limits::limit_hint(source).is_some() =>
             {
-                limits::hint(source).unwrap_or_default()
+                limits::limit_hint(source).unwrap_or_default()
             }
             LaunchError::Step { what, .. } if what.starts_with("unshare") => {
                 "this host forbids unprivileged user namespaces; `ringfence doctor` shows the cause and the fix"
@@ -93,144 +94,144 @@ impl LaunchError {
     }
 }
 
-/// Something that happened to the command.
+/// An event in the sandbox.
 #[derive(Debug)]
 pub enum SandboxEvent {
-    /// It could not be executed: the error number.
+    /// The command could not be executed: errno.
     NotExecuted(i32),
-    /// It was stopped by a signal.
+    /// The command was stopped by a signal.
     Stopped(i32),
-    /// It goes on.
+    /// The command was continued.
     Continued,
-    /// It ended.
+    /// The command ended.
     Ended(ExitStatus, ResourceUsage),
-    /// Something was refused.
+    /// An access was denied.
     Denied(Denial),
-    /// Something is about to be refused, and whoever wants it waits.
-    Pleads(PendingWrite),
-    /// A program replaces a protected git config, and waits.
-    ReplacesConfig(ConfigChange),
-    /// The ways out of its network.
-    Doors(NetnsListeners),
-    /// A program connects to somewhere that is not in the sandbox.
-    Connects(PendingConnect),
-    /// A socket of its network, as was asked for.
+    /// An access is about to be denied; its process waits for an answer.
+    PendingWrite(PendingWrite),
+    /// A program replaces a protected git config; it waits for an answer.
+    ConfigChange(ConfigChange),
+    /// The listening sockets in the sandbox's network.
+    Listeners(NetnsListeners),
+    /// A program connects to an address outside the sandbox.
+    PendingConnect(PendingConnect),
+    /// A socket in the sandbox's network, as requested.
     Socket(OwnedFd),
-    /// A program has sent datagrams to a host, which led nowhere.
-    Sent {
-        /// Where to.
+    /// A program sent datagrams to a host; they led nowhere.
+    DatagramSent {
+        /// Destination.
         to: SocketAddr,
-        /// Who.
+        /// Sending process.
         pid: u32,
-        /// Which program.
+        /// Its program.
         program: String,
     },
-    /// A program looks up a name, where some can be.
-    LooksUp {
-        /// Which.
+    /// A program looks up a name, where the policy lists hosts.
+    DnsLookup {
+        /// The name.
         name: String,
-        /// Who.
+        /// The process that looks it up.
         pid: u32,
-        /// Which program.
+        /// Its program.
         program: String,
     },
-    /// A process and program that asks for names by itself in a shut network; the other end of its
-    /// socket.
-    Queries(u32, String, UdpSocket),
-    /// A shell opens one of the streams that are offered to it.
-    Takes {
-        /// Which one.
+    /// A process that sends DNS queries itself where the network is off: pid, program, and the
+    /// other end of its socket.
+    DnsQueries(u32, String, UdpSocket),
+    /// A shell opens one of the streams offered to it.
+    StreamRequested {
+        /// The number of the stream.
         number: u32,
-        /// Whether the next program gets it as well.
+        /// The close-on-exec flag of the new fd.
         on_execute: CloseOnExec,
-        /// Whoever opens it, and waits.
+        /// The waiting syscall.
         call: ParkedNotification,
     },
-    /// Something went through.
-    Passed(Allowance),
-    /// This much more went through than is told of one by one.
+    /// An access was allowed.
+    Allowed(Allowance),
+    /// This many more accesses were allowed, which are not listed.
     Unlisted(u64),
-    /// It made a name of git's.
-    Made(GitMarkerCreated),
-    /// Whoever looks for what is not opened waits for an answer here; the sandbox's first
-    /// process is the one of this number.
-    Wired(OwnedFd, i32),
-    /// What it takes to reach into the sandbox.
-    Inside(SandboxFds),
-    /// Everything that was made before it was asked for has been told.
+    /// The command created a git marker.
+    MarkerCreated(GitMarkerCreated),
+    /// The fd of the mounted tripwire, which the launcher must serve, and the pid of init.
+    TripwireMounted(OwnedFd, i32),
+    /// The fds needed to enter the sandbox.
+    EntryFds(SandboxFds),
+    /// Everything created before the request has been reported.
     Settled,
-    /// What only the sandbox's first process knows of what is used, as was asked for.
-    Account(InitUsage),
+    /// Usage that only init can measure, as requested.
+    Usage(InitUsage),
     /// The disk space that the notify handler took for the command so far, where a limit counts it.
-    TookSpace(SpaceTaken),
-    /// Nobody goes on, as was asked for.
+    SpaceTaken(SpaceTaken),
+    /// Every process is stopped, as requested.
     Paused,
-    /// The sandbox stands, and waits to be told what to start.
-    Standing,
-    /// Something became of a process that was started beside others.
-    Of(ExecId, ExecEvent),
-    /// Nothing that matters.
+    /// The sandbox is built and waits for processes to start.
+    Ready,
+    /// A report about a process started with [`SandboxHandle::start_process`].
+    Exec(ExecId, ExecEvent),
+    /// No event.
     Nothing,
-    /// Nothing more will come: the sandbox is gone.
+    /// The sandbox is gone; no more events follow.
     Closed,
 }
 
-/// What became of a process.
+/// The state of a started process.
 #[derive(Debug)]
 pub enum ExecEvent {
     /// It runs.
     Started {
-        /// Readable when it has ended.
+        /// Readable when the process has ended.
         pidfd: OwnedFd,
         /// Our end of its terminal, if it has one.
         terminal: Option<OwnedFd>,
     },
-    /// It could not be executed: the error number.
+    /// It could not be executed: errno.
     NotExecuted(i32),
     /// It ended.
     Ended(ExitStatus, ResourceUsage),
 }
 
-/// A name of git's that the command made.
+/// A git marker that the command created.
 #[derive(Debug)]
 pub struct GitMarkerCreated {
-    /// The directory it was made in, wherever that is by now; `None` if there were too many.
+    /// The directory in which it was created, at its current path; `None` if there were too many.
     pub directory: Option<OwnedFd>,
-    /// Where that was then.
+    /// The path at that time.
     pub path: AbsPath,
-    /// Which name.
+    /// The kind of marker.
     pub what: GitMarker,
-    /// What was made, where that is known.
-    pub birth: Option<Birth>,
+    /// Identity of the created file, if known.
+    pub birth: Option<FileIdentity>,
 }
 
-/// A sandbox that runs a command. Dropping it ends everything in it.
+/// A sandbox that runs a command. Dropping it kills every process in it.
 #[derive(Debug)]
 pub struct SandboxHandle {
     control: Arc<OwnedFd>,
-    warden: Option<Arc<SupervisorProcess>>,
+    supervisor: Option<Arc<SupervisorProcess>>,
     processor: Option<usize>,
-    /// Where calls wait that are answered from here, once there was one.
+    /// The seccomp listener, used to answer parked syscalls. Set by the first
+    /// [`SandboxEvent::EntryFds`].
     listener: OnceLock<Arc<OwnedFd>>,
-    /// By which the kernel counts for it, where it does.
+    /// The sandbox's cgroup, if it has one.
     group: Option<Arc<Cgroup>>,
 }
 
-/// The warden of a sandbox, from its caller's side.
+/// The supervisor of a sandbox, from the launcher's side.
 #[derive(Debug)]
 struct SupervisorProcess {
     pid: i32,
-    /// Means this very process, also when its number has become another's.
+    /// A pidfd, valid even if the pid is reused.
     handle: OwnedFd,
-    /// Whose child it is, if not ours.
-    nursery: Option<Arc<Zygote>>,
+    /// The zygote that is its parent, if it is not our child.
+    zygote: Option<Arc<Zygote>>,
 }
 
 impl SupervisorProcess {
-    /// A child of ours that was not waited for.
+    /// A child of ours that was not reaped.
     fn ours(pid: i32) -> Result<Self, LaunchError> {
         match process::pidfd(pid) {
-            Ok(handle) => Ok(Self { pid, handle, nursery: None }),
+            Ok(handle) => Ok(Self { pid, handle, zygote: None }),
             Err(source) => {
                 let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
                 process::await_end(pid);
@@ -240,24 +241,24 @@ impl SupervisorProcess {
     }
 
     fn kill(&self) {
-        let _ = process::signal_by(self.handle.as_fd(), libc::SIGKILL);
+        let _ = process::pidfd_send_signal(self.handle.as_fd(), libc::SIGKILL);
     }
 
     fn wait(&self) {
-        let Some(nursery) = &self.nursery else {
+        let Some(zygote) = &self.zygote else {
             process::await_end(self.pid);
             return;
         };
         while let Err(rustix::io::Errno::INTR) =
             poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None)
         {}
-        nursery.reap(self.pid);
+        zygote.reap(self.pid);
     }
 }
 
-/// A helper that was started before it is known what for.
+/// A supervisor that was started before the policy is known.
 ///
-/// It makes the namespaces and waits in them, while its caller still reads the policy.
+/// It creates the namespaces and waits in them, while the launcher still reads the policy.
 #[derive(Debug)]
 pub struct PrestartedSandbox {
     running: SandboxHandle,
@@ -265,51 +266,51 @@ pub struct PrestartedSandbox {
 }
 
 impl PrestartedSandbox {
-    /// Starts the helper: our binary anew, with nothing of ours. `mask` is the signal mask the
-    /// command will start with.
+    /// Starts the supervisor: our binary, executed again, with nothing of ours. `mask` is the
+    /// signal mask the command will start with.
     pub fn start(network: NetworkNamespace, mask: &SignalSet) -> Result<Self, LaunchError> {
-        Self::by(network, |theirs| {
-            Ok((SupervisorProcess::ours(start_anew(network, &theirs, mask)?)?, None))
+        Self::start_with(network, |theirs| {
+            Ok((SupervisorProcess::ours(spawn_supervisor(network, &theirs, mask)?)?, None))
         })
     }
 
-    /// The same by a copy of a process that is there for this, for a sandbox with a network of its
-    /// own. Unless somebody has to serve hosts in it, it may be one that another of its circle had.
-    pub fn start_in(nursery: &Arc<Zygote>, serves: NetnsReuse) -> Result<Self, LaunchError> {
-        Self::by(NetworkNamespace::Own, |theirs| {
-            let (pid, handle) = nursery
-                .make(serves, theirs.as_fd())
-                .map_err(failed("ask for a copy of the nursery"))?;
-            Ok((
-                SupervisorProcess { pid, handle, nursery: Some(nursery.clone()) },
-                nursery.processor(),
-            ))
+    /// Forks the supervisor from a zygote, for a sandbox with its own network. Unless hosts are
+    /// served in it, the network may be one that another sandbox of the same circle used.
+    pub fn start_from_zygote(
+        zygote: &Arc<Zygote>,
+        serves: NetnsReuse,
+    ) -> Result<Self, LaunchError> {
+        Self::start_with(NetworkNamespace::Own, |theirs| {
+            let (pid, handle) = zygote
+                .fork_supervisor(serves, theirs.as_fd())
+                .map_err(helper_io_error("fork from the zygote"))?;
+            Ok((SupervisorProcess { pid, handle, zygote: Some(zygote.clone()) }, zygote.cpu()))
         })
     }
 
-    /// The same for a program that has only begun. One of one thread is copied, which is the
-    /// fastest. The copy becomes the sandbox's first process with all that is in the memory of the
-    /// caller, so this is to be called before anything was read, variables among it.
+    /// The same for a program that has just started. A single-threaded program is forked, which is
+    /// the fastest. The child becomes init with a copy of the caller's memory, so call this before
+    /// anything is read, including environment variables.
     pub fn start_early(network: NetworkNamespace, mask: &SignalSet) -> Result<Self, LaunchError> {
         if !has_one_thread() {
             return Self::start(network, mask);
         }
-        Self::by(network, |theirs| copy_self(network, theirs, mask))
+        Self::start_with(network, |theirs| fork_supervisor(network, theirs, mask))
     }
 
-    fn by(
+    fn start_with(
         network: NetworkNamespace,
         start: impl FnOnce(OwnedFd) -> Result<(SupervisorProcess, Option<usize>), LaunchError>,
     ) -> Result<Self, LaunchError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper("socketpair"))?;
-        let (warden, processor) = start(theirs)?;
-        let warden = Some(Arc::new(warden));
+                .map_err(helper_error("socketpair"))?;
+        let (supervisor, processor) = start(theirs)?;
+        let supervisor = Some(Arc::new(supervisor));
         Ok(Self {
             running: SandboxHandle {
                 control: Arc::new(ours),
-                warden,
+                supervisor,
                 processor,
                 listener: OnceLock::new(),
                 group: None,
@@ -318,29 +319,28 @@ impl PrestartedSandbox {
         })
     }
 
-    /// Which network the helper is in.
+    /// The network the supervisor is in.
     pub fn network(&self) -> NetworkNamespace {
         self.network
     }
 
-    /// Tells the helper what to do; standard streams are those given. The notify handlers of all
-    /// sandboxes with the same `lock` file keep each other from acting between a judgement and its
-    /// call. The file must be opened for this sandbox alone: `flock` does not tell copies of an fd
-    /// apart.
+    /// Sends the launch spec and the standard streams to the supervisor. The notify handlers of all
+    /// sandboxes with the same `lock` file are serialised between a check and its syscall. Open the
+    /// file for this sandbox alone: `flock` does not distinguish duplicates of an fd.
     pub fn launch(
         mut self,
         launch: &LaunchSpec,
         streams: [BorrowedFd<'_>; 3],
         lock: Option<BorrowedFd<'_>>,
     ) -> Result<SandboxHandle, LaunchError> {
-        let is_one_of_many =
-            self.running.warden.as_ref().is_some_and(|warden| warden.nursery.is_some());
-        let after = if is_one_of_many { CgroupRelease::UsedAgain } else { CgroupRelease::Removed };
-        if let Some(warden) = self.running.pid() {
+        let has_zygote =
+            self.running.supervisor.as_ref().is_some_and(|supervisor| supervisor.zygote.is_some());
+        let after = if has_zygote { CgroupRelease::UsedAgain } else { CgroupRelease::Removed };
+        if let Some(supervisor) = self.running.supervisor_pid() {
             self.running.group =
-                Cgroup::around(warden, &self.running.control, &launch.plan, after)?;
+                Cgroup::for_sandbox(supervisor, &self.running.control, &launch.plan, after)?;
         }
-        let failed = failed("write the plan");
+        let failed = helper_io_error("write the plan");
         let memory = Cgroup::memory_counter(self.running.group.as_deref(), &launch.plan);
         let launch = if memory == launch.memory {
             Cow::Borrowed(launch)
@@ -351,14 +351,14 @@ impl PrestartedSandbox {
             postcard::to_stdvec(&*launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
         let mut plan = std::fs::File::from(
             rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC)
-                .map_err(helper("memfd_create"))?,
+                .map_err(helper_error("memfd_create"))?,
         );
         plan.write_all(&bytes).map_err(failed)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        // A helper that failed meanwhile has said so, and will be heard next.
+        // A supervisor that failed meanwhile has reported it; `next` returns that.
         let _ = sendmsg(
             &self.running.control,
             &[IoSlice::new(b"l")],
@@ -369,122 +369,127 @@ impl PrestartedSandbox {
     }
 }
 
-pub(super) fn helper(what: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
+pub(super) fn helper_error(what: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
     move |error| LaunchError::Helper { what, source: error.into() }
 }
 
-pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> LaunchError {
+pub(super) fn helper_io_error(what: &'static str) -> impl Fn(io::Error) -> LaunchError {
     move |source| LaunchError::Helper { what, source }
 }
 
-/// The event of a process that was started beside others.
-fn of_job(job: ExecId, fate: ExecReport, descriptors: Vec<OwnedFd>) -> SandboxEvent {
-    match fate {
+/// Converts a report about a started process.
+fn exec_event(job: ExecId, report: ExecReport, descriptors: Vec<OwnedFd>) -> SandboxEvent {
+    match report {
         ExecReport::Started => {
             let mut given = descriptors.into_iter();
             given.next().map_or(SandboxEvent::Closed, |pidfd| {
-                SandboxEvent::Of(job, ExecEvent::Started { pidfd, terminal: given.next() })
+                SandboxEvent::Exec(job, ExecEvent::Started { pidfd, terminal: given.next() })
             })
         }
-        ExecReport::NotExecuted(errno) => SandboxEvent::Of(job, ExecEvent::NotExecuted(errno)),
+        ExecReport::NotExecuted(errno) => SandboxEvent::Exec(job, ExecEvent::NotExecuted(errno)),
         ExecReport::Exited(status, usage) => {
-            SandboxEvent::Of(job, ExecEvent::Ended(ExitStatus::Exited(status), usage))
+            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Exited(status), usage))
         }
         ExecReport::Killed(signal, usage) => {
-            SandboxEvent::Of(job, ExecEvent::Ended(ExitStatus::Killed(signal), usage))
+            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Killed(signal), usage))
         }
     }
 }
 
-/// A directory has a link for each directory in it, and two of its own.
+/// True if this process has one thread: the link count of a directory is two plus its
+/// subdirectories.
 fn has_one_thread() -> bool {
     std::fs::metadata("/proc/self/task")
         .is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
 }
 
-fn copy_self(
+fn fork_supervisor(
     network: NetworkNamespace,
     control: OwnedFd,
     mask: &SignalSet,
 ) -> Result<(SupervisorProcess, Option<usize>), LaunchError> {
-    let processors = rustix::thread::sched_getaffinity(None).ok();
-    match process::fork().map_err(failed("fork"))? {
-        Fork::Parent(pid) => Ok((
-            SupervisorProcess::ours(pid)?,
-            processors.and_then(|processors| send_elsewhere(pid, &processors)),
-        )),
+    let cpus = rustix::thread::sched_getaffinity(None).ok();
+    match process::fork().map_err(helper_io_error("fork"))? {
+        Fork::Parent(pid) => {
+            Ok((SupervisorProcess::ours(pid)?, cpus.and_then(|cpus| move_to_other_cpu(pid, &cpus))))
+        }
         Fork::Child => {
-            // What is made of it stands in the sandbox.
-            process::forget_variables();
-            process::exit_now(super::helper::become_warden(
+            // Memory of init is visible to root in the sandbox.
+            process::clear_environment();
+            process::exit_now(super::supervisor::run_supervisor(
                 network.into(),
                 control,
                 mask,
-                &processors.map_or(CpuPinning::Anywhere, CpuPinning::Shortly),
+                &cpus.map_or(CpuPinning::Unpinned, CpuPinning::UntilFork),
             ))
         }
     }
 }
 
-/// Sends the helper to another processor. Left alone, the kernel often lets it wait for the
-/// one its caller is busy on, and nothing would be done meanwhile.
+/// Moves the supervisor to another CPU. By default, the kernel often queues it on the CPU that the
+/// caller is busy on, and nothing would run in parallel.
 ///
-/// It returns to all of them when it was told what to do.
-fn send_elsewhere(pid: i32, processors: &CpuSet) -> Option<usize> {
+/// It returns to all CPUs once it has its launch spec.
+fn move_to_other_cpu(pid: i32, cpus: &CpuSet) -> Option<usize> {
     let here = rustix::thread::sched_getcpu();
     let other = (1..CpuSet::MAX_CPU)
         .map(|step| (here + step) % CpuSet::MAX_CPU)
-        .find(|other| processors.is_set(*other))?;
-    // Only a matter of speed.
-    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &only(other))
+        .find(|other| cpus.is_set(*other))?;
+    // An optimisation only.
+    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &cpu_set_of(other))
         .ok()
         .map(|()| other)
 }
 
-fn start_anew(
+fn spawn_supervisor(
     network: NetworkNamespace,
     control: &OwnedFd,
     mask: &SignalSet,
 ) -> Result<i32, LaunchError> {
-    // Out of the way of the number it is to have.
-    let control = rustix::io::fcntl_dupfd_cloexec(control, 10).map_err(helper("fcntl"))?;
+    // Keep clear of the fd number that the child uses.
+    let control = rustix::io::fcntl_dupfd_cloexec(control, 10).map_err(helper_error("fcntl"))?;
     let mut arguments = vec![CString::new(HELPER).expect("a literal without NUL")];
     if network == NetworkNamespace::Host {
         arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
     }
     process::spawn(c"/proc/self/exe", &arguments, &[], &[(control.as_fd(), CONTROL_FD)], mask)
-        .map_err(failed("spawn /proc/self/exe"))
+        .map_err(helper_io_error("spawn /proc/self/exe"))
 }
 
 impl SandboxHandle {
-    /// The warden's number.
-    pub fn pid(&self) -> Option<i32> {
-        self.warden.as_ref().map(|warden| warden.pid)
+    /// The supervisor's pid.
+    pub fn supervisor_pid(&self) -> Option<i32> {
+        self.supervisor.as_ref().map(|supervisor| supervisor.pid)
     }
 
-    /// The processor that the sandbox is built on.
-    pub fn processor(&self) -> Option<usize> {
+    /// The CPU on which the sandbox is built.
+    pub fn cpu(&self) -> Option<usize> {
         self.processor
     }
 
-    /// By which the kernel counts for it, where it does.
-    pub fn group(&self) -> Option<Arc<Cgroup>> {
+    /// The sandbox's cgroup, if it has one.
+    pub fn cgroup(&self) -> Option<Arc<Cgroup>> {
         self.group.clone()
     }
 
-    /// Readable when an event waits.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
+    /// Readable when an event is waiting.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    /// The same for somebody who waits on another thread.
-    pub fn shared_descriptor(&self) -> Arc<OwnedFd> {
+    /// The same fd, for a waiter on another thread.
+    pub fn shared_fd(&self) -> Arc<OwnedFd> {
         self.control.clone()
     }
 
-    /// The next event; blocks.
-    pub fn next(&self) -> Result<SandboxEvent, LaunchError> {
-        let mut buffer = vec![0; self.length_of_next()];
+    /// Receives the next event; blocks.
+    pub fn next_event(&self) -> Result<SandboxEvent, LaunchError> {
+        self.receive().map_or(Ok(SandboxEvent::Closed), |(message, fds)| self.event(message, fds))
+    }
+
+    /// Receives a message and its fds; `None` if the sandbox is gone.
+    fn receive(&self) -> Option<(SandboxMessage, Vec<OwnedFd>)> {
+        let mut buffer = vec![0; self.next_length()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let length = loop {
@@ -503,77 +508,72 @@ impl SandboxHandle {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
             _ => None,
         });
-        let mut descriptors = descriptors.unwrap_or_default();
-        if length == 0 {
-            return Ok(SandboxEvent::Closed);
-        }
-        let Ok(report) = postcard::from_bytes(&buffer[..length]) else {
-            return Ok(SandboxEvent::Closed);
-        };
-        Ok(match report {
-            SandboxMessage::Failed(what, errno) => {
+        let message = postcard::from_bytes(buffer.get(..length).filter(|bytes| !bytes.is_empty())?);
+        Some((message.ok()?, descriptors.unwrap_or_default()))
+    }
+
+    /// Converts a message to an event.
+    fn event(
+        &self,
+        message: SandboxMessage,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<SandboxEvent, LaunchError> {
+        use {SandboxEvent as Event, SandboxMessage as Message};
+        Ok(match message {
+            Message::Failed(what, errno) => {
                 return Err(LaunchError::Step {
                     what,
                     source: io::Error::from_raw_os_error(errno),
                 });
             }
-            SandboxMessage::NotExecuted(errno) => SandboxEvent::NotExecuted(errno),
-            SandboxMessage::Stopped(signal) => SandboxEvent::Stopped(signal),
-            SandboxMessage::Exited(status, usage) => {
-                SandboxEvent::Ended(ExitStatus::Exited(status), usage)
+            Message::NotExecuted(errno) => Event::NotExecuted(errno),
+            Message::Stopped(signal) => Event::Stopped(signal),
+            Message::Exited(status, usage) => Event::Ended(ExitStatus::Exited(status), usage),
+            Message::Killed(signal, usage) => Event::Ended(ExitStatus::Killed(signal), usage),
+            Message::Denied(denial) => Event::Denied(*denial),
+            Message::PendingWrite(info) => self.listener.get().map_or(Event::Closed, |listener| {
+                Event::PendingWrite(PendingWrite::new(info, listener.clone()))
+            }),
+            Message::ConfigChange(info) => {
+                ConfigChange::into_event(info, descriptors, self.listener.get())
             }
-            SandboxMessage::Killed(signal, usage) => {
-                SandboxEvent::Ended(ExitStatus::Killed(signal), usage)
-            }
-            SandboxMessage::Denied(denial) => SandboxEvent::Denied(*denial),
-            SandboxMessage::Pleads(told) => {
-                self.listener.get().map_or(SandboxEvent::Closed, |listener| {
-                    SandboxEvent::Pleads(PendingWrite::of(told, listener.clone()))
-                })
-            }
-            SandboxMessage::ReplacesConfig(told) => {
-                ConfigChange::event(told, descriptors, self.listener.get())
-            }
-            SandboxMessage::LooksUp(name, pid, program) => {
-                SandboxEvent::LooksUp { name, pid, program }
-            }
-            SandboxMessage::Queries(pid, program) => descriptors
+            Message::DnsLookup(name, pid, program) => Event::DnsLookup { name, pid, program },
+            Message::DnsQueries(pid, program) => descriptors
                 .pop()
-                .map_or(SandboxEvent::Nothing, |fd| SandboxEvent::Queries(pid, program, fd.into())),
-            SandboxMessage::Sent(to, pid, program) => SandboxEvent::Sent { to, pid, program },
-            SandboxMessage::Socket => {
-                descriptors.pop().map_or(SandboxEvent::Nothing, SandboxEvent::Socket)
+                .map_or(Event::Nothing, |fd| Event::DnsQueries(pid, program, fd.into())),
+            Message::DatagramSent(to, pid, program) => Event::DatagramSent { to, pid, program },
+            Message::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
+            Message::Listeners(more) => {
+                NetnsListeners::from_fds(descriptors, more).map_or(Event::Closed, Event::Listeners)
             }
-            SandboxMessage::Doors(more) => NetnsListeners::of(descriptors, more)
-                .map_or(SandboxEvent::Closed, SandboxEvent::Doors),
-            SandboxMessage::Connects(told) => {
-                PendingConnect::event(told, descriptors.pop(), self.listener.get())
+            Message::PendingConnect(info) => {
+                PendingConnect::into_event(info, descriptors.pop(), self.listener.get())
             }
-            SandboxMessage::Takes(number, on_execute, call) => match self.listener.get() {
-                Some(listener) => SandboxEvent::Takes {
+            Message::StreamRequested(number, on_execute, call) => match self.listener.get() {
+                Some(listener) => Event::StreamRequested {
                     number,
                     on_execute,
-                    call: ParkedNotification::of(call, listener.clone()),
+                    call: ParkedNotification::new(call, listener.clone()),
                 },
-                None => SandboxEvent::Closed,
+                None => Event::Closed,
             },
-            SandboxMessage::Passed(allowance) => SandboxEvent::Passed(*allowance),
-            SandboxMessage::Unlisted(more) => SandboxEvent::Unlisted(more),
-            SandboxMessage::Wired(init) => descriptors
+            Message::Allowed(allowance) => Event::Allowed(*allowance),
+            Message::Unlisted(more) => Event::Unlisted(more),
+            Message::TripwireMounted(init) => descriptors
                 .pop()
-                .map_or(SandboxEvent::Closed, |device| SandboxEvent::Wired(device, init)),
-            SandboxMessage::Settled => SandboxEvent::Settled,
-            SandboxMessage::Account(account) => SandboxEvent::Account(account),
-            SandboxMessage::TookSpace(taken) => SandboxEvent::TookSpace(taken),
-            SandboxMessage::Paused => SandboxEvent::Paused,
-            SandboxMessage::Inside => {
+                .map_or(Event::Closed, |device| Event::TripwireMounted(device, init)),
+            Message::Settled => Event::Settled,
+            Message::Usage(account) => Event::Usage(account),
+            Message::SpaceTaken(taken) => Event::SpaceTaken(taken),
+            Message::Paused => Event::Paused,
+            Message::EntryFds => {
                 let _ = (!descriptors.is_empty())
                     .then(|| self.listener.set(Arc::new(descriptors.remove(0))));
-                SandboxFds::of(descriptors).map_or(SandboxEvent::Closed, SandboxEvent::Inside)
+                SandboxFds::from_fds(descriptors).map_or(Event::Closed, Event::EntryFds)
             }
-            SandboxMessage::Standing => SandboxEvent::Standing,
-            SandboxMessage::Of(job, fate) => of_job(job, fate, descriptors),
-            SandboxMessage::Made(path, what, birth) => SandboxEvent::Made(GitMarkerCreated {
+            Message::Ready => Event::Ready,
+            Message::Exec(job, report) => exec_event(job, report, descriptors),
+            Message::MarkerCreated(path, what, birth) => Event::MarkerCreated(GitMarkerCreated {
                 directory: descriptors.pop(),
                 path,
                 what,
@@ -582,8 +582,8 @@ impl SandboxHandle {
         })
     }
 
-    /// How long the next message is: most are a few bytes. Blocks.
-    fn length_of_next(&self) -> usize {
+    /// Length of the next message: most are a few bytes. Blocks.
+    fn next_length(&self) -> usize {
         loop {
             match rustix::net::recv(
                 &self.control,
@@ -591,17 +591,16 @@ impl SandboxHandle {
                 RecvFlags::PEEK | RecvFlags::TRUNC,
             ) {
                 Ok((_, length)) => return length.max(1),
-                // Reset: the helper ended with something of ours unread. What it said before
-                // is still there, and comes next.
+                // Reset: the supervisor ended with unread data. Its earlier messages are still
+                // queued and come next.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(_) => return 1,
             }
         }
     }
 
-    /// Starts a process beside others, with these descriptors: an event tells what becomes
-    /// of it.
-    pub fn start(
+    /// Starts another process in the sandbox, with these fds. An [`ExecEvent`] reports its state.
+    pub fn start_process(
         &self,
         job: ExecId,
         start: &ExecSpec,
@@ -611,7 +610,7 @@ impl SandboxHandle {
         let mut what =
             std::fs::File::from(rustix::fs::memfd_create("ringfence-start", MemfdFlags::CLOEXEC)?);
         what.write_all(&bytes)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let given: Vec<_> = [what.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
         if !ancillary.push(SendAncillaryMessage::ScmRights(&given)) {
@@ -628,39 +627,39 @@ impl SandboxHandle {
         self.order(SandboxOrder::Signal(signal));
     }
 
-    /// Ends everything in the sandbox.
+    /// Ends every process in the sandbox.
     pub fn end(&self) {
         self.order(SandboxOrder::End);
     }
 
-    /// For somebody else who may stop or end what runs.
-    pub fn reins(&self) -> Reins {
-        Reins { control: self.control.clone(), warden: self.warden.clone() }
+    /// A handle that can stop or end the sandbox from another thread.
+    pub fn control(&self) -> SandboxControl {
+        SandboxControl { control: self.control.clone(), supervisor: self.supervisor.clone() }
     }
 
     fn order(&self, order: SandboxOrder) {
         send(&self.control, order);
     }
 
-    /// Ends the warden, and with it everything in the sandbox.
+    /// Kills the supervisor, and with it the sandbox.
     pub fn kill(&self) {
-        self.warden.iter().for_each(|warden| warden.kill());
+        self.supervisor.iter().for_each(|supervisor| supervisor.kill());
     }
 
-    /// Lets the sandbox go by itself: everything in it has ended, and taking its mounts
-    /// down takes the kernel longer than the command took. For callers about to end.
-    pub fn leave(&mut self) {
+    /// Releases the sandbox without waiting: every process in it has ended, and the kernel takes
+    /// longer to remove its mounts than the command took. For callers about to exit.
+    pub fn release(&mut self) {
         if self.group.is_some() {
-            // It can only be removed when nobody is left in it.
+            // A cgroup can only be removed when it is empty.
             self.wait();
         }
-        self.warden = None;
+        self.supervisor = None;
     }
 
     /// Waits until nothing of the sandbox is left.
     pub fn wait(&mut self) {
-        if let Some(warden) = self.warden.take() {
-            warden.wait();
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.wait();
         }
         self.group = None;
     }

@@ -1,7 +1,7 @@
-//! What a process that waits in a call wants: for telling, never for deciding.
+//! The intent of a process that waits in a syscall: for reports, never for decisions.
 //!
-//! The tripwire sees one name of a path at a time. Who was refused at `/opt` may have
-//! wanted `/opt/tool/config`; the call it waits in says so.
+//! The tripwire sees one component of a path at a time. A process that was denied at `/opt` may
+//! have wanted `/opt/tool/config`; the syscall it waits in shows that.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,63 +14,64 @@ use ringfence_sys::memory;
 
 use crate::seccomp::calls::{Arch, Call};
 
-/// What somebody wants.
+/// The intent of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
-    /// On what, as it was written, without looking at links.
+    /// The path as written, without resolving symlinks.
     pub path: AbsPath,
-    /// For what.
+    /// The operation.
     pub operation: Operation,
-    /// What would become of it.
+    /// The effect on the file.
     pub end: IntentEffect,
 }
 
-/// What a call is going to do with what it finds.
+/// The effect of a syscall on the file it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntentEffect {
-    /// Open it for reading, or start it as a program.
+    /// Opens it for reading, or executes it.
     Use,
-    /// Look at it, or change it.
+    /// Inspects it, or changes it.
     Other,
 }
 
-/// Where the arguments of a call stand that takes a path.
+/// The argument positions of a syscall that takes a path.
 struct PathArgs {
     directory: Option<usize>,
     path: usize,
-    wants: IntentOperation,
+    operation: IntentOperation,
 }
 
 enum IntentOperation {
     Always(Operation),
-    /// As the flags in this argument say.
+    /// Depends on the flags in this argument.
     AsFlagged(usize),
 }
 
-/// What the process `pid` wants by the call it waits in; `None` if that cannot be told.
+/// The intent of process `pid`, from the syscall it waits in; `None` if it cannot be determined.
 pub fn intent(pid: u32) -> Option<Intent> {
-    let text = waits_in(pid)?;
+    let text = current_syscall(pid)?;
     let mut words = text.split_whitespace();
     let call = Call::from_number(*Arch::NATIVE_FIRST.first()?, words.next()?.parse().ok()?)?;
     let arguments: Vec<u64> =
         words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
-    let form = form(call)?;
-    let written = text_at(pid, *arguments.get(form.path)?)?;
+    let path_args = path_args(call)?;
+    let written = text_at(pid, *arguments.get(path_args.path)?)?;
     let path = if written.as_bytes().starts_with(b"/") {
         AbsPath::new(&written)?
     } else {
-        base(pid, form.directory.and_then(|number| arguments.get(number)).copied())?.join(&written)
+        base(pid, path_args.directory.and_then(|number| arguments.get(number)).copied())?
+            .join(&written)
     };
-    let (operation, end) = match form.wants {
+    let (operation, end) = match path_args.operation {
         IntentOperation::Always(Operation::Execute) => (Operation::Execute, IntentEffect::Use),
         IntentOperation::Always(operation) => (operation, IntentEffect::Other),
-        IntentOperation::AsFlagged(number) => flagged(*arguments.get(number)?),
+        IntentOperation::AsFlagged(number) => intent_of_flags(*arguments.get(number)?),
     };
     Some(Intent { path, operation, end })
 }
 
-/// What an open with these flags is for.
-fn flagged(flags: u64) -> (Operation, IntentEffect) {
+/// The purpose of an open with these flags.
+fn intent_of_flags(flags: u64) -> (Operation, IntentEffect) {
     let is = |flag: i32| flags & flag as u64 == flag as u64;
     match flags & libc::O_ACCMODE as u64 == libc::O_RDONLY as u64 {
         true if is(libc::O_PATH) || is(libc::O_CREAT) || is(libc::O_TRUNC) => {
@@ -81,9 +82,9 @@ fn flagged(flags: u64) -> (Operation, IntentEffect) {
     }
 }
 
-/// The call that a process waits in, with its arguments, as the kernel writes it. Read at
-/// once: the process waits for us as well.
-fn waits_in(pid: u32) -> Option<String> {
+/// The syscall in which a process waits, with its arguments, from `/proc`. Read at once: the
+/// process waits for us as well.
+fn current_syscall(pid: u32) -> Option<String> {
     const LONGEST: usize = 256;
     let mut text = vec![0; LONGEST];
     let length = fs::File::open(format!("/proc/{pid}/syscall")).ok()?.read(&mut text).ok()?;
@@ -91,9 +92,9 @@ fn waits_in(pid: u32) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-fn form(call: Call) -> Option<PathArgs> {
+fn path_args(call: Call) -> Option<PathArgs> {
     use Operation::{Execute, Read, Write};
-    let at = |directory, path, wants| Some(PathArgs { directory, path, wants });
+    let at = |directory, path, operation| Some(PathArgs { directory, path, operation });
     match call {
         Call::Open => at(None, 0, IntentOperation::AsFlagged(1)),
         Call::Openat => at(Some(0), 1, IntentOperation::AsFlagged(2)),
@@ -123,7 +124,7 @@ fn form(call: Call) -> Option<PathArgs> {
     }
 }
 
-/// The directory that a path begins at.
+/// The directory at which a path begins.
 fn base(pid: u32, directory: Option<u64>) -> Option<AbsPath> {
     let link = match directory.map(|number| number as i32) {
         None | Some(libc::AT_FDCWD) => format!("/proc/{pid}/cwd"),
@@ -132,10 +133,10 @@ fn base(pid: u32, directory: Option<u64>) -> Option<AbsPath> {
     AbsPath::new(fs::read_link(link).ok()?)
 }
 
-/// The text that ends with NUL at an address of the process.
+/// The NUL-terminated string at an address of the process.
 fn text_at(pid: u32, address: u64) -> Option<std::ffi::OsString> {
     const PAGE: u64 = 4096;
-    // Few names are long, so the first look is a short one.
+    // Most names are short, so the first read is short.
     const SHORT: usize = 256;
     let mut text = Vec::new();
     let mut buffer = [0; PAGE as usize];

@@ -1,9 +1,9 @@
-//! The porter: brings something of the host into a sandbox that runs.
+//! The mount agent: mounts a path of the host into a running sandbox.
 //!
-//! A process of its own, which the caller starts once somebody has said yes. It takes up the
-//! warden's rights, copies the host's mounts to have some of its own, covers there what stays
-//! shut, and only then moves the whole to where the command finds it: at no time is anything
-//! reachable that a rule shuts. It also covers what a policy that was changed shuts.
+//! A process of its own, which the launcher starts once the user has granted a path. It enters the
+//! supervisor's user namespace, copies the host's mounts into its own mount namespace, masks denied
+//! paths there, and only then moves the tree into the sandbox: at no time is a denied path
+//! reachable. It also mounts the masks of a changed policy.
 
 mod mask;
 
@@ -22,43 +22,44 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
-use super::build::{put, restrict};
-use super::handle::{LaunchError, failed, helper};
-use super::helper::{NOT_FOR_US, all_handed_over, hand_over, is_gone};
+use super::build::{attach_mount, restrict_mount};
+use super::fd_passing::{is_peer_gone, receive_all_fds, send_fds};
+use super::handle::{LaunchError, helper_error, helper_io_error};
+use super::supervisor::COMMAND_SIGNALS;
 use super::watcher::{SandboxFds, attached_masks};
-use super::{CONTROL_FD, HELPER, PlanUpdate, PolicyReplacement, SetupError, SetupStep, whole};
-use crate::fuse_nodes::COVERS;
+use super::{CONTROL_FD, HELPER, PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
+use crate::fuse_nodes::REPORTING_MASK_DIR;
 use crate::plan::{FileKind, MountAccess, Overmount, PinnedDir};
 pub use mask::DirHolder;
 
-/// The argument that makes our binary the porter.
-pub(super) const PORTER: &str = "--porter";
+/// The argument that starts our binary as the mount agent.
+pub(super) const MOUNT_AGENT: &str = "--mount-agent";
 
-/// What is to be brought into a sandbox.
+/// A path to be mounted into a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MountGrant {
-    /// What, and where: at the same path.
+    /// The path, on the host and in the sandbox.
     pub path: AbsPath,
-    /// Its device and inode, by which it is known.
+    /// Its device and inode, to detect a replacement.
     pub identity: (u64, u64),
-    /// Whether it may be written there.
+    /// Read-only or writable.
     pub access: MountAccess,
-    /// What stays shut or protected in it.
-    pub covers: Vec<MaskedPath>,
+    /// Denied and protected paths in it.
+    pub masks: Vec<MaskedPath>,
 }
 
-/// Something that is covered in what is delivered.
+/// A path that is masked in a grant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MaskedPath {
-    /// Where.
+    /// The path.
     pub path: AbsPath,
-    /// How.
-    pub cover: Overmount,
-    /// The tripwire's node for it, where it has one.
+    /// The kind of mask.
+    pub mask: Overmount,
+    /// The tripwire's node for it, if it has one.
     pub node: Option<usize>,
 }
 
-/// What the porter is told to do.
+/// The task of the mount agent.
 #[derive(Serialize, Deserialize)]
 enum MountTask {
     Bring(MountGrant),
@@ -66,89 +67,94 @@ enum MountTask {
 }
 
 impl SandboxFds {
-    /// Lets those who judge in the sandbox know of more rules and guards.
-    pub fn add(&self, rules: Vec<Rule>, guards: Vec<PinnedDir>) -> io::Result<()> {
+    /// Appends rules and guards to the plan file, for the notify handler and the watcher.
+    pub fn add_rules(&self, rules: Vec<Rule>, guards: Vec<PinnedDir>) -> io::Result<()> {
         Ok(PlanUpdate { guards, rules, revised: None }.append(&self.plan)?)
     }
 
-    /// Lets those who judge in the sandbox judge by another policy from now on.
-    pub fn revise(&self, revised: PolicyReplacement, guards: Vec<PinnedDir>) -> io::Result<()> {
+    /// Replaces the policy of the notify handler and the watcher.
+    pub fn replace_policy(
+        &self,
+        revised: PolicyReplacement,
+        guards: Vec<PinnedDir>,
+    ) -> io::Result<()> {
         Ok(PlanUpdate { guards, rules: Vec::new(), revised: Some(revised) }.append(&self.plan)?)
     }
 
-    /// Brings something in. `begun` is told the number of the process that does so, before
-    /// it sets foot inside.
-    pub fn deliver(
+    /// Mounts a path into the sandbox. `on_started` gets the pid of the mount agent, before it
+    /// enters the sandbox.
+    pub fn mount_grant(
         &self,
-        delivery: &MountGrant,
-        begun: impl FnOnce(i32),
+        grant: &MountGrant,
+        on_started: impl FnOnce(i32),
     ) -> Result<(), LaunchError> {
-        self.send(&MountTask::Bring(delivery.clone()), begun).map(drop)
+        self.send(&MountTask::Bring(grant.clone()), on_started).map(drop)
     }
 
-    /// Covers things. Answers who stands in one of them, or has it open as a directory, and so
-    /// gets past the cover.
-    pub fn shut(
+    /// Masks paths in the sandbox. Returns the processes that have a masked directory open or as
+    /// their working directory, and so bypass the mask.
+    pub fn mask_paths(
         &self,
-        covers: Vec<MaskedPath>,
-        begun: impl FnOnce(i32),
+        masks: Vec<MaskedPath>,
+        on_started: impl FnOnce(i32),
     ) -> Result<Vec<DirHolder>, LaunchError> {
-        self.send(&MountTask::Shut(covers), begun)
+        self.send(&MountTask::Shut(masks), on_started)
     }
 
     fn send(
         &self,
         task: &MountTask,
-        begun: impl FnOnce(i32),
+        on_started: impl FnOnce(i32),
     ) -> Result<Vec<DirHolder>, LaunchError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper("socketpair"))?;
-        // Out of the way of the number it is to have.
-        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
+                .map_err(helper_error("socketpair"))?;
+        // Keep clear of the fd number that the child uses.
+        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper_error("fcntl"))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .map_err(helper("open /dev/null"))?;
-        let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
+            .map_err(helper_error("open /dev/null"))?;
+        let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper_error("fcntl"))?;
         let arguments =
-            [HELPER, PORTER].map(|word| CString::new(word).expect("a literal without NUL"));
+            [HELPER, MOUNT_AGENT].map(|reply| CString::new(reply).expect("a literal without NUL"));
         let descriptors =
             [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
-        let list = written(task)?;
-        let mask = SignalSet::of(NOT_FOR_US);
+        let list = write_task(task)?;
+        let mask = SignalSet::from_signals(COMMAND_SIGNALS);
         let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask)
-            .map_err(failed("spawn /proc/self/exe"))?;
+            .map_err(helper_io_error("spawn /proc/self/exe"))?;
         drop(theirs);
-        begun(pid);
-        let handed = match &self.wire {
-            Some(wire) => hand_over(
-                &ours,
-                [self.user.as_fd(), self.mount.as_fd(), list.as_fd(), wire.as_fd()],
-            ),
-            None => hand_over(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd()]),
+        on_started(pid);
+        let sent = match &self.wire {
+            Some(wire) => {
+                send_fds(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd(), wire.as_fd()])
+            }
+            None => send_fds(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd()]),
         };
-        let told = handed.map_err(helper("brief the porter")).and_then(|()| told(&ours));
+        let result = sent
+            .map_err(helper_error("send fds to the mount agent"))
+            .and_then(|()| receive_result(&ours));
         let _ = signal::kill(pid, libc::SIGKILL);
         process::await_end(pid);
-        told
+        result
     }
 }
 
-fn written(task: &MountTask) -> Result<OwnedFd, LaunchError> {
-    let failed = failed("write what is to be brought in");
+fn write_task(task: &MountTask) -> Result<OwnedFd, LaunchError> {
+    let failed = helper_io_error("write the mount task");
     let bytes = postcard::to_stdvec(task).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
     let mut file = std::fs::File::from(
-        rustix::fs::memfd_create("ringfence-delivery", MemfdFlags::CLOEXEC)
-            .map_err(helper("memfd_create"))?,
+        rustix::fs::memfd_create("ringfence-grant", MemfdFlags::CLOEXEC)
+            .map_err(helper_error("memfd_create"))?,
     );
     file.write_all(&bytes).map_err(failed)?;
     Ok(file.into())
 }
 
-/// What the porter says in the end.
+/// The final message of the mount agent.
 type MountReply = Result<Vec<DirHolder>, (String, i32)>;
 
-/// How it went, as the porter says; it ends without a word if it was ended.
-fn told(socket: &OwnedFd) -> Result<Vec<DirHolder>, LaunchError> {
+/// Receives the result. A mount agent that was killed sends none.
+fn receive_result(socket: &OwnedFd) -> Result<Vec<DirHolder>, LaunchError> {
     let mut buffer = vec![0; 8 * 1024];
     let length = rustix::io::retry_on_intr(|| {
         rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty())
@@ -163,125 +169,129 @@ fn told(socket: &OwnedFd) -> Result<Vec<DirHolder>, LaunchError> {
     }
 }
 
-/// What our binary does as the porter; answers its exit status.
+/// Entry point of the mount agent process. Returns its exit status.
 pub(super) fn main(control: &OwnedFd) -> i32 {
-    let word: MountReply = carry(control).map_err(|fault| (fault.what, fault.errno));
-    if let Ok(bytes) = postcard::to_stdvec(&word) {
+    let reply: MountReply = run(control).map_err(|fault| (fault.what, fault.errno));
+    if let Ok(bytes) = postcard::to_stdvec(&reply) {
         let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
     }
-    if word.is_ok() { 0 } else { 125 }
+    if reply.is_ok() { 0 } else { 125 }
 }
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 const CLONE_ALL: OpenTreeFlags =
     CLONE.union(OpenTreeFlags::AT_RECURSIVE).union(OpenTreeFlags::AT_EMPTY_PATH);
 
-fn carry(control: &OwnedFd) -> Result<Vec<DirHolder>, SetupError> {
+fn run(control: &OwnedFd) -> Result<Vec<DirHolder>, SetupError> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
-    if is_gone(control) {
+    if is_peer_gone(control) {
         return Ok(Vec::new());
     }
-    let unreadable =
-        || SetupError { what: "read what is to be brought in".into(), errno: libc::EBADMSG };
-    let mut given = all_handed_over(control).ok_or_else(unreadable)?.into_iter();
+    let unreadable = || SetupError { what: "read the mount task".into(), errno: libc::EBADMSG };
+    let mut given = receive_all_fds(control).ok_or_else(unreadable)?.into_iter();
     let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else {
         return Err(unreadable());
     };
-    let task: MountTask =
-        whole(&list).and_then(|bytes| postcard::from_bytes(&bytes).ok()).ok_or_else(unreadable)?;
+    let task: MountTask = read_whole(&list)
+        .and_then(|bytes| postcard::from_bytes(&bytes).ok())
+        .ok_or_else(unreadable)?;
     namespace::enter(user.as_fd(), namespace::USER).during(|| "enter the user namespace".into())?;
     match task {
-        MountTask::Bring(delivery) => bring(&delivery, &mount, given.next()).map(|()| Vec::new()),
-        MountTask::Shut(covers) => mask::shut(&covers, &mount, given.next().as_ref()),
+        MountTask::Bring(grant) => mount_grant(&grant, &mount, given.next()).map(|()| Vec::new()),
+        MountTask::Shut(masks) => mask::mask_paths(&masks, &mount, given.next().as_ref()),
     }
 }
 
-fn bring(delivery: &MountGrant, mount: &OwnedFd, wire: Option<OwnedFd>) -> Result<(), SetupError> {
-    let path = &delivery.path;
-    // A copy of the host's mounts that is ours: whatever is done in it, the host never sees.
+fn mount_grant(
+    grant: &MountGrant,
+    mount: &OwnedFd,
+    wire: Option<OwnedFd>,
+) -> Result<(), SetupError> {
+    let path = &grant.path;
+    // A private copy of the host's mounts: changes in it never reach the host.
     namespace::unshare(namespace::MOUNT).during(|| "unshare(CLONE_NEWNS)".into())?;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     let own =
         rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .during(|| "open the mount namespace".into())?;
-    let source = found(path).during(|| format!("find {path}"))?;
+    let source = open_path(path).during(|| format!("find {path}"))?;
     let status = rustix::fs::fstat(&source).during(|| format!("look at {path}"))?;
-    if (status.st_dev, status.st_ino) != delivery.identity {
+    if (status.st_dev, status.st_ino) != grant.identity {
         return Err(SetupError {
-            what: format!("bring in {path}, which is another by now,"),
+            what: format!("mount {path} (the host has replaced it meanwhile)"),
             errno: libc::ESTALE,
         });
     }
     let mut tree = open_tree(&source, "", CLONE_ALL).during(|| format!("copy {path}"))?;
-    let read_only = if delivery.access == MountAccess::ReadOnly { READ_ONLY } else { 0 };
-    restrict(&tree, MountRecursion::Below, read_only | NO_SUID | NO_DEV)
+    let read_only = if grant.access == MountAccess::ReadOnly { READ_ONLY } else { 0 };
+    restrict_mount(&tree, MountRecursion::Below, read_only | NO_SUID | NO_DEV)
         .during(|| format!("restrict {path}"))?;
-    if !delivery.covers.is_empty() {
+    if !grant.masks.is_empty() {
         enter(mount)?;
-        let nodes = nodes(wire.as_ref(), &delivery.covers)?;
+        let nodes = mask_mounts(wire.as_ref(), &grant.masks)?;
         enter(&own)?;
-        put(&tree, &source).during(|| format!("stand {path} on itself"))?;
-        for (covered, node) in delivery.covers.iter().zip(nodes) {
-            cover(covered, node)?;
+        attach_mount(&tree, &source).during(|| format!("bind-mount {path} onto itself"))?;
+        for (masked, node) in grant.masks.iter().zip(nodes) {
+            attach_mask(masked, node)?;
         }
-        tree = found(path)
-            .and_then(|covered| open_tree(covered, "", CLONE_ALL))
+        tree = open_path(path)
+            .and_then(|masked| open_tree(masked, "", CLONE_ALL))
             .during(|| format!("copy {path}"))?;
     }
     enter(mount)?;
-    let target = found(path).during(|| format!("find {path} inside"))?;
-    put(&tree, &target).during(|| format!("mount {path}"))
+    let target = open_path(path).during(|| format!("find {path} inside"))?;
+    attach_mount(&tree, &target).during(|| format!("mount {path}"))
 }
 
 fn enter(mount: &OwnedFd) -> Result<(), SetupError> {
     namespace::enter(mount.as_fd(), namespace::MOUNT).during(|| "enter the mount namespace".into())
 }
 
-/// What stands at a path, never by way of a link.
-fn found(path: &AbsPath) -> rustix::io::Result<OwnedFd> {
+/// Opens the file at a path without following symlinks.
+fn open_path(path: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-/// Something to cover each denied thing with: the tripwire's node for it, or a mask.
-fn nodes(
+/// The mounts that cover the denied paths: the tripwire's nodes, or plain masks.
+fn mask_mounts(
     wire: Option<&OwnedFd>,
-    covers: &[MaskedPath],
+    masks: &[MaskedPath],
 ) -> Result<Vec<Option<OwnedFd>>, SetupError> {
-    let mut made = None;
-    let mut node = |covered: &MaskedPath| -> rustix::io::Result<Option<OwnedFd>> {
-        let Overmount::Deny(kind) = covered.cover else { return Ok(None) };
-        if let (Some(number), Some(wire)) = (covered.node, wire) {
-            // Before 6.15, the kernel copies only what is mounted where we are.
-            let there = format!("{}/{number}", ringfence_tripwire::COVERS);
+    let mut masks_mount = None;
+    let mut node = |masked: &MaskedPath| -> rustix::io::Result<Option<OwnedFd>> {
+        let Overmount::Deny(kind) = masked.mask else { return Ok(None) };
+        if let (Some(number), Some(wire)) = (masked.node, wire) {
+            // Before Linux 6.15 the kernel clones only mounts of our own mount namespace.
+            let there = format!("{}/{number}", ringfence_tripwire::MASKS);
             let node = open_tree(wire, there, CLONE)
-                .or_else(|_| open_tree(CWD, format!("{COVERS}/{number}"), CLONE));
+                .or_else(|_| open_tree(CWD, format!("{REPORTING_MASK_DIR}/{number}"), CLONE));
             if let Ok(node) = node {
                 return Ok(Some(node));
             }
         }
-        if made.is_none() {
-            made = Some(attached_masks()?);
+        if masks_mount.is_none() {
+            masks_mount = Some(attached_masks()?);
         }
-        let masks = made.as_ref().expect("made just above");
+        let masks = masks_mount.as_ref().expect("made just above");
         open_tree(masks, if kind == FileKind::Directory { "directory" } else { "file" }, CLONE)
             .map(Some)
     };
-    covers.iter().map(|covered| node(covered).during(|| format!("deny {}", covered.path))).collect()
+    masks.iter().map(|masked| node(masked).during(|| format!("deny {}", masked.path))).collect()
 }
 
-fn cover(covered: &MaskedPath, node: Option<OwnedFd>) -> Result<(), SetupError> {
-    let MaskedPath { path, cover, .. } = covered;
-    let target = match found(path) {
+fn attach_mask(masked: &MaskedPath, node: Option<OwnedFd>) -> Result<(), SetupError> {
+    let MaskedPath { path, mask, .. } = masked;
+    let target = match open_path(path) {
         Ok(target) => target,
-        // Gone meanwhile, or a link by now, on which nothing can be mounted.
+        // Gone meanwhile, or a symlink by now, which cannot be a mount point.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-        Err(error) => return Err(error).during(|| format!("cover {path}")),
+        Err(error) => return Err(error).during(|| format!("mask {path}")),
     };
-    let covered = match (cover, node) {
-        (Overmount::Deny(_), Some(node)) => put(&node, &target),
-        // All of it is read-only: what is to be written has nothing covered in it.
+    let done = match (mask, node) {
+        (Overmount::Deny(_), Some(node)) => attach_mount(&node, &target),
+        // The whole tree is read-only: a writable grant contains no protected paths.
         _ => Ok(()),
     };
-    covered.during(|| format!("deny {path}"))
+    done.during(|| format!("deny {path}"))
 }

@@ -1,4 +1,4 @@
-//! Sockets in the sandbox's network that are served outside of it.
+//! Sockets in the sandbox's network that the launcher serves.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,42 +8,42 @@ use ringfence_policy::PROXY_PORT;
 use ringfence_sys::net;
 use serde::{Deserialize, Serialize};
 
-use super::helper::tell_with;
+use super::fd_passing::send_message_with_fds;
 use super::{SandboxMessage, SetupError, SetupStep};
 use crate::plan::{Plan, Step};
 
-/// What is served for a sandbox whose programs reach some hosts. All of it is on the sandbox's
-/// own loopback.
+/// The listening sockets of a sandbox whose policy lists hosts. All are on the sandbox's own
+/// loopback.
 #[derive(Debug)]
 pub struct NetnsListeners {
-    /// Where names are asked for.
+    /// DNS over UDP.
     pub names: UdpSocket,
-    /// The same for questions that are long.
+    /// DNS over TCP.
     pub long_names: TcpListener,
-    /// What programs' own sockets are connected to.
+    /// The socket to which ringfence connects the sockets of programs.
     pub v4: TcpListener,
-    /// The same for IPv6, where the host has that.
+    /// The same for IPv6, if the host has IPv6.
     pub v6: Option<TcpListener>,
-    /// Where a proxy is asked, if there is to be one.
+    /// The HTTP proxy, if there is one.
     pub proxy: Option<TcpListener>,
 }
 
-/// Which of those come along that need not.
+/// The optional sockets that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OptionalListeners {
     v6: bool,
     proxy: bool,
 }
 
-/// So many may wait to be let in; the kernel may have less.
-const MANY: i32 = 4096;
+/// Listen backlog; the kernel may limit it.
+const BACKLOG: i32 = 4096;
 
-/// The port that programs ask for names at.
-const NAMES: u16 = 53;
+/// Port of DNS.
+const DNS_PORT: u16 = 53;
 
 impl NetnsListeners {
-    /// Out of the descriptors as they are handed over.
-    pub(super) fn of(descriptors: Vec<OwnedFd>, more: OptionalListeners) -> Option<Self> {
+    /// Takes the fds in the order in which they are sent.
+    pub(super) fn from_fds(descriptors: Vec<OwnedFd>, more: OptionalListeners) -> Option<Self> {
         let mut given = descriptors.into_iter();
         let (names, long_names, v4) =
             (given.next()?.into(), given.next()?.into(), given.next()?.into());
@@ -53,42 +53,43 @@ impl NetnsListeners {
     }
 }
 
-/// Gives a socket of the sandbox's network away, to be connected within it. One for IPv6 can be
-/// connected to addresses of both kinds; a kernel may have no IPv6.
-pub(super) fn hand_out(control: &OwnedFd) {
+/// Sends an unconnected socket in the sandbox's network to the launcher. An IPv6 socket can connect
+/// to addresses of both families; a kernel may lack IPv6.
+pub(super) fn send_socket(control: &OwnedFd) {
     let make = |family| net::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
     if let Ok(socket) = make(libc::AF_INET6).or_else(|_| make(libc::AF_INET)) {
-        tell_with(control, &SandboxMessage::Socket, &[socket.as_fd()]);
+        send_message_with_fds(control, &SandboxMessage::Socket, &[socket.as_fd()]);
     }
 }
 
-/// Makes them, in the sandbox's network, while this process may still use any port of it.
-pub(super) fn open(control: &OwnedFd, plan: &Plan) -> Result<(), SetupError> {
-    // Some programs ask for addresses of a kind only if an interface has one that is not the
-    // loopback's (`AI_ADDRCONFIG`). Without IPv6 there is none of that kind to ask for.
-    net::add_to_loopback(FakeIpPool::OWN.v4.into())
-        .during(|| "give the loopback an address".into())?;
-    let _ = net::add_to_loopback(FakeIpPool::OWN.v6.into());
-    let names = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES));
-    let asked = UdpSocket::bind(names).during(|| "open a socket for names".into())?;
-    let long = TcpListener::bind(names).during(|| "open a socket for names".into())?;
-    let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "open the way out".into())?;
+/// Opens the sockets in the sandbox's network, while init may still bind any port.
+pub(super) fn open_listeners(control: &OwnedFd, plan: &Plan) -> Result<(), SetupError> {
+    // Some programs look up an address family only if an interface other than the loopback has such
+    // an address (`AI_ADDRCONFIG`). Without IPv6 there is none to look up.
+    net::add_loopback_address(FakeIpPool::OWN.v4.into())
+        .during(|| "add an address to the loopback".into())?;
+    let _ = net::add_loopback_address(FakeIpPool::OWN.v6.into());
+    let names = SocketAddr::from((Ipv4Addr::LOCALHOST, DNS_PORT));
+    let dns_udp = UdpSocket::bind(names).during(|| "open the DNS socket".into())?;
+    let dns_tcp = TcpListener::bind(names).during(|| "open the DNS socket".into())?;
+    let v4 =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "open the egress socket".into())?;
     let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
     let is_proxied = plan.steps.contains(&Step::Proxy);
     let proxy =
         is_proxied.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))).transpose();
-    let proxy = proxy.during(|| "open a socket for a proxy".into())?;
-    // Many programs may come at once, and a queue that is full loses them.
-    for listener in [Some(&long), Some(&v4), v6.as_ref(), proxy.as_ref()].into_iter().flatten() {
-        rustix::net::listen(listener, MANY).during(|| "open the way out".into())?;
+    let proxy = proxy.during(|| "open the proxy socket".into())?;
+    // Many programs may connect at once, and a full queue drops connections.
+    for listener in [Some(&dns_tcp), Some(&v4), v6.as_ref(), proxy.as_ref()].into_iter().flatten() {
+        rustix::net::listen(listener, BACKLOG).during(|| "open the egress socket".into())?;
     }
     let more = OptionalListeners { v6: v6.is_some(), proxy: proxy.is_some() };
     let optional = [v6.as_ref(), proxy.as_ref()].into_iter().flatten().map(AsFd::as_fd);
     let all: Vec<_> =
-        [asked.as_fd(), long.as_fd(), v4.as_fd()].into_iter().chain(optional).collect();
-    if tell_with(control, &SandboxMessage::Doors(more), &all) {
+        [dns_udp.as_fd(), dns_tcp.as_fd(), v4.as_fd()].into_iter().chain(optional).collect();
+    if send_message_with_fds(control, &SandboxMessage::Listeners(more), &all) {
         Ok(())
     } else {
-        Err(SetupError { what: "hand the ways out over".into(), errno: libc::EPIPE })
+        Err(SetupError { what: "send the egress sockets".into(), errno: libc::EPIPE })
     }
 }

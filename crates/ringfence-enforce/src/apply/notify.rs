@@ -1,14 +1,18 @@
-//! The usher: carries out, for the sandbox, the calls that make names.
+//! The notify handler: executes the syscalls that create names, for the sandboxed processes.
 //!
-//! A name that must not be made cannot be covered while it is absent, so the calls that
-//! could make it wait here. The usher reads the path once, resolves the directory itself,
-//! judges the last component, and *does* the call: nothing is let through to the kernel
-//! after having been judged, so no second thread can change the path in between.
+//! A name that must not be created cannot be masked while it is absent, so the syscalls that could
+//! create it raise a seccomp user notification. The notify handler reads the path once, resolves
+//! the directory itself, checks the last component against the policy, and *executes* the syscall.
+//! The kernel never continues a syscall after the check, so no second thread can change the path in
+//! between.
 //!
-//! It does so from inside the sandbox's own mounts, as the same user, without any
-//! capability: what the caller could not do, the usher cannot do for it.
+//! It acts from inside the sandbox's own mounts, as the same user, without any capability: it
+//! cannot do for a caller what the caller could not do itself.
 //!
-//! Calls that change or take away what is there come by to be told of, and go through.
+//! Syscalls that change or remove existing files raise a notification only to be reported, and the
+//! kernel continues them.
+//!
+//! In this module, the *caller* is the sandboxed process that made the syscall.
 
 mod caller;
 mod change;
@@ -45,30 +49,33 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::helper::{CpuPinning, all_handed_over_with, tell_with};
-use super::{LaunchSpec, SandboxMessage, parked};
+use super::fd_passing::{receive_fds_with_word, send_message_with_fds};
+use super::supervisor::CpuPinning;
+use super::{LaunchSpec, SandboxMessage};
 use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::{EXECUTE, is_only_awaited, is_only_told, is_writing, refusal};
+use crate::seccomp::{
+    EXECUTE_BITS, find_refusal, is_notified_for_close_only, is_only_reported, opens_for_writing,
+};
 use caller::{CallerMemory, NotifyCaller};
 use creation_rules::CreationRules;
 use fd_cache::FdCache;
 use observe::{AccessRecorder, ObservedCall};
-use predict::{MountCache, foresee};
+use predict::{MountCache, predict_denial};
 use project_lock::ProjectLock;
 use undelivered::UndeliveredReplies;
 
-/// What the caller is told.
+/// The reply to a notification.
 enum NotifyReply {
-    /// The call succeeded with this value.
+    /// The syscall succeeded with this value.
     Value(i64),
-    /// The call failed with this error number.
+    /// The syscall failed with this errno.
     Error(i32),
-    /// A new descriptor, and its flags.
+    /// A new fd for the caller, and its flags.
     Descriptor(OwnedFd, u32),
-    /// The kernel carries the call out: for calls whose arguments are all in registers, or
-    /// of which nothing is decided here.
+    /// The kernel continues the syscall: for syscalls whose arguments are all in registers, or
+    /// about which the notify handler decides nothing.
     Through,
-    /// Somebody else will answer.
+    /// Another component replies later.
     Later,
 }
 
@@ -78,70 +85,71 @@ impl<T: Into<Errno>> From<T> for NotifyReply {
     }
 }
 
-/// What is known of a sandbox before it tells of itself.
+/// Facts about the sandbox that are known before init reports.
 pub(super) struct NotifySetup<'a> {
-    /// The number of its first process.
+    /// The pid of init.
     pub(super) init: i32,
-    /// The tripwire, where there is one.
+    /// The tripwire's fd, if there is a tripwire.
     pub(super) wire: Option<OwnedFd>,
-    pub(super) stay: &'a CpuPinning,
+    pub(super) pinning: &'a CpuPinning,
 }
 
-/// With what the usher needs it is told what is told of, before it knows the policy: everything.
+/// Reporting level, sent to the notify handler with its fds, before it reads the policy: every
+/// access.
 pub(super) const ALL: u8 = b'a';
-/// What is refused, and who connects.
+/// Denials and connections.
 pub(super) const CONNECTIONS: u8 = b'c';
-/// Only what is refused.
+/// Denials only.
 pub(super) const DENIALS: u8 = b'd';
 
-/// Serves until the sandbox has ended.
+/// Serves notifications until the sandbox has ended.
 pub(super) fn serve(
     socket: &OwnedFd,
     host_proc: OwnedFd,
     control: &OwnedFd,
-    NotifySetup { init, wire, stay }: NotifySetup<'_>,
+    NotifySetup { init, wire, pinning }: NotifySetup<'_>,
 ) {
-    let Some((told, given)) = all_handed_over_with(socket) else { return };
+    let Some((reporting, given)) = receive_fds_with_word(socket) else { return };
     let mut given = given.into_iter();
     let (Some(listener), Some(user), Some(mount), Some(plan)) =
         (given.next(), given.next(), given.next(), given.next())
     else {
         return;
     };
-    stay.end();
-    let_in(control, &host_proc, [&listener, &mount, &plan], wire);
+    pinning.release();
+    send_entry_fds(control, &host_proc, [&listener, &mount, &plan], wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
-    let mut usher = NotifyHandler {
+    let mut handler = NotifyHandler {
         plan,
         lock: given.next(),
         added: 0,
-        judge: None,
-        masks: caller::UmaskCache::new(init as u32),
+        rules: None,
+        umasks: caller::UmaskCache::new(init as u32),
         mounts: MountCache::default(),
         undelivered: UndeliveredReplies::default(),
-        at_hand: FdCache::default(),
+        fds: FdCache::default(),
         observer: AccessRecorder::default(),
-        company: CpuContention::of(host_proc.as_fd()),
+        cpu_contention: CpuContention::from_proc(host_proc.as_fd()),
         host_proc,
         listener,
         control,
         inside: Some([user, mount]),
         init: init as u32,
-        told,
+        reporting,
     };
     loop {
-        // Whoever makes no name for a moment may do so later: by then all is ready.
-        if usher.judge.is_none() && usher.is_quiet() {
-            or_end(usher.enter().and_then(|()| usher.learn()));
+        // The command is idle: prepare now, so that its first new name does not wait.
+        if handler.rules.is_none() && handler.is_idle() {
+            exit_on_error(handler.enter().and_then(|()| handler.load_policy()));
         }
-        // Before 6.6 a receiver is not woken when the last caller ends; poll is.
-        if !in_place && !usher.wait() {
+        // Before Linux 6.6 the receive ioctl does not return when the last caller ends; poll does.
+        if !in_place && !handler.wait() {
             break;
         }
-        match seccomp::receive(usher.listener.as_fd()) {
-            Ok(notification) => usher.attend(&notification),
+        match seccomp::receive(handler.listener.as_fd()) {
+            Ok(notification) => handler.handle(&notification),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ENOENT)) => {
-                if !usher.wait() {
+                if !handler.wait() {
                     break;
                 }
             }
@@ -150,17 +158,17 @@ pub(super) fn serve(
     }
 }
 
-/// Half inside, or without a policy, a call could be carried out that must not be: the sandbox
-/// ends with us.
-fn or_end(done: std::io::Result<()>) {
+/// Ends the sandbox on an error. A notify handler that is half inside, or without a policy, could
+/// execute a syscall that the policy denies.
+fn exit_on_error(done: std::io::Result<()>) {
     if done.is_err() {
         process::exit_now(125);
     }
 }
 
-/// Gives the caller what it needs to reach into the sandbox later, while we are still
-/// outside of it.
-fn let_in(
+/// Sends the launcher the fds with which it can later enter the sandbox, while the notify handler
+/// is still outside.
+fn send_entry_fds(
     control: &OwnedFd,
     host_proc: &OwnedFd,
     [listener, mount, plan]: [&OwnedFd; 3],
@@ -176,35 +184,35 @@ fn let_in(
     };
     let mut descriptors = vec![listener.as_fd(), user.as_fd(), mount.as_fd(), plan.as_fd()];
     descriptors.extend(wire.as_ref().map(AsFd::as_fd));
-    tell_with(control, &SandboxMessage::Inside, &descriptors);
+    send_message_with_fds(control, &SandboxMessage::EntryFds, &descriptors);
 }
 
 struct NotifyHandler<'a> {
     plan: OwnedFd,
-    /// The project's lock, until the judge has it.
+    /// The project's lock, until `CreationRules` owns it.
     lock: Option<OwnedFd>,
-    /// How much of the plan's file is known.
+    /// Bytes of the plan file that were read so far.
     added: u64,
-    /// Made at the first call, since many commands make none.
-    judge: Option<CreationRules>,
-    masks: caller::UmaskCache,
+    /// Built at the first syscall that needs it: many commands make none.
+    rules: Option<CreationRules>,
+    umasks: caller::UmaskCache,
     mounts: MountCache,
     undelivered: UndeliveredReplies,
-    at_hand: FdCache,
+    fds: FdCache,
     observer: AccessRecorder,
-    company: Option<CpuContention>,
+    cpu_contention: Option<CpuContention>,
     host_proc: OwnedFd,
     listener: OwnedFd,
     control: &'a OwnedFd,
-    /// The sandbox's user and mount namespaces, until we are in them.
+    /// The sandbox's user and mount namespaces, until the notify handler has entered them.
     inside: Option<[OwnedFd; 2]>,
     init: u32,
-    /// What is told of, as long as that is all that is known.
-    told: u8,
+    /// Reporting level. Valid before the policy is read.
+    reporting: u8,
 }
 
 impl NotifyHandler<'_> {
-    /// Until a call waits; `false` if none will.
+    /// Waits for a notification; `false` if none will come.
     fn wait(&self) -> bool {
         let mut ends = [PollFd::new(&self.listener, PollFlags::IN)];
         loop {
@@ -216,47 +224,47 @@ impl NotifyHandler<'_> {
         }
     }
 
-    /// Whether a call was about the mask of new files and is let through: nothing is decided
-    /// by it, and every command ends with one.
-    fn is_mask(&mut self, notification: &Notification) -> bool {
+    /// Handles `umask` before the policy is read: notes the new umask and continues the syscall.
+    /// Every command ends with one. True if `notification` was a `umask`.
+    fn pass_umask(&mut self, notification: &Notification) -> bool {
         if called(notification) != Some(Call::Umask) {
             return false;
         }
-        self.masks.changed(notification.pid, notification.arguments[0]);
-        // A caller that died meanwhile needs no answer.
+        self.umasks.note_change(notification.pid, notification.arguments[0]);
+        // A caller that has died needs no reply.
         let _ = self.send(notification, &NotifyReply::Through);
         true
     }
 
-    /// Whether a call is one that programs begin with, for which no policy need be known, and is
-    /// answered: opening `/dev/null`, or a terminal where there is none, or looking for a service
-    /// that knows of users.
-    fn is_for_nothing(&self, notification: &Notification, read: &CallerMemory) -> bool {
+    /// Answers syscalls that most programs start with and that need no policy: opening `/dev/null`,
+    /// opening a terminal where there is none, connecting to an absent user database service
+    /// (nscd). True if it replied.
+    fn answer_without_policy(&self, notification: &Notification, read: &CallerMemory) -> bool {
         let caller = self.caller(notification, read);
-        let is_let_through = self.told == DENIALS
+        let is_let_through = self.reporting == DENIALS
             && called(notification) == Some(Call::Connect)
-            && sockets::is_vain_connect(&caller);
+            && sockets::is_connect_to_absent(&caller);
         let reply = if is_let_through {
             Some(NotifyReply::Through)
         } else {
-            execute::open_nothing(&caller)
+            execute::open_without_policy(&caller)
         };
         let Some(reply) = reply else { return false };
-        // A caller that a signal took away calls again.
+        // A caller that a signal interrupted repeats the syscall.
         let _ = self.send(notification, &reply);
         true
     }
 
-    /// Whether nobody calls for a moment.
-    fn is_quiet(&self) -> bool {
+    /// True if no notification arrives for 20 ms.
+    fn is_idle(&self) -> bool {
         let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&moment)) == Ok(0)
     }
 
-    /// Whether a call was the first process's own and is let through: it is ours, does what it
-    /// is told from outside, and nobody inside can read or change what it has in memory. Only
-    /// by the mask it says something to us.
-    fn is_ours(&self, notification: &Notification) -> bool {
+    /// Continues a syscall of init. Init is ringfence's own code, and no process inside can read or
+    /// change its memory. `umask` is the exception: the notify handler has to note it. True if the
+    /// syscall was continued.
+    fn pass_init_call(&self, notification: &Notification) -> bool {
         if notification.pid != self.init || called(notification) == Some(Call::Umask) {
             return false;
         }
@@ -264,13 +272,14 @@ impl NotifyHandler<'_> {
         true
     }
 
-    /// Gives a file that can be executed to the caller alone, before it goes on: the kernel
-    /// executes nothing that anybody has open to be written. Of others we let go a moment later,
-    /// which is cheaper; before they can be executed we hear of it.
-    fn part_with(&self, notification: &Notification, reply: NotifyReply) -> NotifyReply {
+    /// Hands an executable file to the caller in two steps, before the caller resumes: `execve`
+    /// fails with ETXTBSY while any process has the file open for writing. For other files the
+    /// notify handler closes its fd after the reply, which is cheaper; a `chmod` that makes them
+    /// executable raises a notification first.
+    fn deliver_executable(&self, notification: &Notification, reply: NotifyReply) -> NotifyReply {
         match reply {
             NotifyReply::Descriptor(file, flags) if is_executable(&file) => {
-                match seccomp::add(self.listener.as_fd(), notification.id, file.as_fd(), flags) {
+                match seccomp::add_fd(self.listener.as_fd(), notification.id, file.as_fd(), flags) {
                     Ok(number) => NotifyReply::Value(number.into()),
                     Err(error) if undelivered::is_gone(&error) => {
                         NotifyReply::Descriptor(file, flags)
@@ -282,49 +291,49 @@ impl NotifyHandler<'_> {
         }
     }
 
-    fn attend(&mut self, notification: &Notification) {
-        if self.is_ours(notification) {
+    fn handle(&mut self, notification: &Notification) {
+        if self.pass_init_call(notification) {
             return;
         }
-        if self.judge.is_none() && self.is_mask(notification) {
+        if self.rules.is_none() && self.pass_umask(notification) {
             return;
         }
-        or_end(self.enter());
+        exit_on_error(self.enter());
         let read = CallerMemory::default();
         let notification = &unpacked(&self.caller(notification, &read));
-        if !self.observes() && self.is_for_nothing(notification, &read) {
+        if !self.observes() && self.answer_without_policy(notification, &read) {
             return;
         }
-        or_end(self.learn());
-        let look = self.look(notification);
-        let is_all = look.as_ref().is_some_and(ObservedCall::is_all);
-        let reply = if is_all { NotifyReply::Through } else { self.answer(notification, &read) };
-        if let Some(look) = &look {
-            self.observe(notification, look, &reply);
+        exit_on_error(self.load_policy());
+        let observed = self.observed(notification);
+        let is_recording_only = observed.as_ref().is_some_and(ObservedCall::is_recording_only);
+        let reply =
+            if is_recording_only { NotifyReply::Through } else { self.answer(notification, &read) };
+        if let Some(observed) = &observed {
+            self.observe(notification, observed, &reply);
         }
-        let reply = self.part_with(notification, reply);
+        let reply = self.deliver_executable(notification, reply);
         if let Err(error) = self.send(notification, &reply) {
             self.undelivered.keep(notification, read, reply, &error);
         }
     }
 
-    /// An error means that the caller died meanwhile, or was taken away by a signal.
+    /// Sends a reply. An error means that the caller died or was interrupted by a signal.
     fn send(&self, notification: &Notification, reply: &NotifyReply) -> std::io::Result<()> {
         let (id, listener) = (notification.id, self.listener.as_fd());
         match reply {
             NotifyReply::Value(value) => seccomp::answer(listener, id, Ok(*value)),
             NotifyReply::Error(number) => seccomp::answer(listener, id, Err(*number)),
-            NotifyReply::Through => seccomp::let_through(listener, id),
+            NotifyReply::Through => seccomp::continue_syscall(listener, id),
             NotifyReply::Later => Ok(()),
             NotifyReply::Descriptor(descriptor, flags) => {
-                // The kernel wakes the caller where we are, but not with a descriptor.
-                let give = || seccomp::answer_with(listener, id, descriptor.as_fd(), *flags);
-                let given = self
-                    .company
-                    .as_ref()
-                    .map_or_else(give, |company| company.wake(notification.pid as i32, give));
+                // The kernel wakes the caller on this CPU, but not when the reply carries an fd.
+                let give = || seccomp::answer_with_fd(listener, id, descriptor.as_fd(), *flags);
+                let given = self.cpu_contention.as_ref().map_or_else(give, |cpu_contention| {
+                    cpu_contention.wake(notification.pid as i32, give)
+                });
                 given.or_else(|error| {
-                    // The caller's table is full: that is its error, not ours.
+                    // The caller's fd table is full: the caller gets the error.
                     seccomp::answer(listener, id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
                 })
             }
@@ -340,128 +349,134 @@ impl NotifyHandler<'_> {
             notification,
             host_proc: self.host_proc.as_fd(),
             listener: self.listener.as_fd(),
-            at_hand: &self.at_hand,
+            fds: &self.fds,
             read,
         }
     }
 
     fn observes(&self) -> bool {
-        self.judge.as_ref().is_some_and(CreationRules::observes)
+        self.rules.as_ref().is_some_and(CreationRules::reports_allowed)
     }
 
-    /// What a call is about, where that is told of.
-    fn look(&self, notification: &Notification) -> Option<ObservedCall> {
-        // Who connects where some hosts can be reached is known to those who connect for it.
-        let is_told_elsewhere = self.judge.as_ref().is_some_and(CreationRules::is_listed)
+    /// Describes the call, if accesses are reported.
+    fn observed(&self, notification: &Notification) -> Option<ObservedCall> {
+        // With an egress server, the launcher reports connections.
+        let is_reported_elsewhere = self.rules.as_ref().is_some_and(CreationRules::has_egress)
             && called(notification) == Some(Call::Connect);
-        if self.observes() && !is_told_elsewhere {
-            ObservedCall::at(&self.caller(notification, &CallerMemory::default()))
+        if self.observes() && !is_reported_elsewhere {
+            ObservedCall::from_caller(&self.caller(notification, &CallerMemory::default()))
         } else {
             None
         }
     }
 
-    fn observe(&mut self, notification: &Notification, look: &ObservedCall, reply: &NotifyReply) {
+    fn observe(
+        &mut self,
+        notification: &Notification,
+        observed: &ObservedCall,
+        reply: &NotifyReply,
+    ) {
         let read = CallerMemory::default();
         let caller = NotifyCaller {
             notification,
             host_proc: self.host_proc.as_fd(),
             listener: self.listener.as_fd(),
-            at_hand: &self.at_hand,
+            fds: &self.fds,
             read: &read,
         };
-        let Some(judge) = &mut self.judge else { return };
-        self.observer.note(&caller, look, reply, judge);
-        judge.report(self.control);
-        if look.is_end() {
+        let Some(rules) = &mut self.rules else { return };
+        self.observer.note(&caller, observed, reply, rules);
+        rules.report(self.control);
+        if observed.ends_batch() {
             self.observer.report(self.control.as_fd());
         }
     }
 
-    /// Into the sandbox's namespaces, without capabilities: at the first call, since many
-    /// commands make none.
+    /// Enters the sandbox's namespaces and drops all capabilities. Done at the first syscall, since
+    /// many commands make none.
     fn enter(&mut self) -> std::io::Result<()> {
         let Some([user, mount]) = self.inside.take() else { return Ok(()) };
         namespace::enter(user.as_fd(), namespace::USER)?;
         namespace::enter(mount.as_fd(), namespace::MOUNT)?;
-        self.at_hand.enter()?;
-        // Kept for callers that hide their memory, and taken up only to read it.
+        self.fds.enter()?;
+        // CAP_SYS_PTRACE stays in the permitted set: `with_ptrace` makes it effective for single
+        // accesses to callers that are not dumpable.
         privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
-        privilege::no_new_privileges()?;
-        privilege::not_dumpable()
+        privilege::set_no_new_privs()?;
+        privilege::set_not_dumpable()
     }
 
-    /// Knows the policy: from the first call that needs it, or sooner if there is time.
-    fn learn(&mut self) -> std::io::Result<()> {
-        if self.judge.is_none() {
+    /// Reads the policy: at the first syscall that needs it, or earlier if the command is idle.
+    fn load_policy(&mut self) -> std::io::Result<()> {
+        if self.rules.is_none() {
             let (launch, length) =
                 LaunchSpec::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
             self.added = length;
             let lock = ProjectLock::new(self.lock.take());
-            self.judge =
+            self.rules =
                 Some(CreationRules::new(&launch, lock).ok_or(std::io::ErrorKind::InvalidData)?);
         }
         Ok(())
     }
 
-    /// The reply, which rests on what is `read` of the caller's memory.
+    /// Computes the reply. `read` collects the caller memory on which it depends.
     fn answer(&mut self, notification: &Notification, read: &CallerMemory) -> NotifyReply {
-        if let Some(judge) = &mut self.judge {
-            self.added = judge.add_from(&self.plan, self.added);
+        if let Some(rules) = &mut self.rules {
+            self.added = rules.apply_updates(&self.plan, self.added);
         }
         let caller = NotifyCaller {
             notification,
             host_proc: self.host_proc.as_fd(),
             listener: self.listener.as_fd(),
-            at_hand: &self.at_hand,
+            fds: &self.fds,
             read,
         };
         let reply = match self.undelivered.take(&caller) {
             Some(reply) => reply,
-            None => judged(
+            None => handle_call(
                 &caller,
-                &mut self.masks,
+                &mut self.umasks,
                 &mut self.mounts,
-                self.judge.as_mut(),
+                self.rules.as_mut(),
                 self.control,
             ),
         };
         if matches!(reply, NotifyReply::Value(_) | NotifyReply::Descriptor(..)) {
-            self.undelivered.let_go(&caller);
+            self.undelivered.wait_for_signal(&caller);
         }
         reply
     }
 }
 
-/// Whether it is a file that somebody may execute.
+/// True if `file` is a regular file with any execute bit.
 fn is_executable(file: &OwnedFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|found| {
         FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
-            && found.st_mode & EXECUTE != 0
+            && found.st_mode & EXECUTE_BITS != 0
     })
 }
 
 fn called(notification: &Notification) -> Option<Call> {
-    Call::from_number(Arch::from_audit(notification.arch)?, notification.call as u32)
+    Call::from_number(Arch::from_audit_arch(notification.arch)?, notification.call as u32)
 }
 
-/// The call itself, where it comes as one that stands for several: `connect`, `sendto` and
-/// `sendmmsg` of 32-bit programs have their arguments in memory.
+/// Unpacks `socketcall`: `connect`, `sendto` and `sendmmsg` of 32-bit programs have their arguments
+/// in memory.
 fn unpacked(caller: &NotifyCaller<'_>) -> Notification {
     const WORD: usize = 4;
     let packed = *caller.notification;
     if called(&packed) != Some(Call::Socketcall) {
         return packed;
     }
-    let (call, count) = match caller.int(0) {
+    let (call, count) = match caller.int_arg(0) {
         3 => (Call::Connect, 3),
         11 => (Call::Sendto, 6),
         20 => (Call::Sendmmsg, 4),
         _ => return packed,
     };
-    // What cannot be read is answered as such later.
+    // Memory that cannot be read gives EFAULT later.
     let (Some(number), Ok(words)) =
-        (call.number(Arch::X86), caller.bytes(caller.raw(1), count * WORD))
+        (call.number(Arch::X86), caller.read_bytes(caller.raw_arg(1), count * WORD))
     else {
         return packed;
     };
@@ -474,112 +489,72 @@ fn unpacked(caller: &NotifyCaller<'_>) -> Notification {
     call
 }
 
-/// The reply to a call that reaches for a socket.
-fn reached(
-    call: Call,
+fn handle_call(
     caller: &NotifyCaller<'_>,
-    judge: &mut CreationRules,
-    control: &OwnedFd,
-) -> NotifyReply {
-    let names_path = matches!(call, Call::Connect | Call::Sendto);
-    let target = if names_path { judge.unix_target(call, caller) } else { Ok(None) };
-    let is_carried_out = judge.is_listed() && matches!(call, Call::Connect | Call::Listen);
-    let reply = match target {
-        // What is not there fails by itself.
-        Err(error) if error != Errno::NOENT || is_carried_out => NotifyReply::from(error),
-        Ok(target) if is_carried_out => {
-            judge.report(control);
-            let done = if call == Call::Connect {
-                connect::connect(caller, target, control)
-            } else {
-                connect::listen(caller)
-            };
-            return done.unwrap_or_else(NotifyReply::from);
-        }
-        _ => match connect::answer_queries(call, caller, judge, control) {
-            Some(reply) => reply,
-            None => {
-                connect::tell_of(call, caller, judge, control);
-                NotifyReply::Through
-            }
-        },
-    };
-    judge.report(control);
-    reply
-}
-
-fn judged(
-    caller: &NotifyCaller<'_>,
-    masks: &mut caller::UmaskCache,
+    umasks: &mut caller::UmaskCache,
     mounts: &mut MountCache,
-    judge: Option<&mut CreationRules>,
+    rules: Option<&mut CreationRules>,
     control: &OwnedFd,
 ) -> NotifyReply {
     let notification = caller.notification;
-    let Some(arch) = Arch::from_audit(notification.arch) else {
+    let Some(arch) = Arch::from_audit_arch(notification.arch) else {
         return NotifyReply::Error(libc::ENOSYS);
     };
     let Some(call) = Call::from_number(arch, notification.call as u32) else {
         return NotifyReply::Error(libc::ENOSYS);
     };
     if call == Call::Umask {
-        masks.changed(notification.pid, notification.arguments[0]);
+        umasks.note_change(notification.pid, notification.arguments[0]);
         return NotifyReply::Through;
     }
-    let Some(judge) = judge else { return NotifyReply::Error(libc::EPERM) };
-    let refused = refusal(call, &notification.arguments, judge.owner());
-    let is_only_told = refused.is_none() && is_only_told(call, &notification.arguments);
-    let foreseen = if is_only_told { foresee(call, caller, mounts) } else { None };
+    let Some(rules) = rules else { return NotifyReply::Error(libc::EPERM) };
+    let refused = find_refusal(call, &notification.arguments, rules.owner());
+    let is_only_told = refused.is_none() && is_only_reported(call, &notification.arguments);
+    let predicted = if is_only_told { predict_denial(call, caller, mounts) } else { None };
     if let Some((number, why)) = refused {
-        judge.refuse_call(caller, call, why);
-        judge.report(control);
+        rules.refuse_call(caller, call, why);
+        rules.report(control);
         return NotifyReply::Error(number);
     }
-    if is_only_awaited(call) {
-        // What can be executed from now on we have let go of by now.
+    if is_notified_for_close_only(call) {
+        // The file may become executable now; the notify handler has closed its fd by now.
         return NotifyReply::Through;
     }
-    if let Some(foreseen) = foreseen {
-        judge.foreseen(caller, &foreseen);
+    if let Some(predicted) = predicted {
+        rules.report_predicted(caller, &predicted);
     }
     if matches!(call, Call::Connect | Call::Listen | Call::Sendto | Call::Sendmsg | Call::Sendmmsg)
     {
-        return reached(call, caller, judge, control);
+        return connect::handle(call, caller, rules, control);
     }
-    if let Some((number, on_execute)) = proc_links::takes(call, caller) {
-        let told = parked::NotificationInfo {
-            id: notification.id,
-            pid: notification.pid,
-            errno: libc::ENOENT,
-        };
-        let is_told = tell_with(control, &SandboxMessage::Takes(number, on_execute, told), &[]);
-        return if is_told { NotifyReply::Later } else { NotifyReply::Error(libc::ENOENT) };
+    if let Some((number, on_execute)) = proc_links::offered_stream(call, caller) {
+        return proc_links::request_stream(caller, number, on_execute, control);
     }
     let began = sockets::now();
     let is_let_through = is_only_told
-        && !judge.decides(call, &notification.arguments)
-        && !is_writing(call, &notification.arguments);
+        && !rules.is_decided_here(call, &notification.arguments)
+        && !opens_for_writing(call, &notification.arguments);
     let reply = if is_let_through {
         NotifyReply::Through
     } else {
-        execute::act(call, caller, masks, judge).unwrap_or_else(NotifyReply::from)
+        execute::execute(call, caller, umasks, rules).unwrap_or_else(NotifyReply::from)
     };
-    if let Some(handed) = judge.handed.take() {
-        judge.report(control);
-        return handed.report(control);
+    if let Some(deferred) = rules.deferred_config.take() {
+        rules.report(control);
+        return deferred.report(control);
     }
     let is_bound = matches!((call, &reply), (Call::Bind | Call::Socketcall, NotifyReply::Value(0)));
-    if is_bound && judge.sockets.note(call, caller, began) {
-        judge.took_name();
+    if is_bound && rules.sockets.note(call, caller, began) {
+        rules.count_name();
     }
     let reply = match reply {
-        NotifyReply::Error(number) if judge.could_plead() => {
-            let waits = execute::deed(call, caller, masks)
-                .is_some_and(|deed| judge.plead(caller, deed, number, control));
+        NotifyReply::Error(number) if rules.can_ask() => {
+            let waits = execute::write_intent(call, caller, umasks)
+                .is_some_and(|intent| rules.ask_user(caller, intent, number, control));
             if waits { NotifyReply::Later } else { NotifyReply::Error(number) }
         }
         reply => reply,
     };
-    judge.report(control);
+    rules.report(control);
     reply
 }

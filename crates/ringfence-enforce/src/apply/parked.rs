@@ -1,7 +1,7 @@
-//! A call that waits for somebody other than the usher to answer it.
+//! A syscall that waits for a component other than the notify handler to answer it.
 //!
-//! The usher has said what it is about and goes on with others. Whoever holds this answers in
-//! the usher's place, by the number that the kernel gave the call: nobody else can be meant.
+//! The notify handler has reported it and goes on with others. The holder of this value answers in
+//! its place, by the notification id, which the kernel never reuses.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,100 +11,100 @@ use std::sync::{Arc, Weak};
 use ringfence_sys::{process, seccomp};
 use serde::{Deserialize, Serialize};
 
-/// A call, as the usher tells of it.
+/// A notification, as the notify handler reports it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct NotificationInfo {
     pub(super) id: u64,
-    /// Who calls.
+    /// The calling process.
     pub(super) pid: u32,
-    /// What it is told if nobody answers.
+    /// The errno if no component answers.
     pub(super) errno: i32,
 }
 
-/// A call that waits for an answer. Dropped, it is refused.
+/// A syscall that waits for an answer. Dropping it fails the syscall.
 #[derive(Debug)]
 pub struct ParkedNotification {
     call: Arc<NotifiedCall>,
 }
 
-/// The call itself.
+/// The syscall itself.
 #[derive(Debug)]
 struct NotifiedCall {
-    told: NotificationInfo,
+    info: NotificationInfo,
     listener: Arc<OwnedFd>,
     is_answered: AtomicBool,
-    /// Whether a signal waited when it was looked at last that may be another thread's to handle.
+    /// Set if a signal was pending at the last check that another thread may handle.
     was_unsure: AtomicBool,
 }
 
-/// Somebody who minds the signals of a call, whoever answers it.
+/// Checks the pending signals of a parked syscall, independent of its holder.
 #[derive(Debug)]
 pub struct SignalCheck {
     call: Weak<NotifiedCall>,
 }
 
 impl SignalCheck {
-    /// Lets the caller go if it has a signal to handle; answers whether it still waits.
-    pub fn mind(&self) -> bool {
+    /// Lets the caller go if it has a signal to handle. True if it still waits.
+    pub fn check(&self) -> bool {
         let Some(call) = self.call.upgrade() else { return false };
-        call.mind_signals();
+        call.check_signals();
         call.is_waiting()
     }
 }
 
 impl NotifiedCall {
-    /// Whether it is for whoever asks to answer it: once.
+    /// True for the first caller, which must answer the syscall.
     fn claim(&self) -> bool {
         !self.is_answered.swap(true, Ordering::SeqCst)
     }
 
     fn is_waiting(&self) -> bool {
         !self.is_answered.load(Ordering::SeqCst)
-            && seccomp::is_waiting(self.listener.as_fd(), self.told.id)
+            && seccomp::is_waiting(self.listener.as_fd(), self.info.id)
     }
 
-    fn mind_signals(&self) {
+    fn check_signals(&self) {
         if !self.is_waiting() {
             return;
         }
-        let status = process::status(self.told.pid).unwrap_or_default();
+        let status = process::status(self.info.pid).unwrap_or_default();
         let number = match signal_for(&status) {
             Some(SignalRecipient::Caller) => RESTART,
-            // Most are handled by another thread before they are looked at a second time.
-            Some(SignalRecipient::Anybody)
+            // Most are handled by another thread before the second check.
+            Some(SignalRecipient::AnyThread)
                 if self.was_unsure.swap(true, Ordering::SeqCst) || is_leader(&status) =>
             {
                 libc::EINTR
             }
-            Some(SignalRecipient::Anybody) => return,
+            Some(SignalRecipient::AnyThread) => return,
             None => return self.was_unsure.store(false, Ordering::SeqCst),
         };
         if self.claim() {
-            // Whoever is gone by now needs none.
-            let _ = seccomp::answer(self.listener.as_fd(), self.told.id, Err(number));
+            // A caller that is gone needs no answer.
+            let _ = seccomp::answer(self.listener.as_fd(), self.info.id, Err(number));
         }
     }
 }
 
-/// Its caller has been let go meanwhile.
-fn gone() -> io::Error {
+/// The error for a caller that was let go meanwhile.
+fn caller_gone() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOENT)
 }
 
-/// Whether a descriptor goes along to the next program.
+/// Close-on-exec flag of an fd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CloseOnExec {
-    /// It does.
+    /// The next program inherits the fd.
     Keep,
-    /// It does not.
+    /// The next program does not inherit it.
     Close,
 }
 
 impl ParkedNotification {
-    pub(super) fn of(told: NotificationInfo, listener: Arc<OwnedFd>) -> Self {
+    pub(super) fn new(info: NotificationInfo, listener: Arc<OwnedFd>) -> Self {
         Self {
             call: Arc::new(NotifiedCall {
-                told,
+                info,
                 listener,
                 is_answered: AtomicBool::new(false),
                 was_unsure: AtomicBool::new(false),
@@ -112,61 +112,71 @@ impl ParkedNotification {
         }
     }
 
-    /// Who waits.
+    /// The waiting process.
     pub fn pid(&self) -> u32 {
-        self.call.told.pid
+        self.call.info.pid
     }
 
-    /// Whether anybody still waits. Whoever was killed does not.
+    /// True if the caller still waits. A killed caller does not.
     pub fn is_waiting(&self) -> bool {
         self.call.is_waiting()
     }
 
-    /// Lets whoever has a signal to handle go and handle it: the kernel then returns to the
-    /// program or makes the call again, and waits anew. It does not do so by itself once the
-    /// usher has heard of a call (from 5.19).
-    pub fn mind_signals(&self) {
-        self.call.mind_signals();
+    /// Lets a caller with a pending signal handle it: the kernel then returns to the program or
+    /// restarts the syscall, which waits again. Since Linux 5.19 the kernel does not do so by
+    /// itself once the notify handler has received the notification.
+    pub fn check_signals(&self) {
+        self.call.check_signals();
     }
 
-    /// For somebody else to do that.
-    pub fn minder(&self) -> SignalCheck {
+    /// A handle for another thread that checks signals.
+    pub fn signal_check(&self) -> SignalCheck {
         SignalCheck { call: Arc::downgrade(&self.call) }
     }
 
-    /// The call has succeeded with this descriptor; an error if its caller never heard of it.
-    pub fn give(self, descriptor: &OwnedFd, on_execute: CloseOnExec) -> io::Result<()> {
-        let NotifiedCall { told, listener, .. } = &*self.call;
+    /// Succeeds with this fd; an error if the caller did not get it.
+    pub fn succeed_with_fd(self, descriptor: &OwnedFd, on_execute: CloseOnExec) -> io::Result<()> {
+        let NotifiedCall { info, listener, .. } = &*self.call;
         if !self.call.claim() {
-            return Err(gone());
+            return Err(caller_gone());
         }
-        let given =
-            seccomp::answer_with(listener.as_fd(), told.id, descriptor.as_fd(), on_execute.flags());
-        // The caller's table is full: that is its error, not a refusal.
+        let given = seccomp::answer_with_fd(
+            listener.as_fd(),
+            info.id,
+            descriptor.as_fd(),
+            on_execute.flags(),
+        );
+        // The caller's fd table is full: that is its error, not a denial.
         if let Some(number) = given.as_ref().err().and_then(io::Error::raw_os_error) {
-            let _ = seccomp::answer(listener.as_fd(), told.id, Err(number));
+            let _ = seccomp::answer(listener.as_fd(), info.id, Err(number));
         }
         given
     }
 
-    /// The same with a file that may be open to be written, which is the caller's alone once it
-    /// goes on: as long as anybody else has it open so, nobody can execute it.
-    pub fn give_away(self, descriptor: OwnedFd, on_execute: CloseOnExec) -> io::Result<()> {
-        let NotifiedCall { told, listener, .. } = &*self.call;
+    /// Succeeds with a file that may be open for writing; our fd is closed before the caller
+    /// resumes, because `execve` fails with ETXTBSY while any other process has the file open for
+    /// writing.
+    pub fn succeed_with_owned_fd(
+        self,
+        descriptor: OwnedFd,
+        on_execute: CloseOnExec,
+    ) -> io::Result<()> {
+        let NotifiedCall { info, listener, .. } = &*self.call;
         if !self.call.claim() {
-            return Err(gone());
+            return Err(caller_gone());
         }
-        let given = seccomp::add(listener.as_fd(), told.id, descriptor.as_fd(), on_execute.flags());
+        let given =
+            seccomp::add_fd(listener.as_fd(), info.id, descriptor.as_fd(), on_execute.flags());
         drop(descriptor);
         let ended = given
             .as_ref()
             .map(|number| i64::from(*number))
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
-        seccomp::answer(listener.as_fd(), told.id, ended).and(given.map(drop))
+        seccomp::answer(listener.as_fd(), info.id, ended).and(given.map(drop))
     }
 
-    /// The caller has `descriptor` in the place of its own of that number now, and the call has
-    /// ended so; an error if its caller never heard of it.
+    /// Replaces the caller's fd `number` with `descriptor` and ends the syscall with `ended`; an
+    /// error if the caller did not get it.
     pub fn replace(
         self,
         number: u32,
@@ -174,13 +184,13 @@ impl ParkedNotification {
         on_execute: CloseOnExec,
         ended: Result<(), i32>,
     ) -> io::Result<()> {
-        let NotifiedCall { told, listener, .. } = &*self.call;
+        let NotifiedCall { info, listener, .. } = &*self.call;
         if !self.call.claim() {
-            return Err(gone());
+            return Err(caller_gone());
         }
-        let replaced = seccomp::replace(
+        let replaced = seccomp::replace_fd(
             listener.as_fd(),
-            told.id,
+            info.id,
             number,
             descriptor.as_fd(),
             on_execute.flags(),
@@ -190,32 +200,32 @@ impl ParkedNotification {
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
             .copied()
             .and(ended);
-        seccomp::answer(listener.as_fd(), told.id, ended.map(|()| 0)).and(replaced)
+        seccomp::answer(listener.as_fd(), info.id, ended.map(|()| 0)).and(replaced)
     }
 
-    /// The call has failed with this number.
+    /// Fails with this errno.
     pub fn fail(self, errno: i32) {
         if self.call.claim() {
-            let _ = seccomp::answer(self.call.listener.as_fd(), self.call.told.id, Err(errno));
+            let _ = seccomp::answer(self.call.listener.as_fd(), self.call.info.id, Err(errno));
         }
     }
 
-    /// The call has succeeded; an error if its caller never heard of it.
-    pub fn done(self) -> io::Result<()> {
+    /// Succeeds; an error if the caller did not get the answer.
+    pub fn succeed(self) -> io::Result<()> {
         if !self.call.claim() {
-            return Err(gone());
+            return Err(caller_gone());
         }
-        seccomp::answer(self.call.listener.as_fd(), self.call.told.id, Ok(0))
+        seccomp::answer(self.call.listener.as_fd(), self.call.info.id, Ok(0))
     }
 }
 
 impl CloseOnExec {
-    /// As the flags of a call that opens something say.
-    pub(super) fn of(flags: i32) -> Self {
+    /// From the flags of a syscall that opens a file.
+    pub(super) fn from_flags(flags: i32) -> Self {
         if flags & libc::O_CLOEXEC != 0 { CloseOnExec::Close } else { CloseOnExec::Keep }
     }
 
-    /// As the kernel is told.
+    /// As flags for the kernel.
     pub(super) fn flags(self) -> u32 {
         if self == CloseOnExec::Close { libc::O_CLOEXEC as u32 } else { 0 }
     }
@@ -226,51 +236,50 @@ impl Drop for ParkedNotification {
         if self.call.claim() {
             let _ = seccomp::answer(
                 self.call.listener.as_fd(),
-                self.call.told.id,
-                Err(self.call.told.errno),
+                self.call.info.id,
+                Err(self.call.info.errno),
             );
         }
     }
 }
 
-/// The kernel's own word for "as the handler of the signal says": it then returns `EINTR` to the
-/// program or makes the call again. Only a thread that goes on to handle a signal may be told so:
-/// the number itself would be returned to any other.
+/// `ERESTARTSYS`: the kernel returns `EINTR` or restarts the syscall, as the signal's handler
+/// requests. Valid only for a thread that is about to handle a signal: any other would see the
+/// number itself.
 pub(super) const RESTART: i32 = 512;
 
-/// Who handles a signal.
+/// The thread that handles a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalRecipient {
-    /// The thread that calls: it is the only one, or the signal was sent to it.
+    /// The calling thread: it is the only one, or the signal was sent to it.
     Caller,
-    /// It or another thread of its process, as the kernel has chosen.
-    Anybody,
+    /// Any thread of its process, as the kernel chooses.
+    AnyThread,
 }
 
 impl SignalRecipient {
-    /// What the call is answered with.
+    /// The errno for the syscall.
     pub(super) fn number(self) -> i32 {
         if self == SignalRecipient::Caller { RESTART } else { libc::EINTR }
     }
 }
 
-/// Whether a signal waits for a thread that wants to handle it, and whose it is, as its `status`
-/// tells.
+/// The recipient of a pending signal that a thread handles, from its `/proc` `status`.
 pub(super) fn signal_for(status: &str) -> Option<SignalRecipient> {
     let set = |name: &str| u64::from_str_radix(field(status, name), 16).unwrap_or(0);
     let handled = !set("SigBlk:") & set("SigCgt:");
     if set("SigPnd:") & handled != 0 {
         return Some(SignalRecipient::Caller);
     }
-    let whose = if field(status, "Threads:") == "1" {
+    let recipient = if field(status, "Threads:") == "1" {
         SignalRecipient::Caller
     } else {
-        SignalRecipient::Anybody
+        SignalRecipient::AnyThread
     };
-    (set("ShdPnd:") & handled != 0).then_some(whose)
+    (set("ShdPnd:") & handled != 0).then_some(recipient)
 }
 
-/// Whether it is the first thread of its process, which the kernel prefers.
+/// True for the thread group leader, which the kernel prefers.
 fn is_leader(status: &str) -> bool {
     field(status, "Pid:") == field(status, "Tgid:")
 }
@@ -290,19 +299,18 @@ mod tests {
         assert_eq!(signal_for(&status), expected, "{status}");
     }
 
-    /// The kernel's word for a call that is made again is said to nobody who might not handle the
-    /// signal.
+    /// ERESTARTSYS is sent only to a thread that certainly handles the signal.
     #[test]
-    fn whose_a_signal_is() {
+    fn shared_signal_of_threads_gives_eintr() {
         const ALARM: u64 = 1 << 13;
         check(ALARM, 0, 0, 3, Some(SignalRecipient::Caller));
         check(0, ALARM, 0, 1, Some(SignalRecipient::Caller));
-        check(0, ALARM, 0, 2, Some(SignalRecipient::Anybody));
+        check(0, ALARM, 0, 2, Some(SignalRecipient::AnyThread));
         check(0, ALARM, ALARM, 2, None);
         check(ALARM, ALARM, ALARM, 1, None);
-        // Nobody handles it.
+        // No handler.
         check(1, 1, 0, 1, None);
         check(0, 0, 0, 1, None);
-        assert_eq!(SignalRecipient::Anybody.number(), libc::EINTR);
+        assert_eq!(SignalRecipient::AnyThread.number(), libc::EINTR);
     }
 }

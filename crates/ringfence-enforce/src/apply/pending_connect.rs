@@ -1,4 +1,4 @@
-//! A program of the sandbox connects to somewhere that is not in it.
+//! A program in the sandbox connects to an address outside it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,49 +10,49 @@ use serde::{Deserialize, Serialize};
 use super::handle::SandboxEvent;
 use super::parked::{self, CloseOnExec, ParkedNotification, SignalCheck};
 
-/// What the usher tells of it.
+/// A connect, as the notify handler reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ConnectInfo {
     pub(super) call: parked::NotificationInfo,
     pub(super) to: SocketAddr,
     pub(super) carries: SocketKind,
     pub(super) program: String,
-    /// The descriptor that is to be connected, by its number.
+    /// The number of the fd to be connected.
     pub(super) number: u32,
     pub(super) on_execute: CloseOnExec,
-    /// Whether events of that descriptor are waited for already.
+    /// True if an epoll instance already watches that fd.
     pub(super) is_watched: bool,
 }
 
-/// What a socket is for.
+/// The kind of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketKind {
-    /// A stream of bytes.
+    /// A byte stream.
     Stream,
     /// Datagrams.
     Datagrams,
 }
 
-/// A program that connects, and waits. Dropped, it is refused.
+/// A program that connects, and waits. Dropping it denies the connect.
 #[derive(Debug)]
 pub struct PendingConnect {
-    told: Box<ConnectInfo>,
+    info: Box<ConnectInfo>,
     socket: OwnedFd,
     waiting: ParkedNotification,
 }
 
 impl PendingConnect {
-    /// The event that a report with this socket means.
-    pub(super) fn event(
-        told: Box<ConnectInfo>,
+    /// Converts a report with this socket to an event.
+    pub(super) fn into_event(
+        info: Box<ConnectInfo>,
         socket: Option<OwnedFd>,
         listener: Option<&Arc<OwnedFd>>,
     ) -> SandboxEvent {
         let Some(listener) = listener else { return SandboxEvent::Closed };
-        let waiting = ParkedNotification::of(told.call, listener.clone());
+        let waiting = ParkedNotification::new(info.call, listener.clone());
         match socket {
-            Some(socket) => SandboxEvent::Connects(Self { told, socket, waiting }),
-            // This process has no room for it: that fails one program's call, and no other.
+            Some(socket) => SandboxEvent::PendingConnect(Self { info, socket, waiting }),
+            // This process has no free fd: only this syscall fails.
             None => {
                 waiting.fail(libc::EAGAIN);
                 SandboxEvent::Nothing
@@ -60,64 +60,63 @@ impl PendingConnect {
         }
     }
 
-    /// Where to.
-    pub fn to(&self) -> SocketAddr {
-        self.told.to
+    /// The destination.
+    pub fn destination(&self) -> SocketAddr {
+        self.info.to
     }
 
-    /// By what kind of socket.
-    pub fn carries(&self) -> SocketKind {
-        self.told.carries
+    /// The kind of socket.
+    pub fn socket_kind(&self) -> SocketKind {
+        self.info.carries
     }
 
-    /// Who.
+    /// The connecting process.
     pub fn pid(&self) -> u32 {
         self.waiting.pid()
     }
 
-    /// Which program that is.
+    /// Its program.
     pub fn program(&self) -> &str {
-        &self.told.program
+        &self.info.program
     }
 
-    /// A copy of its socket, which is the sandbox's own.
+    /// A copy of its socket, which belongs to the sandbox's network.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Whether it waits for events of its socket, and would not hear of those of another one that
-    /// took its place.
+    /// True if an epoll instance watches the socket, and would miss the events of a replacement.
     pub fn is_watched(&self) -> bool {
-        self.told.is_watched
+        self.info.is_watched
     }
 
-    /// Whether anybody still waits.
+    /// True if the caller still waits.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_waiting()
     }
 
-    /// Lets whoever has a signal to handle go and handle it.
-    pub fn mind_signals(&mut self) {
-        self.waiting.mind_signals();
+    /// Lets a caller with a pending signal handle it.
+    pub fn check_signals(&mut self) {
+        self.waiting.check_signals();
     }
 
-    /// For somebody else to do that.
-    pub fn minder(&self) -> SignalCheck {
-        self.waiting.minder()
+    /// A handle for another thread that checks signals.
+    pub fn signal_check(&self) -> SignalCheck {
+        self.waiting.signal_check()
     }
 
-    /// Its own socket is connected.
-    pub fn done(self) -> io::Result<()> {
-        self.waiting.done()
+    /// Succeeds: its own socket is connected.
+    pub fn succeed(self) -> io::Result<()> {
+        self.waiting.succeed()
     }
 
-    /// It was not connected, for this reason.
+    /// Fails with this errno.
     pub fn fail(self, errno: i32) {
         self.waiting.fail(errno);
     }
 
-    /// It has another socket in the place of its own now, and the call has ended so.
+    /// Replaces the caller's socket and ends the syscall with `ended`.
     pub fn replace(self, socket: &OwnedFd, ended: Result<(), i32>) -> io::Result<()> {
-        self.waiting.replace(self.told.number, socket, self.told.on_execute, ended)
+        self.waiting.replace(self.info.number, socket, self.info.on_execute, ended)
     }
 }

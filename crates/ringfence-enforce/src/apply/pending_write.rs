@@ -1,4 +1,4 @@
-//! A call that would be refused, and waits for what somebody says to it.
+//! A write that would be denied, and waits for the user's answer.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,81 +10,81 @@ use serde::{Deserialize, Serialize};
 
 use super::parked::{self, CloseOnExec, ParkedNotification};
 
-/// What a call that waits would have done.
+/// The effect of the waiting syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteIntent {
-    /// Open a file to write, and perhaps make it.
+    /// Opens a file for writing, and perhaps creates it.
     Open {
-        /// As they are written in the call, but for those that say nothing about the file.
+        /// Flags of the syscall, without those that do not concern the file.
         flags: u32,
-        /// What a new file is to have, with the caller's mask taken off.
+        /// Mode of a new file, with the caller's umask applied.
         mode: u32,
-        /// Whether the next program gets it as well.
+        /// Close-on-exec flag of the new fd.
         on_execute: CloseOnExec,
     },
-    /// Make a directory.
+    /// Creates a directory.
     MakeDirectory {
-        /// What it is to have, with the caller's mask taken off.
+        /// Mode of the directory, with the caller's umask applied.
         mode: u32,
     },
 }
 
-/// A plea as the usher tells of it.
+/// A pending write, as the notify handler reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct PendingWriteInfo {
     pub(super) call: parked::NotificationInfo,
     pub(super) denial: Denial,
     pub(super) path: AbsPath,
-    pub(super) deed: WriteIntent,
+    pub(super) intent: WriteIntent,
 }
 
-/// A call that waits for an answer. Dropped, it is refused.
+/// A write that waits for an answer. Dropping it denies the write.
 #[derive(Debug)]
 pub struct PendingWrite {
-    told: Box<PendingWriteInfo>,
+    info: Box<PendingWriteInfo>,
     waiting: ParkedNotification,
 }
 
 impl PendingWrite {
-    pub(super) fn of(told: Box<PendingWriteInfo>, listener: Arc<OwnedFd>) -> Self {
-        Self { waiting: ParkedNotification::of(told.call, listener), told }
+    pub(super) fn new(info: Box<PendingWriteInfo>, listener: Arc<OwnedFd>) -> Self {
+        Self { waiting: ParkedNotification::new(info.call, listener), info }
     }
 
-    /// What is about to be refused.
+    /// The denial that is about to be reported.
     pub fn denial(&self) -> &Denial {
-        &self.told.denial
+        &self.info.denial
     }
 
-    /// On what, as the sandbox sees it. The host may have links on the way.
+    /// The path, as the sandbox sees it. The host may have symlinks in it.
     pub fn path(&self) -> &AbsPath {
-        &self.told.path
+        &self.info.path
     }
 
-    /// What is wanted.
-    pub fn deed(&self) -> WriteIntent {
-        self.told.deed
+    /// The effect of the write.
+    pub fn intent(&self) -> WriteIntent {
+        self.info.intent
     }
 
-    /// Whether anybody still waits.
+    /// True if the caller still waits.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_waiting()
     }
 
-    /// Lets whoever has a signal to handle go and handle it.
-    pub fn mind_signals(&mut self) {
-        self.waiting.mind_signals();
+    /// Lets a caller with a pending signal handle it.
+    pub fn check_signals(&mut self) {
+        self.waiting.check_signals();
     }
 
-    /// The call has succeeded with this descriptor; an error if its caller never heard of it.
-    pub fn give(self, descriptor: OwnedFd) -> io::Result<()> {
-        let WriteIntent::Open { on_execute, .. } = self.told.deed else {
+    /// Succeeds with this fd; an error if the caller did not get it.
+    pub fn succeed_with_fd(self, descriptor: OwnedFd) -> io::Result<()> {
+        let WriteIntent::Open { on_execute, .. } = self.info.intent else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        self.waiting.give_away(descriptor, on_execute)
+        self.waiting.succeed_with_owned_fd(descriptor, on_execute)
     }
 
-    /// The call has succeeded; an error if its caller never heard of it.
-    pub fn done(self) -> io::Result<()> {
-        self.waiting.done()
+    /// Succeeds; an error if the caller did not get the answer.
+    pub fn succeed(self) -> io::Result<()> {
+        self.waiting.succeed()
     }
 }

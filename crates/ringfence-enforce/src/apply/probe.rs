@@ -1,4 +1,4 @@
-//! What this host can do, by trying it.
+//! Detects the capabilities of this host by trying them.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -12,14 +12,14 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use super::cgroup;
 use crate::support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 
-/// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
+/// Facts that cost nothing to detect. The run itself finds out if namespaces work.
 pub fn support() -> HostSupport {
     let (uid, gid) = process::ids();
     let KernelSupport { landlock, accounts, numbers } = *kernel();
     HostSupport { uid, gid, landlock, fuse: fuse(), accounts, numbers }
 }
 
-/// What does not change as long as a program runs.
+/// Facts that do not change while a program runs.
 struct KernelSupport {
     landlock: u32,
     accounts: ProcAccounting,
@@ -30,47 +30,47 @@ fn kernel() -> &'static KernelSupport {
     static KERNEL: OnceLock<KernelSupport> = OnceLock::new();
     KERNEL.get_or_init(|| KernelSupport {
         landlock: landlock::abi().unwrap_or(0),
-        accounts: accounts(),
-        numbers: numbered(),
+        accounts: detect_accounting(),
+        numbers: detect_pid_allocation(),
     })
 }
 
-/// Whether processes of a sandbox are numbered for themselves.
-pub(super) fn numbers() -> PidAllocation {
+/// The pid allocation of sandboxes on this kernel.
+pub(super) fn pid_allocation() -> PidAllocation {
     kernel().numbers
 }
 
-/// Kernels can be built to tell less.
-fn accounts() -> ProcAccounting {
-    let is_told = |name: &str| std::path::Path::new(name).exists();
-    match (is_told("/proc/thread-self/children"), is_told("/proc/self/io")) {
+/// Kernels can be built without these files.
+fn detect_accounting() -> ProcAccounting {
+    let exists = |name: &str| std::path::Path::new(name).exists();
+    match (exists("/proc/thread-self/children"), exists("/proc/self/io")) {
         (true, true) => ProcAccounting::Full,
         (true, false) => ProcAccounting::WithoutDisk,
         (false, _) => ProcAccounting::Nothing,
     }
 }
 
-fn numbered() -> PidAllocation {
-    if has_own_numbers() {
+fn detect_pid_allocation() -> PidAllocation {
+    if has_pid_max_per_namespace() {
         return PidAllocation::Own;
     }
     // Only root needs it.
-    if process::ids().0 == 0 && cgroup::holds_processes() {
+    if process::ids().0 == 0 && cgroup::can_limit_processes() {
         PidAllocation::Grouped
     } else {
         PidAllocation::Shared
     }
 }
 
-/// By the version: to try it would change them for everybody where they are shared.
-pub(super) fn has_own_numbers() -> bool {
+/// Decided by version: trying it would change the limit for the whole host where it is shared.
+pub(super) fn has_pid_max_per_namespace() -> bool {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts =
         version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     (parts.next(), parts.next()) >= (Some(6), Some(14))
 }
 
-/// By opening it: a container may show the device with all permissions, and forbid its use.
+/// Tests by opening it: a container may show the device with all permissions, and forbid its use.
 pub(super) fn fuse() -> FuseSupport {
     const DEVICE: &str = "/dev/fuse";
     let Ok(status) = rustix::fs::stat(DEVICE) else { return FuseSupport::Absent };
@@ -79,20 +79,20 @@ pub(super) fn fuse() -> FuseSupport {
     if is_device && opens() { FuseSupport::Opens } else { FuseSupport::Shut }
 }
 
-/// Why namespaces cannot be had, and what helps.
+/// The reason namespaces are not available, and a fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsernsObstacle {
-    /// The call that failed and how.
+    /// The syscall that failed, and its error.
     pub symptom: String,
-    /// Why, as far as it can be told.
+    /// The probable cause.
     pub cause: String,
-    /// One command that helps.
+    /// One command that fixes it.
     pub fix: String,
 }
 
 /// Tries in a child what a sandbox needs; `None` if all of it works.
 ///
-/// Forks: to be called from a single thread only.
+/// Forks: call it only from a single-threaded process.
 pub fn probe() -> Option<UsernsObstacle> {
     let wanted = namespace::USER
         | namespace::MOUNT
@@ -106,7 +106,7 @@ pub fn probe() -> Option<UsernsObstacle> {
             let unshared = namespace::unshare(wanted)
                 .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
             process::exit_now(match unshared {
-                Ok(()) if is_too_old() => TOO_OLD,
+                Ok(()) if lacks_mount_setattr() => TOO_OLD,
                 Ok(()) => 0,
                 Err(errno) => errno,
             })
@@ -119,30 +119,30 @@ pub fn probe() -> Option<UsernsObstacle> {
     };
     match errno {
         0 => None,
-        TOO_OLD => Some(too_old()),
+        TOO_OLD => Some(old_kernel()),
         errno => Some(obstacle(errno, &read)),
     }
 }
 
-/// What the child says where the namespaces are to be had and the mounts are not; no error
+/// Exit status of the child if the namespaces are available and `mount_setattr` is not; no errno
 /// has this number.
 const TOO_OLD: i32 = 255;
 
-/// Whether the kernel lacks the newest call without which no sandbox is made.
+/// True if the kernel lacks the newest syscall that every sandbox needs.
 ///
-/// Changes the working directory's mount where the kernel has it: for a process in a mount
-/// namespace of its own.
-fn is_too_old() -> bool {
+/// Changes the working directory's mount if the kernel has it: call it in a private mount
+/// namespace.
+fn lacks_mount_setattr() -> bool {
     let tried = mount::set_attributes(CWD.as_fd(), c"", MountRecursion::One, 0);
     tried.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSYS))
 }
 
-fn too_old() -> UsernsObstacle {
+fn old_kernel() -> UsernsObstacle {
     UsernsObstacle {
         symptom: "mount_setattr failed: Function not implemented".into(),
-        cause: "the kernel is too old, or something around this process hides its newer calls"
+        cause: "the kernel is too old, or a sandbox around this process blocks newer syscalls"
             .into(),
-        fix: "use a kernel from 5.14 on".into(),
+        fix: "use Linux 5.14 or later".into(),
     }
 }
 
@@ -156,9 +156,9 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> UsernsObstacle
         format!("unshare(CLONE_NEWUSER|…) failed: {}", std::io::Error::from_raw_os_error(errno));
     let setting = |name: &str| read(&format!("/proc/sys/{name}"));
     let is_forbidden = matches!(errno, libc::EPERM | libc::EACCES);
-    // ENOSPC says that a limit is reached, and not which of several.
+    // ENOSPC means that a limit is reached, but not which one.
     if let libc::ENOSPC | libc::EUSERS = errno {
-        let (cause, fix) = reached(&setting);
+        let (cause, fix) = namespace_limit(&setting);
         return UsernsObstacle { symptom, cause, fix };
     }
     let (cause, fix) = if errno == libc::EAGAIN {
@@ -207,8 +207,8 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> UsernsObstacle
     UsernsObstacle { symptom, cause: cause.into(), fix: fix.into() }
 }
 
-/// The limit on namespaces that is reached: one that is 0, or else the lowest.
-fn reached(setting: &dyn Fn(&str) -> Option<String>) -> (String, String) {
+/// The namespace limit that is reached: one that is 0, or else the lowest.
+fn namespace_limit(setting: &dyn Fn(&str) -> Option<String>) -> (String, String) {
     const KINDS: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
     let limit = |kind: &'static str| {
         Some((setting(&format!("user/max_{kind}_namespaces"))?.parse::<u64>().ok()?, kind))
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_named() {
+    fn obstacle_names_the_cause() {
         check(
             libc::ENOSPC,
             &[("/proc/sys/user/max_user_namespaces", "0")],
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_that_is_reached_is_named_and_no_other() {
+    fn obstacle_names_only_the_reached_limit() {
         let user = ("/proc/sys/user/max_user_namespaces", "15000");
         let apparmor = ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
         check(

@@ -1,4 +1,4 @@
-//! Memory in the sockets of the sandbox's network namespace, also of those that no process has
+//! Memory in the sockets of the sandbox's network namespace, including sockets that no process has
 //! open: `NETLINK_SOCK_DIAG` lists a socket while it is in flight.
 
 use std::fs::File;
@@ -27,22 +27,22 @@ const UNIX_MEMORY: u16 = 5;
 /// `INET_DIAG_SKMEMINFO`: the attribute, and its bit in a request is one less.
 const INET_MEMORY: u16 = 7;
 const DATAGRAM: u8 = libc::SOCK_DGRAM as u8;
-const LISTENS: u8 = 10;
+const TCP_LISTEN: u8 = 10;
 
-/// A socket that asks the kernel about others.
+/// A netlink socket that queries other sockets.
 #[derive(Debug)]
 pub(super) struct SocketMemory {
     diag: OwnedFd,
-    /// `/proc/net/sockstat` and `sockstat6`: how many sockets of each protocol are in use.
+    /// `/proc/net/sockstat` and `sockstat6`: number of sockets per protocol.
     counts: [Option<File>; 2],
-    /// The most that one sender can have on its way.
+    /// Maximum bytes that one sender can have in flight.
     per_sender: u64,
-    /// The most datagrams that wait at one receiver.
+    /// Maximum number of datagrams queued at one receiver.
     datagrams: u64,
 }
 
 impl SocketMemory {
-    /// For the network namespace of this process; `None` where the kernel cannot tell.
+    /// For the network namespace of this process; `None` if the kernel lacks sock_diag.
     pub(super) fn open() -> Option<Self> {
         let diag = socket_with(
             AddressFamily::NETLINK,
@@ -58,7 +58,7 @@ impl SocketMemory {
                 .parse::<u64>()
                 .ok()
         };
-        // The kernel doubles what a program asks for.
+        // The kernel doubles the size that a program requests.
         let per_sender = 2 * setting("core/wmem_max").unwrap_or(212_992);
         let counts =
             ["sockstat", "sockstat6"].map(|name| File::open(format!("/proc/self/net/{name}")).ok());
@@ -70,7 +70,7 @@ impl SocketMemory {
         })
     }
 
-    /// Bytes in all of them.
+    /// Bytes in all sockets.
     pub(super) fn bytes(&self) -> u64 {
         const FAMILIES: [u8; 2] = [libc::AF_INET as u8, libc::AF_INET6 as u8];
         const PROTOCOLS: [(&[u8], u8); 3] = [
@@ -93,7 +93,7 @@ impl SocketMemory {
                     sum = sum.saturating_add(
                         attributes(answer, INET_ANSWER)
                             .find(|(kind, _)| *kind == INET_MEMORY)
-                            .map_or(0, |(_, memory)| held(memory)),
+                            .map_or(0, |(_, memory)| bytes_held(memory)),
                     );
                 });
             }
@@ -101,24 +101,24 @@ impl SocketMemory {
         sum
     }
 
-    /// The kernel charges a message to its sender. When that is closed, only the receiver is left,
-    /// of which it is known that something waits there, and not how much memory that takes.
+    /// The kernel charges a message to its sender. When the sender is closed, only the receiver is
+    /// left: the kernel shows that its queue is not empty, but not how much memory it takes.
     fn unix_bytes(&self, answer: &[u8]) -> u64 {
         let (kind, state) = (answer.get(1).copied(), answer.get(2).copied());
         let (mut own, mut waits, mut has_peer) = (0, false, false);
         for (attribute, value) in attributes(answer, UNIX_ANSWER) {
             match attribute {
-                UNIX_MEMORY => own = held(value),
-                // A closed one is still named, without an inode.
+                UNIX_MEMORY => own = bytes_held(value),
+                // A closed peer is still listed, without an inode.
                 UNIX_PEER => has_peer = word(value, 0) != 0,
-                // Of one that listens, connections wait, which are listed themselves.
-                UNIX_QUEUE => waits = state != Some(LISTENS) && word(value, 0) > 0,
+                // The queue of a listening socket holds connections, which are listed themselves.
+                UNIX_QUEUE => waits = state != Some(TCP_LISTEN) && word(value, 0) > 0,
                 _ => {}
             }
         }
         let orphaned = match kind {
-            // The length of the queue is that of its first datagram, which may be empty. Only the
-            // peer can send to a socket that has one.
+            // The reported queue length is that of the first datagram, which may be empty. Only the
+            // peer can send to a connected socket.
             Some(DATAGRAM) if !waits && has_peer => 0,
             Some(DATAGRAM) => self.per_sender * self.datagrams,
             _ if !waits || has_peer => 0,
@@ -127,7 +127,7 @@ impl SocketMemory {
         own + orphaned
     }
 
-    /// Gives each answer to a request, without its header. What the kernel does not know has none.
+    /// Passes each answer to `visit`, without its header. An unknown family has no answer.
     fn dump(&self, request: &[u8], mut visit: impl FnMut(&[u8])) {
         if send(&self.diag, request, SendFlags::empty()).is_err() {
             return;
@@ -153,7 +153,7 @@ impl SocketMemory {
     }
 }
 
-/// Reads a file of `/proc` from its beginning; what cannot be read is empty.
+/// Reads a `/proc` file from its beginning; empty if it cannot be read.
 fn contents(file: &File) -> Vec<u8> {
     let mut buffer = vec![0; 1024];
     let length = file.read_at(&mut buffer, 0).unwrap_or(0);
@@ -161,8 +161,8 @@ fn contents(file: &File) -> Vec<u8> {
     buffer
 }
 
-/// Looks for sockets of a protocol in lines such as `TCP: inuse 3 …` and `UDP6: inuse 0`. A text
-/// without such a line tells nothing.
+/// Looks for sockets of a protocol in lines such as `TCP: inuse 3 …` and `UDP6: inuse 0`. True if
+/// there is no such line.
 fn is_in_use(text: &[u8], protocol: &[u8]) -> bool {
     let count = |line: &[u8]| {
         let rest = line.strip_prefix(protocol)?;
@@ -195,7 +195,7 @@ fn request(body: &[u8]) -> Vec<u8> {
     request
 }
 
-/// Kind and value of each attribute behind the first `skipped` bytes.
+/// Type and value of each attribute behind the first `skipped` bytes.
 fn attributes(answer: &[u8], skipped: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = answer.get(skipped..).unwrap_or_default();
     std::iter::from_fn(move || {
@@ -206,9 +206,9 @@ fn attributes(answer: &[u8], skipped: usize) -> impl Iterator<Item = (u16, &[u8]
     })
 }
 
-/// Bytes that a socket holds, by its `SK_MEMINFO_…`: received, sent or waiting to be, options, and
-/// the backlog.
-fn held(memory: &[u8]) -> u64 {
+/// Bytes that a socket holds, by its `SK_MEMINFO_…`: received, sent or queued, options, and
+/// backlog.
+fn bytes_held(memory: &[u8]) -> u64 {
     let field = |number: usize| u64::from(word(memory, number * 4));
     field(0) + field(2).max(field(5)) + field(6) + field(7)
 }
@@ -233,8 +233,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs this test program once more, for one test, in a network namespace of its own: sockets
-    /// of other programs come and go in the host's.
+    /// Runs this test program again, for one test, in its own network namespace: sockets of other
+    /// programs come and go in the host's.
     fn in_own_network(test: &str, body: impl FnOnce(&SocketMemory)) {
         const INSIDE: &str = "RINGFENCE_TEST_IN_OWN_NETWORK";
         if std::env::var_os(INSIDE).is_some() {
@@ -262,8 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_sockets_count_also_when_their_sender_is_closed() {
-        in_own_network("bytes_in_sockets_count_also_when_their_sender_is_closed", |memory| {
+    fn bytes_of_closed_sender_still_count() {
+        in_own_network("bytes_of_closed_sender_still_count", |memory| {
             let mut pairs: Vec<(UnixStream, UnixStream)> =
                 (0..64).filter_map(|_| UnixStream::pair().ok()).collect();
             for (one, _) in &mut pairs {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn protocol_without_sockets_is_told_from_one_that_is_not_listed() {
+    fn protocol_missing_in_sockstat_counts_as_in_use() {
         let text =
             b"sockets: used 9\nTCP: inuse 12 orphan 0\nUDP: inuse 0 mem 131\nUDPLITE: inuse 4\n";
         assert!(is_in_use(text, b"TCP") && !is_in_use(text, b"UDP"));

@@ -1,9 +1,9 @@
-//! The lookout: covers what appears in the opened trees while a command runs.
+//! The watcher: masks denied files that appear in the opened trees while a command runs.
 //!
-//! A process of its own, which the caller starts once a command takes longer than a moment.
-//! It lives among the host's processes, where the command can neither see nor signal it,
-//! and stands in the sandbox's mounts with the warden's rights over them: what is covered
-//! there looks covered, what is not is what the command could open.
+//! A process of its own, which the launcher starts once a command runs longer than 25 ms. It is
+//! among the host's processes, where the command can neither see nor signal it. It has entered the
+//! sandbox's mount namespace with the supervisor's rights over it, so it sees the masks that the
+//! command sees.
 
 mod granted;
 mod inotify;
@@ -13,9 +13,11 @@ mod repos;
 mod tracked;
 mod tree;
 
+use std::collections::HashSet;
 use std::ffi::CString;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::{fs, io};
 
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Rule, Verdict};
 use ringfence_sys::process::{self, SpawnIsolation, SpawnOptions};
@@ -25,50 +27,51 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
-use super::handle::{LaunchError, failed, helper};
-use super::helper::{NOT_FOR_US, all_handed_over, hand_over, handed_over, is_gone};
-use super::{Birth, CONTROL_FD, HELPER, LaunchSpec, PlanUpdate, PolicyReplacement};
-use crate::plan::{FileKind, Step};
-use granted::{GrantedPaths, is_opened_since};
+use super::fd_passing::{is_peer_gone, receive_all_fds, receive_fds, send_fds};
+use super::handle::{LaunchError, helper_error, helper_io_error};
+use super::supervisor::COMMAND_SIGNALS;
+use super::{CONTROL_FD, FileIdentity, HELPER, LaunchSpec, PlanUpdate, PolicyReplacement};
+use crate::plan::{FileKind, Overmount, Step};
+use granted::{GrantedPaths, is_session_grant};
 use inotify::WatchSet;
 use inotify_broker::InotifySource;
 use masks::LiveMasker;
-pub(super) use masks::{attached_masks, protect};
+pub(super) use masks::{attached_masks, mount_read_only};
 use repos::RepoTracker;
 use tree::{TreeWatcher, WatchedTrees};
 
-/// Of a repository: the command made it.
+/// Answer about a file: the command made it.
 pub const OWN: usize = 1;
-/// Of a repository: the command did not make it.
+/// Answer about a file: the command did not make it.
 pub const FOREIGN: usize = 0;
 
-/// The argument that makes our binary the lookout.
-pub(super) const LOOKOUT: &str = "--lookout";
+/// The argument that starts our binary as the watcher.
+pub(super) const WATCHER: &str = "--watcher";
 
-/// The shortest turn that the kernel gives.
-const TURN_NS: u64 = 100_000;
+/// The shortest time slice that the kernel grants.
+const SLICE_NS: u64 = 100_000;
 
-/// What it takes to reach into a running sandbox.
+/// The fds needed to enter a running sandbox.
 #[derive(Debug)]
 pub struct SandboxFds {
-    /// The warden's user namespace.
+    /// The supervisor's user namespace.
     pub(super) user: OwnedFd,
     /// The command's mount namespace.
     pub(super) mount: OwnedFd,
-    /// The launch, as it was written.
+    /// The file with the launch spec and its updates.
     pub(super) plan: OwnedFd,
-    /// The tripwire, where there is one.
+    /// The tripwire's fd, if there is a tripwire.
     pub(super) wire: Option<OwnedFd>,
 }
 
 impl SandboxFds {
-    /// The same where nobody serves the tripwire.
-    pub fn unwired(self) -> Self {
+    /// The same fds without the tripwire, for when no process serves it.
+    pub fn without_tripwire(self) -> Self {
         Self { wire: None, ..self }
     }
 
-    /// Out of the descriptors as they are handed over.
-    pub(super) fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
+    /// Takes the fds in the order in which they are sent.
+    pub(super) fn from_fds(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let mut given = descriptors.into_iter();
         Some(Self {
             user: given.next()?,
@@ -79,41 +82,42 @@ impl SandboxFds {
     }
 }
 
-/// The number of a question.
+/// The number of a query.
 pub type QueryId = u64;
 
-/// What the lookout tells its caller.
+/// A message from the watcher to the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatcherMessage {
-    /// Something denied has appeared, and is covered with the node of this number.
+    /// A denied file appeared and is masked with the tripwire node of this number.
     Appeared(usize, AbsPath),
-    /// A `.git` or a `HEAD` has appeared: [`Lookout::answer`] is waited for, by [`OWN`] if
-    /// the command made it.
-    Repository(QueryId, Birth),
-    /// So many nodes are wanted to cover things with: [`Lookout::answer`] is waited for.
+    /// The watcher asks if the command made this file. It waits for [`WatcherProcess::answer`]:
+    /// [`OWN`] or [`FOREIGN`].
+    Origin(QueryId, FileIdentity),
+    /// The watcher needs this many tripwire nodes as masks. It waits for
+    /// [`WatcherProcess::answer`].
     Wanted(QueryId, usize, FileKind),
-    /// More has happened than can be followed: everything is looked through anew, and until
-    /// that is done nobody should go on. [`Lookout::answer`] is waited for.
+    /// Event queue overflow: the watcher scans every tree again, and the launcher should pause the
+    /// sandbox until then. The watcher waits for [`WatcherProcess::answer`].
     Overrun(QueryId),
-    /// All was looked through.
+    /// The scan after an overflow is complete.
     Caught,
-    /// So many directories cannot be watched, for want of something: they are looked through
-    /// again and again.
+    /// This many directories cannot be watched because of a kernel limit: the watcher scans them
+    /// periodically.
     Unwatched(usize, InotifyShortage),
 }
 
-/// What the kernel lets a person have only so many of.
+/// A per-user inotify limit of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InotifyShortage {
-    /// Directories that are watched.
+    /// Watched directories.
     Watches,
-    /// Processes that watch.
+    /// Inotify instances.
     Instances,
 }
 
 impl InotifyShortage {
-    /// The setting that it is a matter of, and a value to go on with.
-    pub fn setting(self) -> &'static str {
+    /// The sysctl to raise, with a sufficient value.
+    pub fn sysctl(self) -> &'static str {
         match self {
             InotifyShortage::Watches => "fs.inotify.max_user_watches=1048576",
             InotifyShortage::Instances => "fs.inotify.max_user_instances=1024",
@@ -121,53 +125,52 @@ impl InotifyShortage {
     }
 }
 
-/// A lookout, as its caller sees it. Dropping it ends it.
+/// A watcher, as the launcher sees it. Dropping it kills it.
 #[derive(Debug)]
 pub struct WatcherProcess {
     socket: OwnedFd,
     pid: i32,
-    _ears: InotifySource,
+    _inotify: InotifySource,
 }
 
 impl WatcherProcess {
-    /// Starts it.
+    /// Starts the watcher process.
     pub fn start(inside: &SandboxFds) -> Result<Self, LaunchError> {
-        let (ears, end) = InotifySource::new()?;
-        let (socket, pid) = spawn(LOOKOUT)?;
-        let lookout = Self { socket, pid, _ears: ears };
+        let (inotify, end) = InotifySource::new()?;
+        let (socket, pid) = spawn(WATCHER)?;
+        let watcher = Self { socket, pid, _inotify: inotify };
         let SandboxFds { user, mount, plan, wire } = inside;
-        let handed = match wire {
-            Some(wire) => hand_over(
-                &lookout.socket,
-                [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()],
-            ),
-            None => hand_over(&lookout.socket, [user.as_fd(), mount.as_fd(), plan.as_fd()]),
+        let sent = match wire {
+            Some(wire) => {
+                send_fds(&watcher.socket, [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()])
+            }
+            None => send_fds(&watcher.socket, [user.as_fd(), mount.as_fd(), plan.as_fd()]),
         };
-        let handed = handed.and_then(|()| match &end {
-            Some(end) => hand_over(&lookout.socket, [end.as_fd()]),
-            None => hand_over(&lookout.socket, []),
+        let sent = sent.and_then(|()| match &end {
+            Some(end) => send_fds(&watcher.socket, [end.as_fd()]),
+            None => send_fds(&watcher.socket, []),
         });
-        handed.map_err(helper("brief the lookout"))?;
-        Ok(lookout)
+        sent.map_err(helper_error("send fds to the watcher"))?;
+        Ok(watcher)
     }
 
-    /// Its number.
+    /// The watcher's pid.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Readable when it has something to say, or is gone.
-    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+    /// Readable when a message is waiting, or when the watcher has ended.
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What it says next; `None` if it is gone. Blocks.
-    pub fn next(&self) -> Option<WatcherMessage> {
+    /// Receives the next message; `None` if the watcher has ended. Blocks.
+    pub fn next_message(&self) -> Option<WatcherMessage> {
         receive(&self.socket)
     }
 
-    /// The number of the first of the nodes that were wanted, and the rest follow it; or
-    /// whose a repository is.
+    /// Answers a query: the number of the first requested node (the others follow it), or [`OWN`]
+    /// or [`FOREIGN`] for a file.
     pub fn answer(&self, question: QueryId, answer: usize) {
         send(&self.socket, &(question, answer));
     }
@@ -180,52 +183,53 @@ impl Drop for WatcherProcess {
     }
 }
 
-/// Starts our binary anew as what `word` says; answers our end of the socket by which it is
-/// spoken with, and its number.
+/// Starts our binary as the helper that `word` names. Returns our end of its control socket, and
+/// its pid.
 fn spawn(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
-    spawn_with(word, SpawnIsolation::Ours)
+    spawn_with(word, SpawnIsolation::SameSession)
 }
 
-/// The same for somebody who is to be there when we no longer are.
-pub(super) fn spawn_apart(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
-    spawn_with(word, SpawnIsolation::Own)
+/// The same for a helper that outlives us.
+pub(super) fn spawn_detached(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
+    spawn_with(word, SpawnIsolation::NewSession)
 }
 
-fn spawn_with(word: &str, company: SpawnIsolation) -> Result<(OwnedFd, i32), LaunchError> {
+fn spawn_with(word: &str, isolation: SpawnIsolation) -> Result<(OwnedFd, i32), LaunchError> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(helper("socketpair"))?;
-    // Out of the way of the number it is to have.
-    let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
+            .map_err(helper_error("socketpair"))?;
+    // Keep clear of the fd numbers that the child uses.
+    let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper_error("fcntl"))?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(helper("open /dev/null"))?;
-    let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
+        .map_err(helper_error("open /dev/null"))?;
+    let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper_error("fcntl"))?;
     let arguments = [HELPER, word].map(|word| CString::new(word).expect("a literal without NUL"));
     let descriptors =
         [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
     let how = SpawnOptions {
-        company,
+        isolation,
         descriptors: &descriptors,
-        ceilings: &[],
-        mask: &SignalSet::of(NOT_FOR_US),
+        rlimits: &[],
+        mask: &SignalSet::from_signals(COMMAND_SIGNALS),
     };
-    let pid = process::spawn_as(c"/proc/self/exe", &arguments, &[], &how)
-        .map_err(failed("spawn /proc/self/exe"))?;
+    let pid = process::spawn_with(c"/proc/self/exe", &arguments, &[], &how)
+        .map_err(helper_io_error("spawn /proc/self/exe"))?;
     Ok((ours, pid))
 }
 
-/// Only a matter of speed: little is done at a time, and that should be done at once.
-fn hurry() {
+/// Requests short time slices, to be scheduled sooner. An optimisation only: each event needs
+/// little CPU time.
+fn request_short_slices() {
     let niceness = rustix::process::getpriority_process(None).unwrap_or_default();
-    let _ = process::set_turn(TURN_NS, niceness);
+    let _ = process::set_time_slice(SLICE_NS, niceness);
 }
 
-/// Whoever is gone needs none, and whoever is stopped is not waited for.
+/// Sends without waiting: a receiver that is gone or stopped is ignored.
 pub(super) fn send(socket: &OwnedFd, value: &impl Serialize) {
-    send_by(socket, value, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    send_with_flags(socket, value, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-fn send_by(socket: &OwnedFd, value: &impl Serialize, how: SendFlags) {
+fn send_with_flags(socket: &OwnedFd, value: &impl Serialize, how: SendFlags) {
     if let Ok(bytes) = postcard::to_stdvec(value) {
         let _ = rustix::net::send(socket, &bytes, how);
     }
@@ -244,45 +248,46 @@ pub(super) fn receive<T: for<'a> Deserialize<'a>>(socket: &OwnedFd) -> Option<T>
     }
 }
 
-/// What our binary does as the lookout; answers its exit status.
+/// Entry point of the watcher process. Returns its exit status.
 pub(super) fn main(control: &OwnedFd) -> i32 {
-    match stand(control) {
+    match run(control) {
         Ok(()) => 0,
         Err(_) => 125,
     }
 }
 
-fn stand(control: &OwnedFd) -> io::Result<()> {
+fn run(control: &OwnedFd) -> io::Result<()> {
     privilege::die_with_parent(libc::SIGKILL)?;
-    if is_gone(control) {
+    if is_peer_gone(control) {
         return Ok(());
     }
     let Some(SandboxFds { user, mount, plan, wire }) =
-        all_handed_over(control).and_then(SandboxFds::of)
+        receive_all_fds(control).and_then(SandboxFds::from_fds)
     else {
         return Ok(());
     };
-    let relay = handed_over(control).map(|[relay]| relay);
+    let broker = receive_fds(control).map(|[broker]| broker);
     let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
     let (launch, length) = LaunchSpec::read_with_length(&plan).ok_or_else(unreadable)?;
     let grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
     let trees = launch.plan.steps.iter().find_map(|step| {
-        if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None }
+        if let Step::Watcher { trees } = step { Some(trees.clone()) } else { None }
     });
-    let covers = launch.plan.steps.iter().filter_map(|step| match step {
-        Step::Cover { path, cover } => Some((path.clone(), *cover)),
+    let masks = launch.plan.steps.iter().filter_map(|step| match step {
+        Step::Mask { path, mask } => Some((path.clone(), *mask)),
         _ => None,
     });
     let first =
-        PolicyReplacement { grants, trees: trees.unwrap_or_default(), covers: covers.collect() };
+        PolicyReplacement { grants, trees: trees.unwrap_or_default(), masks: masks.collect() };
     let (added, known) = PlanUpdate::read(&plan, length).unwrap_or_else(|| (Vec::new(), length));
-    let (PolicyReplacement { grants, trees, covers: covered }, opened) = by_now(first, added);
-    let lifted = GrantedPaths::since(plan.try_clone()?, known, &opened);
-    // Seen from the host, where nothing is covered.
-    let denied = tree::denied(&covered);
+    let (PolicyReplacement { grants, trees, masks: masked }, opened) = current_policy(first, added);
+    let granted = GrantedPaths::new(plan.try_clone()?, known, &opened);
+    // Collected on the host side, where nothing is masked.
+    let denied = denied_inodes(&masked);
     let repositories = RepoTracker::new(&grants, &launch.plan, plan);
-    // By these a watch is put on a directory that was found, and not on whatever its path
-    // leads to by then; the sandbox has no processes of the host's.
+    // The watcher adds a watch through an fd in this directory, and so hits the directory that it
+    // found, not the one at the same path later. The sandbox's own `/proc` does not show host
+    // processes.
     let numbers = rustix::fs::open(
         "/proc/self/fd",
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -292,50 +297,60 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     namespace::enter(mount.as_fd(), namespace::MOUNT)?;
     rustix::process::fchdir(&numbers)?;
     drop((user, mount, numbers));
-    privilege::not_dumpable()?;
-    // Asked for again: every change of credentials clears it.
+    privilege::set_not_dumpable()?;
+    // Set again: every change of credentials clears it.
     privilege::die_with_parent(libc::SIGKILL)?;
-    if is_gone(control) {
+    if is_peer_gone(control) {
         return Ok(());
     }
-    hurry();
-    let covers = LiveMasker::new(control, wire, &launch.plan, lifted)?;
+    request_short_slices();
+    let masker = LiveMasker::new(control, wire, &launch.plan, granted)?;
     let index = NameIndex::new(&grants);
     TreeWatcher::new(
         &grants,
         &index,
-        WatchedTrees { trees, covered, denied },
-        covers,
+        WatchedTrees { trees, masked, denied },
+        masker,
         repositories,
-        WatchSet::new(relay)?,
+        WatchSet::new(broker)?,
     )
-    .stand()
+    .run()
 }
 
-/// What holds after all that was added, and what somebody opened by that very path.
-fn by_now(
-    mut holding: PolicyReplacement,
+/// The policy after all updates, and the rules that the user granted while the command runs.
+fn current_policy(
+    mut policy: PolicyReplacement,
     added: Vec<PlanUpdate>,
 ) -> (PolicyReplacement, Vec<Rule>) {
-    let mut found = Vec::new();
+    let mut later_rules = Vec::new();
     for PlanUpdate { rules, revised, .. } in added {
         if let Some(revised) = revised {
-            holding = revised;
-            holding.grants.rules.extend(found.iter().cloned());
+            policy = revised;
+            policy.grants.rules.extend(later_rules.iter().cloned());
         }
-        found.extend(rules.iter().filter(|rule| !is_opened_since(rule)).cloned());
-        holding.grants.rules.extend(rules);
+        later_rules.extend(rules.iter().filter(|rule| !is_session_grant(rule)).cloned());
+        policy.grants.rules.extend(rules);
     }
-    // A rule that was written since may shut it all the same.
-    let grants = &holding.grants;
+    // A newer rule may deny the path anyway.
+    let grants = &policy.grants;
     let is_open = |rule: &&Rule| {
-        is_opened_since(rule) && grants.verdict(&rule.root, Access::Read) == Verdict::Allowed
+        is_session_grant(rule) && grants.verdict(&rule.root, Access::Read) == Verdict::Allowed
     };
     let opened: Vec<Rule> = grants.rules.iter().filter(is_open).cloned().collect();
-    holding.trees.extend(
+    policy.trees.extend(
         opened.iter().map(|rule| &rule.root).filter(|root| root.as_path().is_dir()).cloned(),
     );
-    holding.trees.sort();
-    holding.trees.dedup();
-    (holding, opened)
+    policy.trees.sort();
+    policy.trees.dedup();
+    (policy, opened)
+}
+
+/// The inodes of files that are denied by name, to recognise them under other names.
+fn denied_inodes(masked: &[(AbsPath, Overmount)]) -> HashSet<(u64, u64)> {
+    let paths = masked
+        .iter()
+        .filter(|(_, mask)| *mask == Overmount::Deny(FileKind::File))
+        .map(|(path, _)| path);
+    let found = paths.filter_map(|path| fs::symlink_metadata(path.as_path()).ok());
+    found.filter(fs::Metadata::is_file).map(|metadata| (metadata.dev(), metadata.ino())).collect()
 }

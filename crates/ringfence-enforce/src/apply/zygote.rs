@@ -1,15 +1,15 @@
-//! Where wardens come from in a program that has very many: a process of one thread that does
-//! nothing but copy itself.
+//! The zygote: a single-threaded process that does nothing but fork supervisors, for a program with
+//! very many sandboxes.
 //!
-//! It was our binary started anew, once; a copy of it takes the kernel a fraction of what that
-//! takes. It has nothing in its memory that was anybody's, and ends with the program.
+//! It is our binary, executed again once; a fork of it takes a fraction of the time of an exec. Its
+//! memory contains no user's data, and it ends with the program.
 //!
-//! It also keeps networks. To make one, and to take it down, costs the kernel as much as all other
-//! namespaces together, and most commands never use theirs. One in which by the kernel's own counts
-//! nothing has happened goes to the next sandbox of the *same* circle, and never to another's: the
-//! kernel does not count everything, and whoever has opened a file of `/proc/net` keeps what it
-//! shows. It belongs to the nursery's user namespace, so nobody in a sandbox could ever change
-//! anything about it.
+//! It also keeps network namespaces. Creating and removing one costs the kernel as much as all
+//! other namespaces together, and most commands never use theirs. One in which, by the kernel's own
+//! counters, nothing happened goes to the next sandbox of the *same* circle, and never to
+//! another's: the kernel does not count everything, and a process that has opened a file of
+//! `/proc/net` keeps seeing its content. The network belongs to the zygote's user namespace, so no
+//! process in a sandbox can change it.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
@@ -24,7 +24,7 @@ use ringfence_policy::Observe;
 use ringfence_sys::process::{self, ChildStatus, Fork};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net};
-use ringfence_tripwire::stay_at;
+use ringfence_tripwire::pin_to;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
@@ -34,43 +34,44 @@ use rustix::net::{
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
-use super::handle::{LaunchError, failed, helper};
-use super::helper::{CpuPinning, NOT_FOR_US, NetnsSource, become_warden, map_ids, send_with};
+use super::fd_passing::send_with_fds;
+use super::handle::{LaunchError, helper_error, helper_io_error};
+use super::supervisor::{COMMAND_SIGNALS, CpuPinning, NetnsSource, map_ids, run_supervisor};
 use super::{CONTROL_FD, HELPER, SetupError, SetupStep, support};
 use crate::seccomp::{self, ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use crate::support::HostSupport;
 
-/// The argument that makes the helper a nursery.
-pub(super) const NURSERY: &str = "--nursery";
+/// The argument that starts our binary as a zygote.
+pub(super) const ZYGOTE: &str = "--zygote";
 
-/// So long it may take to copy itself.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for a fork.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// More than any message has.
-const LONGEST: usize = 8192;
+/// Maximum length of a message.
+const MAX_MESSAGE: usize = 8192;
 
-/// What is asked of it.
+/// A request to the zygote.
 #[derive(Debug, Serialize, Deserialize)]
 enum ZygoteRequest {
-    /// A warden, who is to speak with its caller by the descriptor that comes along. The answer
+    /// Fork a supervisor, which talks to the launcher through the fd that is sent along. The reply
     /// has the same number.
     Make(u64, NetnsReuse),
-    /// Nobody waits for this one any more: its number may be another's.
+    /// Reap this supervisor: the launcher no longer uses its pid.
     Reap(i32),
 }
 
-/// What has to be there for a sandbox in its network.
+/// Requirements for the network namespace of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NetnsReuse {
-    /// Nothing: it may be one that another sandbox of the circle that is named had, and did nothing
-    /// in.
-    Nobody(Vec<u8>),
-    /// Servers by which some hosts are reached, at ports that only the network's owner may use.
-    Hosts,
+    /// None: the namespace may be one that another sandbox of the named circle had, and did not
+    /// use.
+    Reusable(Vec<u8>),
+    /// DNS responder and proxies listen in it, at ports that only the network's owner may bind.
+    Served,
 }
 
-/// The process, from the caller's side. It ends when this is dropped, and with it every sandbox
-/// whose warden comes from it.
+/// The zygote, from the launcher's side. Dropping it ends it, and with it every sandbox whose
+/// supervisor it forked.
 #[derive(Debug)]
 pub struct Zygote {
     control: Mutex<ZygoteSocket>,
@@ -81,26 +82,26 @@ pub struct Zygote {
 #[derive(Debug)]
 struct ZygoteSocket {
     socket: OwnedFd,
-    /// How often it was asked for something.
-    asked: u64,
+    /// Number of the last request.
+    last_request: u64,
 }
 
-/// What it answers: to which question, and the number of a warden or why there is none.
+/// A reply: the number of the request, and the pid of the supervisor or an errno.
 type ZygoteReply = (u64, Result<i32, i32>);
 
 impl Zygote {
-    /// Starts it. `mask` is the signal mask that commands will start with. Where there is a
-    /// `processor`, all sandboxes of it are built there.
+    /// Starts the zygote. `mask` is the signal mask that commands will start with. With a
+    /// `processor`, all its sandboxes are built on that CPU.
     pub fn start(mask: &SignalSet, processor: Option<usize>) -> Result<Self, LaunchError> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper("socketpair"))?;
-        // One that is stuck keeps nobody waiting for ever.
-        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(PATIENCE))
-            .map_err(helper("setsockopt"))?;
-        // Out of the way of the number it is to have.
-        let theirs = rustix::io::fcntl_dupfd_cloexec(&theirs, 10).map_err(helper("fcntl"))?;
-        let words = [HELPER.to_owned(), NURSERY.to_owned()]
+                .map_err(helper_error("socketpair"))?;
+        // A stuck zygote must not block the launcher forever.
+        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(TIMEOUT))
+            .map_err(helper_error("setsockopt"))?;
+        // Keep clear of the fd number that the child uses.
+        let theirs = rustix::io::fcntl_dupfd_cloexec(&theirs, 10).map_err(helper_error("fcntl"))?;
+        let words = [HELPER.to_owned(), ZYGOTE.to_owned()]
             .into_iter()
             .chain(processor.map(|processor| processor.to_string()));
         let arguments: Vec<_> =
@@ -112,37 +113,45 @@ impl Zygote {
             &[(theirs.as_fd(), CONTROL_FD)],
             mask,
         )
-        .map_err(failed("spawn /proc/self/exe"))?;
-        Ok(Self { control: Mutex::new(ZygoteSocket { socket: ours, asked: 0 }), pid, processor })
+        .map_err(helper_io_error("spawn /proc/self/exe"))?;
+        Ok(Self {
+            control: Mutex::new(ZygoteSocket { socket: ours, last_request: 0 }),
+            pid,
+            processor,
+        })
     }
 
-    /// Where its sandboxes are built.
-    pub fn processor(&self) -> Option<usize> {
+    /// The CPU on which its sandboxes are built.
+    pub fn cpu(&self) -> Option<usize> {
         self.processor
     }
 
-    /// A new warden, that speaks by `control`: its number, which nobody else gets before
-    /// [`Self::reap`], and a handle on it.
-    pub(super) fn make(
+    /// Forks a supervisor, which talks through `control`. Returns its pid, which is not reused
+    /// before [`Self::reap`], and its pidfd.
+    pub(super) fn fork_supervisor(
         &self,
         serves: NetnsReuse,
         control: BorrowedFd<'_>,
     ) -> io::Result<(i32, OwnedFd)> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner).make(serves, control)
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).fork_supervisor(serves, control)
     }
 
-    /// One that has ended is waited for by nobody any more.
+    /// Lets the zygote reap a supervisor that has ended.
     pub(super) fn reap(&self, pid: i32) {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = send_with(&control.socket, &ZygoteRequest::Reap(pid), &[]);
+        let _ = send_with_fds(&control.socket, &ZygoteRequest::Reap(pid), &[]);
     }
 }
 
 impl ZygoteSocket {
-    fn make(&mut self, serves: NetnsReuse, control: BorrowedFd<'_>) -> io::Result<(i32, OwnedFd)> {
-        self.asked += 1;
-        send_with(&self.socket, &ZygoteRequest::Make(self.asked, serves), &[control])?;
-        let end = Instant::now() + PATIENCE;
+    fn fork_supervisor(
+        &mut self,
+        serves: NetnsReuse,
+        control: BorrowedFd<'_>,
+    ) -> io::Result<(i32, OwnedFd)> {
+        self.last_request += 1;
+        send_with_fds(&self.socket, &ZygoteRequest::Make(self.last_request, serves), &[control])?;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let left = end.checked_duration_since(Instant::now()).ok_or(io::ErrorKind::TimedOut)?;
             let left =
@@ -153,15 +162,15 @@ impl ZygoteSocket {
             };
             let ((number, made), handle) = receive::<ZygoteReply>(&self.socket)?;
             match (made, handle) {
-                (Ok(pid), Some(handle)) if number == self.asked => return Ok((pid, handle)),
-                (Err(error), _) if number == self.asked => {
+                (Ok(pid), Some(handle)) if number == self.last_request => return Ok((pid, handle)),
+                (Err(error), _) if number == self.last_request => {
                     return Err(io::Error::from_raw_os_error(error));
                 }
-                // One that nobody waited for so long, or there was no room for the handle. It has
-                // nobody to speak with, and ends by itself.
+                // A reply that came after its timeout, or without a pidfd because our fd table is
+                // full. The supervisor has no peer, and ends by itself.
                 (Ok(pid), _) => {
-                    send_with(&self.socket, &ZygoteRequest::Reap(pid), &[])?;
-                    if number == self.asked {
+                    send_with_fds(&self.socket, &ZygoteRequest::Reap(pid), &[])?;
+                    if number == self.last_request {
                         return Err(io::Error::from_raw_os_error(libc::EMFILE));
                     }
                 }
@@ -181,7 +190,7 @@ impl Drop for Zygote {
 fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut buffer = [0; LONGEST];
+    let mut buffer = [0; MAX_MESSAGE];
     let length = recvmsg(
         from,
         &mut [IoSliceMut::new(&mut buffer)],
@@ -199,35 +208,38 @@ fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<
     ))
 }
 
-/// The process itself: it ends when its caller does.
+/// Entry point of the zygote process: it ends when the launcher does.
 pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
-    // Those who come from here have it in their memory.
-    seccomp::make_ready(&usual(&support()));
-    let mut nursery = ZygoteServer {
-        mask: signal::block(&SignalSet::of(NOT_FOR_US)).expect("these signals can be blocked"),
-        stay: processor.and_then(stay_at).map_or(CpuPinning::Anywhere, CpuPinning::ToTheEnd),
-        // Where no namespaces can be had, whoever needs them says so.
-        own: own_users().ok().and_then(|()| PooledNetns::new().ok()),
+    // Every fork has the compiled filter in its memory.
+    seccomp::prepare_filters(&common_filters(&support()));
+    let mut server = ZygoteServer {
+        mask: signal::block(&SignalSet::from_signals(COMMAND_SIGNALS))
+            .expect("these signals can be blocked"),
+        pinning: processor.and_then(pin_to).map_or(CpuPinning::Unpinned, CpuPinning::UntilBuilt),
+        // If namespaces are not available, the supervisor reports it.
+        own: enter_user_namespace().ok().and_then(|()| PooledNetns::new().ok()),
         idle: VecDeque::new(),
-        lent: HashMap::new(),
+        in_use_networks: HashMap::new(),
     };
     loop {
-        let (errand, descriptor) = match receive::<ZygoteRequest>(&control) {
+        let (request, descriptor) = match receive::<ZygoteRequest>(&control) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return 0,
         };
-        let told = match (errand, descriptor) {
+        let sent = match (request, descriptor) {
             (ZygoteRequest::Reap(pid), _) => {
-                nursery.reap(pid);
+                server.reap(pid);
                 continue;
             }
             (ZygoteRequest::Make(number, serves), Some(theirs)) => {
-                match nursery.make(serves, theirs) {
-                    Ok((pid, handle)) => {
-                        send_with::<ZygoteReply>(&control, &(number, Ok(pid)), &[handle.as_fd()])
-                    }
-                    Err(error) => send_with::<ZygoteReply>(
+                match server.fork_supervisor(serves, theirs) {
+                    Ok((pid, handle)) => send_with_fds::<ZygoteReply>(
+                        &control,
+                        &(number, Ok(pid)),
+                        &[handle.as_fd()],
+                    ),
+                    Err(error) => send_with_fds::<ZygoteReply>(
                         &control,
                         &(number, Err(error.raw_os_error().unwrap_or(libc::EIO))),
                         &[],
@@ -235,25 +247,26 @@ pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
                 }
             }
             (ZygoteRequest::Make(number, _), None) => {
-                send_with::<ZygoteReply>(&control, &(number, Err(libc::EMFILE)), &[])
+                send_with_fds::<ZygoteReply>(&control, &(number, Err(libc::EMFILE)), &[])
             }
         };
-        if told.is_err() {
+        if sent.is_err() {
             return 0;
         }
     }
 }
 
-/// Shapes of most sandboxes' filters: without limits, and with those of a service.
-fn usual(support: &HostSupport) -> [FilterOptions; 3] {
-    let group_signals = if support.scopes() { GroupSignals::Scoped } else { GroupSignals::Refused };
-    let owner = FileOwner::of(Some(support.uid));
+/// Filter options of most sandboxes: without limits, and with those of a service.
+fn common_filters(support: &HostSupport) -> [FilterOptions; 3] {
+    let group_signals =
+        if support.has_landlock_scopes() { GroupSignals::Scoped } else { GroupSignals::Refused };
+    let owner = FileOwner::from_uid(Some(support.uid));
     let [disk, memory] = [Uncounted::Allowed; 2];
     let free = FilterOptions {
         group_signals,
         owner,
         observe: Observe::Denials,
-        connects: ConnectHandling::Shut,
+        connects: ConnectHandling::Isolated,
         disk,
         memory,
     };
@@ -261,8 +274,8 @@ fn usual(support: &HostSupport) -> [FilterOptions; 3] {
     [free, on_disk, FilterOptions { memory: Uncounted::Refused, ..on_disk }]
 }
 
-/// A user namespace for all sandboxes of ours to be in, which has power over their networks.
-fn own_users() -> Result<(), SetupError> {
+/// Enters a user namespace that owns the networks of all sandboxes of this zygote.
+fn enter_user_namespace() -> Result<(), SetupError> {
     let (uid, gid) = process::ids();
     namespace::unshare(namespace::USER).during(|| "unshare(CLONE_NEWUSER)".into())?;
     map_ids(uid, gid)
@@ -270,31 +283,36 @@ fn own_users() -> Result<(), SetupError> {
 
 struct ZygoteServer {
     mask: SignalSet,
-    stay: CpuPinning,
-    /// Where we are while nobody is copied; nothing where networks cannot be kept.
+    pinning: CpuPinning,
+    /// The network in which the zygote itself stays; `None` if networks cannot be kept.
     own: Option<PooledNetns>,
-    /// Those that can be had again, with whose they were.
+    /// Networks that can be reused, with their circles.
     idle: VecDeque<(Vec<u8>, PooledNetns)>,
-    /// Those of each sandbox.
-    lent: HashMap<i32, (Vec<u8>, PooledNetns)>,
+    /// The networks in use, by supervisor pid.
+    in_use_networks: HashMap<i32, (Vec<u8>, PooledNetns)>,
 }
 
 impl ZygoteServer {
-    fn make(&mut self, serves: NetnsReuse, control: OwnedFd) -> io::Result<(i32, OwnedFd)> {
-        let lent = match (&self.own, serves) {
-            (Some(_), NetnsReuse::Nobody(circle)) => Some((self.network(&circle)?, circle)),
+    fn fork_supervisor(
+        &mut self,
+        serves: NetnsReuse,
+        control: OwnedFd,
+    ) -> io::Result<(i32, OwnedFd)> {
+        let in_use_networks = match (&self.own, serves) {
+            (Some(_), NetnsReuse::Reusable(circle)) => Some((self.network(&circle)?, circle)),
             _ => None,
         };
-        let net = if lent.is_some() { NetnsSource::Found } else { NetnsSource::New };
-        let copied = copy(net, control, &self.mask, &self.stay);
-        // Nobody is made in a network that is another's.
+        let net = if in_use_networks.is_some() { NetnsSource::Found } else { NetnsSource::New };
+        let forked = fork_supervisor(net, control, &self.mask, &self.pinning);
+        // No supervisor is forked in another sandbox's network.
         self.own.iter().try_for_each(PooledNetns::enter)?;
-        let (pid, handle) = copied?;
-        self.lent.extend(lent.map(|(network, circle)| (pid, (circle, network))));
+        let (pid, handle) = forked?;
+        self.in_use_networks
+            .extend(in_use_networks.map(|(network, circle)| (pid, (circle, network))));
         Ok((pid, handle))
     }
 
-    /// Enters a network that nobody is in.
+    /// Enters a network that no process is in.
     fn network(&mut self, circle: &[u8]) -> io::Result<PooledNetns> {
         let known = self.idle.iter().rposition(|(whose, _)| whose == circle);
         match known.and_then(|known| self.idle.remove(known)) {
@@ -303,76 +321,77 @@ impl ZygoteServer {
         }
     }
 
-    /// The sandbox of this warden has ended.
+    /// Reaps a supervisor, and keeps its network if it is unused.
     fn reap(&mut self, pid: i32) {
         let ended = process::await_end(pid);
-        let Some((circle, network)) = self.lent.remove(&pid) else { return };
-        // One that was killed has waited for nobody: others may still be in it.
+        let Some((circle, network)) = self.in_use_networks.remove(&pid) else { return };
+        // A killed supervisor has not waited for its children: processes may still be in the
+        // network.
         let is_over = ended == Some(ChildStatus::Exited(0));
         if is_over && network.enter().is_ok() && network.is_untouched() {
             self.idle.push_back((circle, network));
-            if self.idle.len() > MOST_IDLE {
+            if self.idle.len() > MAX_IDLE {
                 self.idle.pop_front();
             }
         }
-        // Where that fails, nobody is made any more: it is tried again before the next one is.
+        // If this fails, no supervisor is forked: `make` tries again first.
         let _ = self.own.as_ref().map(PooledNetns::enter);
     }
 }
 
-/// More networks are not kept.
-const MOST_IDLE: usize = 16;
+/// Number of idle networks that are kept.
+const MAX_IDLE: usize = 16;
 
-/// A network with nothing but a loopback.
+/// A network namespace with only a loopback.
 struct PooledNetns {
-    itself: OwnedFd,
-    /// What was counted in it when it was new.
+    fd: OwnedFd,
+    /// Its counters when it was new.
     new: Vec<u8>,
 }
 
 impl PooledNetns {
-    /// Makes and enters one.
+    /// Creates and enters one.
     fn new() -> io::Result<Self> {
         namespace::unshare(namespace::NETWORK)?;
         net::loopback_up()?;
-        let itself =
+        let fd =
             rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { itself, new: counted()? })
+        Ok(Self { fd, new: counters()? })
     }
 
     fn enter(&self) -> io::Result<()> {
-        namespace::enter(self.itself.as_fd(), namespace::NETWORK)
+        namespace::enter(self.fd.as_fd(), namespace::NETWORK)
     }
 
-    /// Whether by what is counted nothing happened in it, which is the one we are in.
+    /// True if the counters of the current network, which must be this one, show no use.
     fn is_untouched(&self) -> bool {
-        counted().is_ok_and(|counted| counted == self.new)
+        counters().is_ok_and(|counters| counters == self.new)
     }
 }
 
-/// Packets and sockets in the network that we are in. (There is more that the kernel counts, such
-/// as attempts that came to nothing; to ask for all of it takes half as long as to make a network.)
-fn counted() -> io::Result<Vec<u8>> {
+/// Packets and sockets in the current network. The kernel counts more, such as failed attempts;
+/// reading all of it takes half as long as creating a network.
+fn counters() -> io::Result<Vec<u8>> {
     let read = |name: &str| match fs::read(format!("/proc/self/net/{name}")) {
-        // Without IPv6 there is less to count.
+        // Without IPv6 there are fewer counters.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
     };
-    let mut all = in_use(&read("sockstat")?);
+    let mut all = sockets_in_use(&read("sockstat")?);
     for name in ["sockstat6", "dev", "ip6_flowlabel"] {
         all.extend(read(name)?);
     }
     Ok(all)
 }
 
-/// Of how many sockets there are, without what is counted for the whole machine.
-fn in_use(sockstat: &[u8]) -> Vec<u8> {
-    const EVERYWHERE: [&str; 3] = ["alloc", "mem", "orphan"];
+/// Socket counts without the machine-wide values.
+fn sockets_in_use(sockstat: &[u8]) -> Vec<u8> {
+    const MACHINE_WIDE: [&str; 3] = ["alloc", "mem", "orphan"];
     let text = String::from_utf8_lossy(sockstat);
     let mut words = text.split_whitespace();
     let mut kept = String::new();
     while let Some(word) = words.next() {
-        if EVERYWHERE.contains(&word) {
+        if MACHINE_WIDE.contains(&word) {
             words.next();
         } else {
             kept.push_str(word);
@@ -382,18 +401,18 @@ fn in_use(sockstat: &[u8]) -> Vec<u8> {
     kept.into_bytes()
 }
 
-/// A copy of this process, which is a warden.
-fn copy(
+/// Forks a supervisor.
+fn fork_supervisor(
     network: NetnsSource,
     control: OwnedFd,
     mask: &SignalSet,
-    stay: &CpuPinning,
+    pinning: &CpuPinning,
 ) -> io::Result<(i32, OwnedFd)> {
     match process::fork()? {
         Fork::Child => {
             let _ = signal::set_mask(mask);
-            // It keeps nothing of ours but this.
-            process::exit_now(become_warden(network, control, mask, stay))
+            // The fork keeps no other fd of the zygote.
+            process::exit_now(run_supervisor(network, control, mask, pinning))
         }
         Fork::Parent(pid) => process::pidfd(pid).map(|handle| (pid, handle)).inspect_err(|_| {
             let _ = signal::kill(pid, libc::SIGKILL);
@@ -404,16 +423,22 @@ fn copy(
 
 #[cfg(test)]
 mod tests {
-    use super::in_use;
+    use super::sockets_in_use;
 
     #[test]
-    fn what_is_counted_for_the_whole_machine_does_not_count() {
+    fn machine_wide_socket_counters_are_ignored() {
         let text = |used, alloc, mem| {
             format!(
                 "sockets: used {used}\nTCP: inuse 0 orphan {alloc} tw 0 alloc {alloc} mem {mem}\nUDP: inuse 0 mem {mem}\n"
             )
         };
-        assert_eq!(in_use(text(2, 1, 164).as_bytes()), in_use(text(2, 7, 3).as_bytes()));
-        assert_ne!(in_use(text(2, 1, 164).as_bytes()), in_use(text(3, 1, 164).as_bytes()));
+        assert_eq!(
+            sockets_in_use(text(2, 1, 164).as_bytes()),
+            sockets_in_use(text(2, 7, 3).as_bytes())
+        );
+        assert_ne!(
+            sockets_in_use(text(2, 1, 164).as_bytes()),
+            sockets_in_use(text(3, 1, 164).as_bytes())
+        );
     }
 }

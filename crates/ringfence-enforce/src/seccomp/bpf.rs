@@ -1,7 +1,7 @@
 //! A small assembler for classic BPF over `seccomp_data`.
 //!
-//! Every call of every program passes through the filter, and the kernel compiles it at
-//! every start: it is kept short. Calls are found by binary search and share their returns.
+//! Every syscall of every program runs the filter, and the kernel compiles it at every start, so it
+//! is short: syscalls are found by binary search and share their return instructions.
 
 use super::calls::{Arch, Call};
 use super::ioctls::Commands;
@@ -9,26 +9,26 @@ use super::table::{ArgCondition, FilterRule};
 
 pub use ringfence_sys::seccomp::BpfInsn;
 
-/// What happens to a call.
+/// Action of the filter for a syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterAction {
-    /// It goes through.
+    /// Allow it.
     Allow,
-    /// It fails with this error number.
+    /// Fail with this errno.
     Errno(u16),
-    /// The usher is asked.
+    /// Ask the notify handler.
     Notify,
-    /// It fails with this error number, and the usher tells of it.
-    Told(u16),
+    /// Fail with this errno; the notify handler reports it.
+    ReportedErrno(u16),
 }
 
 impl FilterAction {
-    /// The kernel's word for it.
-    pub fn code(self) -> u32 {
+    /// The kernel's return value.
+    pub fn return_value(self) -> u32 {
         match self {
             FilterAction::Allow => 0x7fff_0000,
             FilterAction::Errno(number) => 0x0005_0000 | u32::from(number),
-            FilterAction::Notify | FilterAction::Told(_) => 0x7fc0_0000,
+            FilterAction::Notify | FilterAction::ReportedErrno(_) => 0x7fc0_0000,
         }
     }
 }
@@ -44,29 +44,30 @@ const RETURN: u16 = 0x06;
 const CALL: u32 = 0;
 const ARCH: u32 = 4;
 const NO_SUCH_CALL: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
-/// From here on (Linux 6.13, `setxattrat`) calls are newer than the table, and may do what it
-/// refuses or wants to be told of in another way: there are none, and programs fall back to older
-/// ones. Numbers of the x32 ABI, which nobody uses and filters forget, are greater as well.
+/// First unknown syscall number (Linux 6.13, `setxattrat`). Newer syscalls may do in another way
+/// what the table refuses or reports, so they fail with ENOSYS and programs fall back to older
+/// ones. Numbers of the x32 ABI, which is unused and often forgotten by filters, are greater as
+/// well.
 const UNKNOWN: u32 = 463;
 
-/// Low half of an argument on a little-endian machine: flags and numbers the kernel
-/// takes as 32 bits must be compared in 32 bits, or high garbage would slip them past.
+/// Offset of the low half of an argument on a little-endian machine. Arguments that the kernel
+/// takes as 32 bits must be compared as 32 bits: garbage in the high half would bypass the rule.
 fn argument(number: u8) -> u32 {
     16 + 8 * u32::from(number)
 }
 
-/// Where a comparison leads.
+/// Target of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JumpTarget {
-    /// The next line.
+    /// The next instruction.
     Next,
     /// A label.
     Label(usize),
-    /// A return, shared by all who want it.
+    /// A shared return instruction.
     Return(FilterAction),
 }
 
-/// An instruction whose jumps are not known yet.
+/// An instruction with unresolved jumps.
 #[derive(Debug, Clone, Copy)]
 enum PendingInsn {
     Plain(u16, u32),
@@ -74,31 +75,31 @@ enum PendingInsn {
     Label(usize),
 }
 
-/// Builds the filter architecture by architecture.
+/// Builds the filter, one architecture after the other.
 #[derive(Default)]
 pub(super) struct BpfAssembler {
     code: Vec<BpfInsn>,
     shared: Vec<SharedBody>,
 }
 
-/// The conditions of a call that are long and the same for several architectures: they stand once,
-/// behind all blocks, and each block jumps there.
+/// Long conditions of a syscall that several architectures share: stored once behind all blocks,
+/// and each block jumps there.
 struct SharedBody {
-    body: Body,
+    body: BpfBody,
     /// Positions of the jumps in the whole filter.
     jumps: Vec<usize>,
 }
 
-/// The conditions of one call, in order, and their actions.
-type Body = Vec<(ArgCondition, FilterAction)>;
+/// Conditions of one syscall, in order, with their actions.
+type BpfBody = Vec<(ArgCondition, FilterAction)>;
 
 impl BpfAssembler {
-    /// Adds the part for one architecture.
-    pub(super) fn architecture(&mut self, arch: Arch, entries: &[FilterRule]) {
+    /// Adds the block for one architecture.
+    pub(super) fn add_architecture(&mut self, arch: Arch, entries: &[FilterRule]) {
         let (block, far) = ArchBlock::new(arch, entries).finish();
         self.code.push(BpfInsn { code: LOAD, jt: 0, jf: 0, k: ARCH });
         // Conditional jumps reach 255 instructions; the unconditional one reaches all.
-        self.code.push(BpfInsn { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit() });
+        self.code.push(BpfInsn { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit_arch() });
         self.code.push(BpfInsn { code: JUMP, jt: 0, jf: 0, k: block.len() as u32 });
         for (position, body) in far {
             let position = self.code.len() + position;
@@ -110,9 +111,9 @@ impl BpfAssembler {
         self.code.extend(block);
     }
 
-    /// Calls of any other architecture do not exist.
+    /// Finishes the filter. Syscalls of any other architecture fail with ENOSYS.
     pub(super) fn finish(mut self) -> Vec<BpfInsn> {
-        self.code.push(BpfInsn { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.code() });
+        self.code.push(BpfInsn { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.return_value() });
         for SharedBody { body, jumps } in self.shared {
             let start = self.code.len();
             for position in jumps {
@@ -126,22 +127,23 @@ impl BpfAssembler {
     }
 }
 
-/// The code of one architecture.
+/// Code of one architecture.
 #[derive(Default)]
 struct ArchBlock {
     lines: Vec<PendingInsn>,
     labels: usize,
-    bodies: Vec<(usize, Body)>,
-    /// Bodies that stand behind all blocks, in the order of the jumps to them.
-    far: Vec<Body>,
-    /// So many calls are compared one after the other.
-    few: usize,
+    bodies: Vec<(usize, BpfBody)>,
+    /// Shared bodies behind all blocks, in the order of the jumps to them.
+    far: Vec<BpfBody>,
+    /// Number of syscalls that are compared linearly.
+    linear_limit: usize,
 }
 
 impl ArchBlock {
     fn new(arch: Arch, entries: &[FilterRule]) -> Self {
-        // For 32-bit programs, which are rare, the filter is short rather than quick.
-        let mut block = Self { few: if arch == Arch::X86 { 10 } else { 6 }, ..Self::default() };
+        // For 32-bit programs, which are rare, the filter is short rather than fast.
+        let mut block =
+            Self { linear_limit: if arch == Arch::X86 { 10 } else { 6 }, ..Self::default() };
         block.lines.push(PendingInsn::Plain(LOAD, CALL));
         let mut calls: Vec<(u32, JumpTarget)> = Vec::new();
         for entry in entries {
@@ -164,7 +166,7 @@ impl ArchBlock {
             calls.push((entry.call, to));
         }
         calls.sort_by_key(|(number, _)| *number);
-        // Opening files is what programs do most of what is looked at here at all.
+        // Opening files is the most frequent checked syscall.
         if let Some((number, to)) =
             calls.iter().find(|(number, _)| Some(*number) == Call::Openat.number(arch))
         {
@@ -185,9 +187,9 @@ impl ArchBlock {
         self.labels
     }
 
-    /// A decision tree over sorted call numbers.
+    /// A decision tree over sorted syscall numbers.
     fn search(&mut self, calls: &[(u32, JumpTarget)]) {
-        if calls.len() <= self.few {
+        if calls.len() <= self.linear_limit {
             for (i, (number, to)) in calls.iter().enumerate() {
                 let last = i + 1 == calls.len();
                 self.lines.push(PendingInsn::Compare(
@@ -212,12 +214,14 @@ impl ArchBlock {
         self.search(high);
     }
 
-    /// A condition of one call: either returns its action or goes on to the next. Its
-    /// [`When::sole_argument`] is loaded.
+    /// One condition of a syscall: returns its action or goes on to `otherwise`. Its
+    /// [`ArgCondition::sole_argument`] is loaded.
     fn body(&mut self, when: ArgCondition, action: FilterAction, otherwise: JumpTarget) {
         let (yes, no) = (JumpTarget::Return(action), otherwise);
         match when {
-            ArgCondition::Always => self.lines.push(PendingInsn::Plain(RETURN, action.code())),
+            ArgCondition::Always => {
+                self.lines.push(PendingInsn::Plain(RETURN, action.return_value()))
+            }
             ArgCondition::Equals(_, value) => {
                 self.lines.push(PendingInsn::Compare(JUMP_EQUAL, value, yes, no))
             }
@@ -261,7 +265,7 @@ impl ArchBlock {
         }
     }
 
-    /// Compares what is loaded to each of `values`.
+    /// Compares the loaded value with each of `values`.
     fn one_of(&mut self, values: &[u32], yes: JumpTarget, no: JumpTarget) {
         for (i, value) in values.iter().enumerate() {
             let last = i + 1 == values.len();
@@ -274,9 +278,9 @@ impl ArchBlock {
         }
     }
 
-    /// All conditions of one call.
+    /// All conditions of one syscall.
     fn conditions(&mut self, body: &[(ArgCondition, FilterAction)]) {
-        // What is loaded stays so for the next condition.
+        // A loaded argument stays loaded for the next condition.
         let mut loaded = None;
         for (i, (when, action)) in body.iter().enumerate() {
             let sole = when.sole_argument();
@@ -334,9 +338,9 @@ impl ArchBlock {
         }
     }
 
-    /// Puts the bodies and the shared returns behind, and the distances in. Also answers where the
-    /// block jumps to which far body.
-    fn finish(mut self) -> (Vec<BpfInsn>, Vec<(usize, Body)>) {
+    /// Appends bodies and shared returns, and resolves the jumps. Also returns the jumps to shared
+    /// bodies.
+    fn finish(mut self) -> (Vec<BpfInsn>, Vec<(usize, BpfBody)>) {
         for (label, body) in std::mem::take(&mut self.bodies) {
             self.lines.push(PendingInsn::Label(label));
             if body.iter().any(|(when, _)| matches!(when, ArgCondition::Unlisted(..))) {
@@ -346,15 +350,16 @@ impl ArchBlock {
                 self.conditions(&body);
             }
         }
-        // By the kernel's word: what is asked about and what is only told of are one to it.
+        // Grouped by the kernel's return value: `Notify` and reported errors are the same for the
+        // kernel.
         let mut returns: Vec<u32> = Vec::new();
         for line in &self.lines {
             if let PendingInsn::Compare(_, _, yes, no) = line {
                 for to in [yes, no] {
                     if let JumpTarget::Return(action) = to
-                        && !returns.contains(&action.code())
+                        && !returns.contains(&action.return_value())
                     {
-                        returns.push(action.code());
+                        returns.push(action.return_value());
                     }
                 }
             }
@@ -373,7 +378,7 @@ impl ArchBlock {
                 length
                     + returns
                         .iter()
-                        .position(|known| *known == action.code())
+                        .position(|known| *known == action.return_value())
                         .expect("collected above")
             }
         };

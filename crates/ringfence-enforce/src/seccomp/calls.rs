@@ -1,26 +1,26 @@
-//! The system calls that the filter names, by architecture.
+//! Syscalls that the filter uses, by architecture.
 
-/// An architecture whose calls the filter knows.
+/// An architecture with known syscall numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arch {
     /// 64-bit x86.
     X86_64,
-    /// 32-bit x86, whose programs run on 64-bit kernels too.
+    /// 32-bit x86, whose programs also run on 64-bit kernels.
     X86,
     /// 64-bit ARM.
     Aarch64,
 }
 
 impl Arch {
-    /// The architectures whose programs run here.
+    /// Architectures whose programs run here.
     #[cfg(target_arch = "x86_64")]
     pub const NATIVE_FIRST: &[Arch] = &[Arch::X86_64, Arch::X86];
-    /// The architectures whose programs run here.
+    /// Architectures whose programs run here.
     #[cfg(target_arch = "aarch64")]
     pub const NATIVE_FIRST: &[Arch] = &[Arch::Aarch64];
 
-    /// The kernel's word for it (`AUDIT_ARCH_…`).
-    pub fn audit(self) -> u32 {
+    /// The kernel's constant (`AUDIT_ARCH_…`).
+    pub fn audit_arch(self) -> u32 {
         match self {
             Arch::X86_64 => 0xc000_003e,
             Arch::X86 => 0x4000_0003,
@@ -28,15 +28,15 @@ impl Arch {
         }
     }
 
-    /// The architecture the kernel calls by this word.
-    pub fn from_audit(word: u32) -> Option<Arch> {
-        [Arch::X86_64, Arch::X86, Arch::Aarch64].into_iter().find(|arch| arch.audit() == word)
+    /// The architecture of an `AUDIT_ARCH_…` constant.
+    pub fn from_audit_arch(word: u32) -> Option<Arch> {
+        [Arch::X86_64, Arch::X86, Arch::Aarch64].into_iter().find(|arch| arch.audit_arch() == word)
     }
 }
 
 macro_rules! calls {
     ($($name:ident $x86_64:tt $x86:tt $aarch64:tt)*) => {
-        /// A system call.
+        /// A syscall.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "each is the call of that name")]
         pub enum Call { $($name),* }
@@ -50,7 +50,7 @@ macro_rules! calls {
 }
 
 impl Call {
-    /// Its number; `None` where the architecture does not have it.
+    /// Syscall number; `None` if the architecture does not have it.
     pub fn number(self, arch: Arch) -> Option<u32> {
         let (_, x86_64, x86, aarch64) = TABLE.iter().find(|row| row.0 == self)?;
         match arch {
@@ -60,7 +60,7 @@ impl Call {
         }
     }
 
-    /// Its name.
+    /// Name of the syscall.
     pub fn name(self) -> String {
         let mut name = String::new();
         for character in format!("{self:?}").chars() {
@@ -72,7 +72,7 @@ impl Call {
         name
     }
 
-    /// The call of this number.
+    /// The syscall with this number.
     pub fn from_number(arch: Arch, number: u32) -> Option<Call> {
         let found = TABLE.iter().find(|(_, x86_64, x86, aarch64)| {
             let column = match arch {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn native_numbers_are_those_of_the_c_library() {
+    fn native_syscall_numbers_match_libc() {
         check(Call::Openat, libc::SYS_openat);
         check(Call::Openat2, libc::SYS_openat2);
         check(Call::Mkdirat, libc::SYS_mkdirat);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_stands_twice() {
+    fn syscall_numbers_are_unique() {
         for arch in [Arch::X86_64, Arch::X86, Arch::Aarch64] {
             let mut numbers: Vec<u32> =
                 super::TABLE.iter().filter_map(|row| row.0.number(arch)).collect();

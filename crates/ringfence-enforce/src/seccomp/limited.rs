@@ -1,7 +1,7 @@
-//! Calls that take disk space or memory which no process is charged for.
+//! Syscalls with disk or memory usage that no process is charged for.
 //!
-//! They are refused where a limit is on it, with an error at which programs fall back to what is
-//! counted. `write`, `sendfile`, `splice`, direct writes and dirty pages of mappings are counted by
+//! They are refused under a limit, with an errno at which programs fall back to counted syscalls.
+//! `write`, `sendfile`, `splice`, direct writes and dirty pages of mappings are counted by
 //! `write_bytes` of `/proc/PID/io`.
 
 use super::Uncounted;
@@ -22,19 +22,19 @@ const DISK: &[TableRow] = &[
         Call::Fallocate,
         ArgCondition::Always,
         UNSUPPORTED,
-        "takes blocks without writing; the C library writes zeroes instead",
+        "allocates blocks without writing; the C library writes zeroes instead",
     ),
     (
         Call::Ioctl,
         ArgCondition::Equals(1, FICLONE),
         UNSUPPORTED,
-        "a reflink takes no blocks until one copy changes",
+        "a reflink allocates no blocks until one copy changes",
     ),
     (
         Call::Ioctl,
         ArgCondition::Equals(1, FICLONERANGE),
         UNSUPPORTED,
-        "a reflink takes no blocks until one copy changes",
+        "a reflink allocates no blocks until one copy changes",
     ),
     (
         Call::CopyFileRange,
@@ -49,9 +49,9 @@ const MEMORY: &[TableRow] = &[
         Call::MemfdCreate,
         ArgCondition::Always,
         ABSENT,
-        "in flight between sockets, a memfd is found in no process; callers fall back to /dev/shm",
+        "in flight between sockets, a memfd belongs to no process; callers fall back to /dev/shm",
     ),
-    (Call::MemfdSecret, ArgCondition::Always, ABSENT, "the same by another call"),
+    (Call::MemfdSecret, ArgCondition::Always, ABSENT, "like memfd_create"),
     (
         Call::Vmsplice,
         ArgCondition::Always,
@@ -60,9 +60,9 @@ const MEMORY: &[TableRow] = &[
     ),
 ];
 
-/// The lines for limits on disk space and on memory.
-pub(super) fn lines(disk: Uncounted, memory: Uncounted) -> impl Iterator<Item = &'static TableRow> {
+/// The rows for limits on disk space and on memory.
+pub(super) fn rows(disk: Uncounted, memory: Uncounted) -> impl Iterator<Item = &'static TableRow> {
     let only =
-        |lines: &'static [TableRow], calls| if calls == Uncounted::Refused { lines } else { &[] };
+        |rows: &'static [TableRow], calls| if calls == Uncounted::Refused { rows } else { &[] };
     only(DISK, disk).iter().chain(only(MEMORY, memory))
 }

@@ -1,5 +1,5 @@
-//! What is refused, and why. Whatever does not stand here goes through: the walls are the
-//! namespaces and mounts; this table takes away what could be used to attack them.
+//! The rules of the filter, with reasons. Other syscalls are allowed: namespaces and mounts are the
+//! boundary; this table removes syscalls that could attack them.
 
 use ringfence_policy::Observe;
 
@@ -8,68 +8,68 @@ use super::calls::{Arch, Call};
 use super::ioctls::{self, Commands};
 use super::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, limited};
 
-/// One line: under this condition, this call is treated so.
+/// One rule: a syscall, a condition and an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterRule {
-    /// Number of the call.
+    /// Syscall number.
     pub call: u32,
-    /// Under which condition.
+    /// The condition.
     pub when: ArgCondition,
-    /// What happens.
+    /// The action.
     pub action: FilterAction,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// A condition on the arguments, each compared as 32 bits unless it says otherwise.
+/// A condition on the arguments, compared as 32 bits unless noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgCondition {
     /// Without condition.
     Always,
-    /// The argument is this.
+    /// The argument has this value.
     Equals(u8, u32),
     /// The argument has one of these bits.
     AnyBit(u8, u32),
-    /// The argument under the mask is this.
+    /// The masked argument has this value.
     MaskedEquals(u8, u32, u32),
-    /// The argument is a pointer, and not null: all of its 64 bits are compared.
+    /// The argument is a non-null pointer: all 64 bits are compared.
     NotNull(u8),
-    /// The argument is none of these.
+    /// The argument has none of these values.
     NoneOf(u8, &'static [u32]),
-    /// The argument is one of these.
+    /// The argument has one of these values.
     OneOf(u8, &'static [u32]),
     /// The argument is none of these commands, which are in ascending order.
     Unlisted(u8, &'static [Commands]),
     /// Each of two arguments has one of its bits.
     BothBits((u8, u32), (u8, u32)),
-    /// The first argument is its value and the second is not its value.
+    /// The first argument has its value and the second does not.
     Both((u8, u32), (u8, u32)),
-    /// The first argument is its value and the second is one of its values.
+    /// The first argument has its value and the second has one of its values.
     Among((u8, u32), (u8, &'static [u32])),
 }
 
-const PERM: FilterAction = FilterAction::Told(libc::EPERM as u16);
+const PERM: FilterAction = FilterAction::ReportedErrno(libc::EPERM as u16);
 const NONE: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
-const NO_FAMILY: FilterAction = FilterAction::Told(libc::EAFNOSUPPORT as u16);
+const NO_FAMILY: FilterAction = FilterAction::ReportedErrno(libc::EAFNOSUPPORT as u16);
 const NO_WAY: FilterAction = FilterAction::Errno(libc::EOPNOTSUPP as u16);
 const NO_COMMAND: FilterAction = FilterAction::Errno(libc::ENOTTY as u16);
-/// The flags of a message by which descriptors are handed over, before anybody listens. Whoever
-/// else uses them gets around being told of, and no further.
-pub(crate) const HANDED_OVER: u32 = (libc::MSG_NOSIGNAL | libc::MSG_EOR) as u32;
+/// Flags of the message that passes fds before the notify handler runs. A program that uses them
+/// only avoids the report.
+pub(crate) const FD_PASSING_FLAGS: u32 = (libc::MSG_NOSIGNAL | libc::MSG_EOR) as u32;
 const FAST_OPEN: u32 = libc::MSG_FASTOPEN as u32;
 const CREATE: u32 = libc::O_CREAT as u32;
-/// Opens that could do more than read. Those that only read never wait for anybody.
+/// Opens that could do more than read. Read-only opens never wait for the notify handler.
 const MORE_THAN_READ: u32 = CREATE | (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC) as u32;
 
-/// Bits of a mode by which somebody may execute a file.
-pub(crate) const EXECUTE: u32 = 0o111;
+/// Execute bits of a mode.
+pub(crate) const EXECUTE_BITS: u32 = 0o111;
 
-/// Bits of `clone` and `unshare` that make namespaces.
+/// Bits of `clone` and `unshare` that create namespaces.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
-/// Options of IPv4 by which packets take another way: `IP_OPTIONS`, `IP_UNICAST_IF`.
+/// IPv4 options that change the route of packets: `IP_OPTIONS`, `IP_UNICAST_IF`.
 const ROUTES: &[u32] = &[4, 50];
-/// The same of IPv6: headers for the way, addresses and interfaces: `2292PKTOPTIONS`, `PKTINFO`,
+/// IPv6 options that change the route, addresses or interface: `2292PKTOPTIONS`, `PKTINFO`,
 /// `HOPOPTS`, `RTHDRDSTOPTS`, `RTHDR`, `DSTOPTS`, `UNICAST_IF`.
 const ROUTES_6: &[u32] = &[6, 50, 54, 55, 57, 59, 76];
 /// `SO_BINDTODEVICE`, `SO_BINDTOIFINDEX`.
@@ -79,60 +79,65 @@ pub(super) type TableRow = (Call, ArgCondition, FilterAction, &'static str);
 
 /// Always refused.
 const REFUSED: &[TableRow] = &[
-    // Namespaces and mounts: the sandbox is made of them.
+    // Namespaces and mounts: the sandbox consists of them.
     (
         Call::Unshare,
         ArgCondition::AnyBit(0, NEW_NAMESPACES | 0x80),
         PERM,
         "a user namespace gives every capability inside it, and with them most of the kernel's attack surface",
     ),
-    (Call::Clone, ArgCondition::AnyBit(0, NEW_NAMESPACES), PERM, "the same by another door"),
+    (
+        Call::Clone,
+        ArgCondition::AnyBit(0, NEW_NAMESPACES),
+        PERM,
+        "clone creates namespaces as well",
+    ),
     (
         Call::Clone3,
         ArgCondition::Always,
         NONE,
-        "its flags stand in memory where a filter cannot see them; the C library falls back to clone",
+        "its flags are in memory where a filter cannot see them; the C library falls back to clone",
     ),
     (Call::Setns, ArgCondition::Always, PERM, "enters namespaces"),
-    (Call::Mount, ArgCondition::Always, PERM, "changes what stands where"),
-    (Call::Umount, ArgCondition::Always, PERM, "takes covers off"),
-    (Call::Umount2, ArgCondition::Always, PERM, "takes covers off"),
+    (Call::Mount, ArgCondition::Always, PERM, "changes mounts"),
+    (Call::Umount, ArgCondition::Always, PERM, "removes masks"),
+    (Call::Umount2, ArgCondition::Always, PERM, "removes masks"),
     (Call::PivotRoot, ArgCondition::Always, PERM, "changes the root"),
     (Call::Chroot, ArgCondition::Always, PERM, "changes the root"),
-    (Call::OpenTree, ArgCondition::Always, PERM, "copies mounts without their covers"),
-    (Call::MoveMount, ArgCondition::Always, PERM, "moves covers away"),
+    (Call::OpenTree, ArgCondition::Always, PERM, "copies mounts without their masks"),
+    (Call::MoveMount, ArgCondition::Always, PERM, "moves masks away"),
     (Call::Fsopen, ArgCondition::Always, PERM, "makes file systems"),
     (Call::Fsconfig, ArgCondition::Always, PERM, "makes file systems"),
     (Call::Fsmount, ArgCondition::Always, PERM, "makes mounts"),
     (Call::Fspick, ArgCondition::Always, PERM, "reconfigures file systems"),
     (Call::MountSetattr, ArgCondition::Always, PERM, "makes mounts writable"),
-    // Ways around what is checked by path or by call.
+    // Bypasses of checks by path or by syscall.
     (
         Call::OpenByHandleAt,
         ArgCondition::Always,
         PERM,
         "opens files without a path (the shocker escape)",
     ),
-    (Call::IoUringSetup, ArgCondition::Always, NONE, "carries out calls that no filter sees"),
-    (Call::IoUringEnter, ArgCondition::Always, NONE, "carries out calls that no filter sees"),
-    (Call::IoUringRegister, ArgCondition::Always, NONE, "carries out calls that no filter sees"),
+    (Call::IoUringSetup, ArgCondition::Always, NONE, "runs syscalls that no filter sees"),
+    (Call::IoUringEnter, ArgCondition::Always, NONE, "runs syscalls that no filter sees"),
+    (Call::IoUringRegister, ArgCondition::Always, NONE, "runs syscalls that no filter sees"),
     (
         Call::Openat2,
         ArgCondition::Always,
         NONE,
-        "its flags stand in memory; callers fall back to openat",
+        "its flags are in memory; callers fall back to openat",
     ),
     (
         Call::Seccomp,
         ArgCondition::AnyBit(1, 8),
         PERM,
-        "a listener of its own would answer calls before the usher does",
+        "a listener of the command would answer syscalls before the notify handler does",
     ),
     (
         Call::LandlockCreate,
         ArgCondition::Always,
         NONE,
-        "the usher makes names for the caller and knows nothing of its rules: better none than some that do not hold",
+        "the notify handler creates files for the caller and cannot apply the caller's own Landlock rules",
     ),
     // The process group may have members outside.
     (
@@ -153,44 +158,49 @@ const REFUSED: &[TableRow] = &[
     (Call::RequestKey, ArgCondition::Always, PERM, "runs a program of the host to find a key"),
     // Attack surface that a command does not need.
     (Call::Bpf, ArgCondition::Always, PERM, "loads code into the kernel"),
-    (Call::PerfEventOpen, ArgCondition::Always, PERM, "sees what others do, and was often broken"),
+    (
+        Call::PerfEventOpen,
+        ArgCondition::Always,
+        PERM,
+        "observes other processes, and had many vulnerabilities",
+    ),
     (
         Call::Userfaultfd,
         ArgCondition::Always,
         PERM,
-        "stops the kernel in the middle: the tool of races",
+        "pauses the kernel within a syscall, which helps to win races",
     ),
     (
         Call::Prlimit64,
         ArgCondition::NoneOf(0, &[0]),
         PERM,
-        "limits of another process, such as the sandbox's first, are not the command's",
+        "changes the limits of another process, such as the sandbox's init",
     ),
     (
         Call::PidfdGetfd,
         ArgCondition::Always,
         PERM,
-        "takes what another process has open, such as the output of another command",
+        "takes an fd of another process, such as the output of another command",
     ),
     (Call::FanotifyInit, ArgCondition::Always, PERM, "watches whole file systems"),
     (Call::KexecLoad, ArgCondition::Always, PERM, "replaces the kernel"),
     (Call::KexecFileLoad, ArgCondition::Always, PERM, "replaces the kernel"),
     (Call::InitModule, ArgCondition::Always, PERM, "loads code into the kernel"),
     (Call::FinitModule, ArgCondition::Always, PERM, "loads code into the kernel"),
-    (Call::DeleteModule, ArgCondition::Always, PERM, "takes code out of the kernel"),
-    (Call::Reboot, ArgCondition::Always, PERM, "ends the machine"),
-    (Call::Swapon, ArgCondition::Always, PERM, "changes the machine's memory"),
-    (Call::Swapoff, ArgCondition::Always, PERM, "changes the machine's memory"),
-    (Call::Iopl, ArgCondition::Always, PERM, "speaks to devices directly"),
-    (Call::Ioperm, ArgCondition::Always, PERM, "speaks to devices directly"),
+    (Call::DeleteModule, ArgCondition::Always, PERM, "removes code from the kernel"),
+    (Call::Reboot, ArgCondition::Always, PERM, "reboots the machine"),
+    (Call::Swapon, ArgCondition::Always, PERM, "changes the machine's swap"),
+    (Call::Swapoff, ArgCondition::Always, PERM, "changes the machine's swap"),
+    (Call::Iopl, ArgCondition::Always, PERM, "accesses I/O ports"),
+    (Call::Ioperm, ArgCondition::Always, PERM, "accesses I/O ports"),
     (Call::Acct, ArgCondition::Always, PERM, "records all processes of the machine"),
     (Call::Settimeofday, ArgCondition::Always, PERM, "changes the machine's clock"),
     (Call::ClockSettime, ArgCondition::Always, PERM, "changes the machine's clock"),
     (Call::ClockSettime64, ArgCondition::Always, PERM, "changes the machine's clock"),
     (Call::Stime, ArgCondition::Always, PERM, "changes the machine's clock"),
-    (Call::Quotactl, ArgCondition::Always, PERM, "administers disks"),
-    (Call::QuotactlFd, ArgCondition::Always, PERM, "administers disks"),
-    (Call::LookupDcookie, ArgCondition::Always, PERM, "a profiler's leftover"),
+    (Call::Quotactl, ArgCondition::Always, PERM, "manages disk quotas"),
+    (Call::QuotactlFd, ArgCondition::Always, PERM, "manages disk quotas"),
+    (Call::LookupDcookie, ArgCondition::Always, PERM, "obsolete profiler syscall"),
     (Call::Nfsservctl, ArgCondition::Always, NONE, "gone since Linux 3.1"),
     (Call::Uselib, ArgCondition::Always, NONE, "gone from use since libc 5"),
     (Call::Sysfs, ArgCondition::Always, NONE, "gone from use"),
@@ -199,23 +209,23 @@ const REFUSED: &[TableRow] = &[
         Call::Syslog,
         ArgCondition::Always,
         PERM,
-        "the kernel's log tells addresses and others' doings",
+        "the kernel log reveals addresses and other users' activity",
     ),
     (Call::Vhangup, ArgCondition::Always, PERM, "hangs up the terminal"),
-    (Call::Vm86, ArgCondition::Always, PERM, "a mode of the processor that nothing needs"),
-    (Call::Vm86old, ArgCondition::Always, PERM, "a mode of the processor that nothing needs"),
-    // The terminal is shared with the person.
+    (Call::Vm86, ArgCondition::Always, PERM, "an obsolete CPU mode"),
+    (Call::Vm86old, ArgCondition::Always, PERM, "an obsolete CPU mode"),
+    // The terminal is shared with the user.
     (
         Call::Ioctl,
         ArgCondition::Equals(1, 0x5412),
         PERM,
-        "TIOCSTI types into the person's terminal (CVE-2017-5226)",
+        "TIOCSTI types into the user's terminal (CVE-2017-5226)",
     ),
     (
         Call::Ioctl,
         ArgCondition::Equals(1, 0x541c),
         PERM,
-        "TIOCLINUX pastes into the person's console",
+        "TIOCLINUX pastes into the user's console",
     ),
     (Call::Ioctl, ArgCondition::Equals(1, 0x541d), PERM, "TIOCCONS takes the console's output"),
     (
@@ -226,39 +236,44 @@ const REFUSED: &[TableRow] = &[
     ),
     (
         Call::Ioctl,
-        ArgCondition::OneOf(1, ioctls::WHOLE_TREES),
+        ArgCondition::OneOf(1, ioctls::WHOLE_TREE_COMMANDS),
         PERM,
-        "makes, copies or removes a whole tree without a call that is judged: denied names, hooks and files without their masks",
+        "creates, copies or removes a whole tree in one call, without a check for denied names, hooks and masks",
     ),
     (
         Call::Ioctl,
         ArgCondition::Unlisted(1, ioctls::ALLOWED),
         NO_COMMAND,
-        "what a file system or driver does on command is not judged; see the list",
+        "the ioctl command is not on the allow list",
     ),
-    // File handles and page cache of what cannot be opened.
+    // File handles and page cache of files that cannot be opened.
     (
         Call::NameToHandleAt,
         ArgCondition::Always,
         NO_WAY,
-        "a handle names a file by its inode; without open_by_handle_at it only tells",
+        "a file handle reveals an inode, and is useless without open_by_handle_at",
     ),
-    (Call::Cachestat, ArgCondition::Always, NONE, "tells which parts of a file others read"),
-    // Sockets: those that live in the network namespace, and netlink to ask about it.
+    (
+        Call::Cachestat,
+        ArgCondition::Always,
+        NONE,
+        "reveals which parts of a file other processes read",
+    ),
+    // Sockets: families within the network namespace, and netlink to query it.
     (
         Call::Socket,
         ArgCondition::NoneOf(0, &[1, 2, 10, 16]),
         NO_FAMILY,
-        "families such as vsock and alg are in no namespace, or only attack surface",
+        "families such as vsock and alg are in no namespace, or are only attack surface",
     ),
+    (Call::Socket, ArgCondition::Both((0, 16), (2, 0)), PERM, "only NETLINK_ROUTE is allowed"),
+    (Call::Socket, ArgCondition::MaskedEquals(1, 0xff, 10), PERM, "obsolete packet sockets"),
     (
-        Call::Socket,
-        ArgCondition::Both((0, 16), (2, 0)),
-        PERM,
-        "of netlink, only routes may be asked about",
+        Call::Socketpair,
+        ArgCondition::NoneOf(0, &[1]),
+        NO_FAMILY,
+        "only unix socket pairs are allowed",
     ),
-    (Call::Socket, ArgCondition::MaskedEquals(1, 0xff, 10), PERM, "packet sockets of old"),
-    (Call::Socketpair, ArgCondition::NoneOf(0, &[1]), NO_FAMILY, "only unix sockets come in pairs"),
     (
         Call::Socketcall,
         ArgCondition::Equals(0, 8),
@@ -269,48 +284,48 @@ const REFUSED: &[TableRow] = &[
         Call::Socketcall,
         ArgCondition::Equals(0, 1),
         FilterAction::Notify,
-        "the family stands in memory: the usher reads it and makes the socket",
+        "the family is in memory: the notify handler reads it and creates the socket",
     ),
 ];
 
-/// Calls that make names: the usher carries them out.
-const ASKED: &[TableRow] = &[
+/// Syscalls that create names: the notify handler executes them.
+const CREATES_NAMES: &[TableRow] = &[
     (
         Call::Open,
         ArgCondition::AnyBit(1, MORE_THAN_READ),
         FilterAction::Notify,
-        "makes a name, or is told of as below",
+        "creates a name, or is reported as below",
     ),
-    (Call::Creat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Creat, ArgCondition::Always, FilterAction::Notify, "creates a name"),
     (
         Call::Openat,
         ArgCondition::AnyBit(2, MORE_THAN_READ),
         FilterAction::Notify,
-        "makes a name, or is told of as below",
+        "creates a name, or is reported as below",
     ),
-    (Call::Mkdir, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Mkdirat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Mknod, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Mknodat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Symlink, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Symlinkat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Link, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Linkat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Rename, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Renameat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
-    (Call::Renameat2, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Mkdir, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Mkdirat, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Mknod, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Mknodat, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Symlink, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Symlinkat, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Link, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Linkat, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Rename, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Renameat, ArgCondition::Always, FilterAction::Notify, "creates a name"),
+    (Call::Renameat2, ArgCondition::Always, FilterAction::Notify, "creates a name"),
     (Call::Bind, ArgCondition::Always, FilterAction::Notify, "a unix socket is a name"),
     (Call::Socketcall, ArgCondition::Equals(0, 2), FilterAction::Notify, "bind of 32-bit programs"),
     (
         Call::Umask,
         ArgCondition::Always,
         FilterAction::Notify,
-        "the usher makes files with the caller's mask",
+        "the notify handler creates files with the caller's umask",
     ),
 ];
 
-/// Calls that are let through and told of, where the policy wants to know. They follow
-/// [`ASKED`], so those that make names have come by already.
+/// Syscalls that are allowed and reported if the policy observes everything. They follow [`CREATES_NAMES`],
+/// so those that create names are handled before.
 const OBSERVED: &[TableRow] = &[
     (Call::Open, ArgCondition::Always, FilterAction::Notify, "opens a file"),
     (Call::Openat, ArgCondition::Always, FilterAction::Notify, "opens a file"),
@@ -319,15 +334,15 @@ const OBSERVED: &[TableRow] = &[
     (Call::Connect, ArgCondition::Always, FilterAction::Notify, "reaches a host"),
 ];
 
-/// Calls that are let through at once: by then the usher has let go of what it opened before. The
-/// kernel executes nothing that anybody has open to be written. (The calls by a path come by as
-/// well, to be told of.)
-const AWAITED: &[TableRow] = &[
+/// Syscalls that are allowed after the notify handler has closed its own fds: `execve` fails with
+/// ETXTBSY while any process has the file open for writing. (The variants with a path are notified
+/// as well, for reports.)
+const AFTER_CLOSE: &[TableRow] = &[
     (
         Call::Fchmod,
-        ArgCondition::AnyBit(1, EXECUTE),
+        ArgCondition::AnyBit(1, EXECUTE_BITS),
         FilterAction::Notify,
-        "can be executed from now on, and the usher may have just opened it",
+        "becomes executable, and the notify handler may still have it open",
     ),
     (
         Call::Fsetxattr,
@@ -337,30 +352,30 @@ const AWAITED: &[TableRow] = &[
     ),
 ];
 
-/// Whether a call comes by for nothing else.
-pub(crate) fn is_only_awaited(call: Call) -> bool {
-    AWAITED.iter().any(|line| line.0 == call)
+/// True if a syscall is notified for this reason only.
+pub(crate) fn is_notified_for_close_only(call: Call) -> bool {
+    AFTER_CLOSE.iter().any(|line| line.0 == call)
 }
 
-/// Where no host can be reached, and nothing is decided by it.
-const SHUT: &[TableRow] = &[
+/// Rules for a network without reachable hosts: nothing to decide, only to report.
+const NO_HOSTS: &[TableRow] = &[
     (
         Call::Connect,
         ArgCondition::Always,
         FilterAction::Notify,
-        "leads nowhere beyond the loopback, and is told of",
+        "reaches only loopback, and is reported",
     ),
     (
         Call::Sendto,
         ArgCondition::NotNull(4),
         FilterAction::Notify,
-        "may be meant for a socket of the host, or for a host, which is only told of",
+        "may address a unix socket of the host, or a remote host, which is only reported",
     ),
     (
         Call::Sendmmsg,
         ArgCondition::Always,
         FilterAction::Notify,
-        "the way in which the C library looks up names; only told of",
+        "used by the C library for DNS; only reported",
     ),
     (
         Call::Socketcall,
@@ -370,10 +385,10 @@ const SHUT: &[TableRow] = &[
     ),
 ];
 
-/// Where some hosts can be reached, programs have sockets of the host's network. Each is connected,
-/// and must never be connected to anything else: whatever could do so does not go through to the
-/// kernel, also if it was judged, since a thread could exchange the socket meanwhile.
-const CONNECTED: &[TableRow] = &[
+/// Rules for a network with allowed hosts, where programs have sockets of the host's network. Each
+/// is connected and must never be connected to anything else: a syscall that could do so never
+/// reaches the kernel, even if it was judged, since a thread could swap the socket meanwhile.
+const ALLOWED_HOSTS: &[TableRow] = &[
     (Call::Sendto, ArgCondition::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Sendmsg, ArgCondition::AnyBit(2, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Sendmmsg, ArgCondition::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
@@ -381,51 +396,56 @@ const CONNECTED: &[TableRow] = &[
         Call::Socketcall,
         ArgCondition::NoneOf(0, &[1, 2]),
         NONE,
-        "what is meant stands in memory; the C library has a call for each",
+        "its arguments are in memory; the C library has a syscall for each",
     ),
     (
         Call::Setsockopt,
         ArgCondition::Among((1, 0), (2, ROUTES)),
         PERM,
-        "a connection could be led to another host",
+        "could redirect a connection to another host",
     ),
     (
         Call::Setsockopt,
         ArgCondition::Among((1, 41), (2, ROUTES_6)),
         PERM,
-        "a connection could be led to another host",
+        "could redirect a connection to another host",
     ),
     (
         Call::Setsockopt,
         ArgCondition::Among((1, 1), (2, DEVICES)),
         PERM,
-        "a connection could be led into another network",
+        "could redirect a connection to another network",
     ),
     (Call::Connect, ArgCondition::Always, FilterAction::Notify, "reaches a host"),
-    (Call::Listen, ArgCondition::Always, FilterAction::Notify, "would let the host's network in"),
+    (
+        Call::Listen,
+        ArgCondition::Always,
+        FilterAction::Notify,
+        "would accept connections from the host's network",
+    ),
     (
         Call::Sendto,
         ArgCondition::NotNull(4),
         FilterAction::Notify,
-        "may be meant for a socket of the host, or for a host, which is only told of",
+        "may address a unix socket of the host, or a remote host, which is only reported",
     ),
     (
         Call::Sendmsg,
-        ArgCondition::NoneOf(2, &[HANDED_OVER]),
+        ArgCondition::NoneOf(2, &[FD_PASSING_FLAGS]),
         FilterAction::Notify,
-        "may be meant for a host; only told of",
+        "may address a remote host; only reported",
     ),
     (
         Call::Sendmmsg,
         ArgCondition::Always,
         FilterAction::Notify,
-        "may be meant for a host; only told of",
+        "may address a remote host; only reported",
     ),
 ];
 
-/// A program that runs as its owner, whoever starts it, is a way out for later.
+/// A set-uid file would be a way out of the sandbox for later.
 const fn set_ids(bits: u32) -> [TableRow; 4] {
-    const WHY: &str = "whoever runs the file would be its owner";
+    const WHY: &str = "a set-uid file runs as its owner";
     [
         (Call::Chmod, ArgCondition::AnyBit(1, bits), PERM, WHY),
         (Call::Fchmod, ArgCondition::AnyBit(1, bits), PERM, WHY),
@@ -434,12 +454,12 @@ const fn set_ids(bits: u32) -> [TableRow; 4] {
     ]
 }
 
-/// The bit of the group is for directories, too, and git sets it.
-const OF_A_PERSON: &[TableRow] = &set_ids(libc::S_ISUID);
-const OF_ROOT: &[TableRow] = &set_ids(libc::S_ISUID | libc::S_ISGID);
+/// The set-gid bit is also used for directories, and git sets it.
+const SET_IDS_OF_USER: &[TableRow] = &set_ids(libc::S_ISUID);
+const SET_IDS_OF_ROOT: &[TableRow] = &set_ids(libc::S_ISUID | libc::S_ISGID);
 
-/// Refused by the notify handler, which is asked about them anyway: the filter stays short where
-/// every open passes. Both arguments stand in registers, so nothing can change in between.
+/// Refused by the notify handler, which gets these syscalls anyway: the filter stays short where
+/// every open passes. Both arguments are in registers, so they cannot change in between.
 const REFUSED_BY_HANDLER: &[TableRow] = &[
     (Call::Open, ArgCondition::BothBits((1, NAMELESS), (2, SET_ID)), PERM, NAMELESS_SET_ID),
     (Call::Openat, ArgCondition::BothBits((2, NAMELESS), (3, SET_ID)), PERM, NAMELESS_SET_ID),
@@ -447,20 +467,19 @@ const REFUSED_BY_HANDLER: &[TableRow] = &[
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
 const NAMELESS: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
-const NAMELESS_SET_ID: &str = "linked to a name, the file would run as its owner or group";
+const NAMELESS_SET_ID: &str = "once linked, the file would run as its owner or group";
 
 fn owned_by(owner: FileOwner) -> &'static [TableRow] {
     match owner {
-        FileOwner::Root => OF_ROOT,
-        FileOwner::Person => OF_A_PERSON,
+        FileOwner::Root => SET_IDS_OF_ROOT,
+        FileOwner::User => SET_IDS_OF_USER,
     }
 }
 
-/// Calls that change what is there or take it away: the usher tells of those that are going
-/// to fail and lets them through. Not those by a descriptor (`fchmod`, `fchown`, `futimens`), but
-/// for what is [`AWAITED`]: an archiver makes two of them for every file, and what was opened for
-/// writing cannot be read-only.
-const TOLD: &[TableRow] = &[
+/// Syscalls that change or remove files: the notify handler reports those that will fail and lets
+/// them through. Without the fd variants (`fchmod`, `fchown`, `futimens`), except [`AFTER_CLOSE`]: an
+/// archiver makes two of them per file, and a file opened for writing cannot be read-only.
+const CHANGES_FILES: &[TableRow] = &[
     (Call::Truncate, ArgCondition::Always, FilterAction::Notify, "writes a file"),
     (Call::Truncate64, ArgCondition::Always, FilterAction::Notify, "writes a file"),
     (Call::Unlink, ArgCondition::Always, FilterAction::Notify, "takes a name away"),
@@ -481,7 +500,7 @@ const TOLD: &[TableRow] = &[
         Call::Utimensat,
         ArgCondition::NotNull(1),
         FilterAction::Notify,
-        "changes times; without a path, those of a descriptor",
+        "changes times; without a path, those of an fd",
     ),
     (
         Call::Utimensat64,
@@ -497,13 +516,13 @@ const TOLD: &[TableRow] = &[
         Call::Connect,
         ArgCondition::NoneOf(2, &[16, 28]),
         FilterAction::Notify,
-        "by their length, the addresses that can be a file's and not the internet's",
+        "address lengths of unix sockets",
     ),
     (
         Call::Socketcall,
         ArgCondition::Equals(0, 3),
         FilterAction::Notify,
-        "connect of 32-bit programs, whose address stands in memory",
+        "connect of 32-bit programs, whose address is in memory",
     ),
     (
         Call::Ioctl,
@@ -513,12 +532,12 @@ const TOLD: &[TableRow] = &[
     ),
 ];
 
-/// Without Landlock's scope, the own process group reaches out of the sandbox.
+/// Without Landlock's scope, signals to the own process group leave the sandbox.
 const GROUP_SIGNALS: &[TableRow] =
     &[(Call::Kill, ArgCondition::Equals(0, 0), PERM, "the process group may have members outside")];
 
 impl ArgCondition {
-    /// The argument that it compares, where that is one and is left as it is.
+    /// The argument it compares, if it is only one and is not modified.
     pub(super) fn sole_argument(self) -> Option<u8> {
         match self {
             ArgCondition::Equals(number, _)
@@ -535,7 +554,7 @@ impl ArgCondition {
         }
     }
 
-    /// Whether it is so of these arguments.
+    /// True if the condition holds for these arguments.
     fn holds(self, arguments: &[u64; 6]) -> bool {
         let word = |number: u8| arguments[usize::from(number)] as u32;
         match self {
@@ -560,9 +579,9 @@ impl ArgCondition {
     }
 }
 
-/// The error number with which a call is refused and told of, and why; `None` if it came by for
-/// another reason.
-pub(crate) fn refusal(
+/// Errno and reason of a refused and reported syscall; `None` if it was notified for another
+/// reason.
+pub(crate) fn find_refusal(
     call: Call,
     arguments: &[u64; 6],
     owner: FileOwner,
@@ -572,30 +591,35 @@ pub(crate) fn refusal(
         .chain(REFUSED_BY_HANDLER)
         .chain(owned_by(owner))
         .chain(GROUP_SIGNALS)
-        .chain(CONNECTED);
+        .chain(ALLOWED_HOSTS);
     lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(
         |(_, _, action, reason)| match action {
-            FilterAction::Told(number) => Some((i32::from(*number), *reason)),
+            FilterAction::ReportedErrno(number) => Some((i32::from(*number), *reason)),
             _ => None,
         },
     )
 }
 
-/// Whether a call, seen by an usher that is told of everything, comes by for that alone: no
-/// other line speaks of it. A connection may be to a socket of the host, which is judged.
+/// True if an observed syscall matches no other rule. A connect may target a unix socket of the
+/// host, which is judged.
 pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
     if call == Call::Connect {
         return false;
     }
     let speaks = |line: &TableRow| line.0 == call && line.1.holds(arguments);
-    let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(TOLD);
+    let mut others = REFUSED
+        .iter()
+        .chain(SET_IDS_OF_ROOT)
+        .chain(GROUP_SIGNALS)
+        .chain(CREATES_NAMES)
+        .chain(CHANGES_FILES);
     OBSERVED.iter().any(speaks) && !others.any(speaks)
 }
 
-/// Whether a call that makes nothing is carried out all the same: a protected file that the
-/// host replaces has no cover for a moment, and what is opened for writing then stays so. A
-/// file without a name is nobody's.
-pub(crate) fn is_writing(call: Call, arguments: &[u64; 6]) -> bool {
+/// True if an open that creates nothing is executed by the notify handler all the same: a protected
+/// file that the host replaces has no mask for a moment, and an fd opened for writing then would
+/// stay. Not for a file without a name.
+pub(crate) fn opens_for_writing(call: Call, arguments: &[u64; 6]) -> bool {
     const NAMELESS: u32 = libc::O_TMPFILE as u32;
     let flags = match call {
         Call::Open => arguments[1] as u32,
@@ -605,33 +629,33 @@ pub(crate) fn is_writing(call: Call, arguments: &[u64; 6]) -> bool {
     flags & NAMELESS != NAMELESS
 }
 
-/// Whether the usher only tells of a call that comes by.
-pub(crate) fn is_only_told(call: Call, arguments: &[u64; 6]) -> bool {
+/// True if the notify handler only reports this syscall.
+pub(crate) fn is_only_reported(call: Call, arguments: &[u64; 6]) -> bool {
     match call {
         Call::Open => arguments[1] as u32 & CREATE == 0,
         Call::Openat => arguments[2] as u32 & CREATE == 0,
-        _ => TOLD.iter().any(|line| line.0 == call && line.1.holds(arguments)),
+        _ => CHANGES_FILES.iter().any(|line| line.0 == call && line.1.holds(arguments)),
     }
 }
 
-/// The table for one architecture.
-pub fn entries(arch: Arch, shape: FilterOptions) -> Vec<FilterRule> {
+/// The rules for one architecture.
+pub fn rules_for(arch: Arch, shape: FilterOptions) -> Vec<FilterRule> {
     let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let connected = match shape.connects {
         ConnectHandling::Free => &[],
-        ConnectHandling::Shut => SHUT,
-        ConnectHandling::Asked => CONNECTED,
+        ConnectHandling::Isolated => NO_HOSTS,
+        ConnectHandling::Notified => ALLOWED_HOSTS,
     };
     REFUSED
         .iter()
-        .chain(limited::lines(shape.disk, shape.memory))
+        .chain(limited::rows(shape.disk, shape.memory))
         .chain(connected)
         .chain(owned_by(shape.owner))
-        .chain(ASKED)
-        .chain(TOLD)
+        .chain(CREATES_NAMES)
+        .chain(CHANGES_FILES)
         .chain(signals)
-        .chain(AWAITED)
+        .chain(AFTER_CLOSE)
         .chain(observed)
         .filter_map(|(call, when, action, reason)| {
             let call = call.number(arch)?;

@@ -1,4 +1,4 @@
-//! From rules and found files to covers, pins and further rules.
+//! Turns rules and found files into masks, pins and further rules.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::plan::{FileKind, Overmount, PinReason, PinnedDir};
 
-/// A survey on its way.
+/// A survey in progress.
 pub(super) struct SurveyBuilder<'a> {
     pub(super) grants: &'a Grants,
     pub(super) links: SymlinkCache,
     pub(super) found: Survey,
-    /// What git is told to run from every repository, by the person's own settings.
+    /// Hooks paths of the user's own git settings, which apply to every repository.
     hooks: OnceCell<Vec<String>>,
     writable: Vec<&'a AbsPath>,
     pinned: HashSet<AbsPath>,
@@ -71,12 +71,12 @@ impl<'a> SurveyBuilder<'a> {
             }
         }
         self.settings_of_the_home();
-        self.secrets_of_tools(&mut linked);
+        self.deny_tool_secrets(&mut linked);
         self.trees(linked);
         self.found
     }
 
-    /// One repository and those in it.
+    /// Surveys one repository and those in it.
     pub(super) fn repository(mut self, directory: &AbsPath) -> Survey {
         self.pin_ancestors(directory);
         self.pin_tree(directory);
@@ -84,8 +84,8 @@ impl<'a> SurveyBuilder<'a> {
         self.found
     }
 
-    /// Guards the working tree around `dot_git`: agents and editors that are started there obey
-    /// the settings at its top.
+    /// Pins the working tree around `dot_git`: agents and editors started there obey the settings
+    /// at its top.
     fn pin_tree(&mut self, dot_git: &AbsPath) {
         let is_dot_git = dot_git.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
         let Some(tree) =
@@ -93,54 +93,56 @@ impl<'a> SurveyBuilder<'a> {
         else {
             return;
         };
-        // A writable root has rules for each of the names.
+        // A writable root has a rule for each of the names.
         if !self.writable.contains(&&tree) {
             self.pin(&tree, PinReason::Tree);
         }
     }
 
-    /// Covers what a rule denies, by whatever name it is reached.
+    /// Masks the denied path under every name it has.
     fn deny(&mut self, rule: &Rule, linked: &mut HardLinks) {
         let Some(found) = self.found.found.get(&rule.root) else { return self.deny_absent(rule) };
         let (real, kind) = (found.real.clone(), found.kind);
         note_linked(&real, linked);
         let verdict = |path: &AbsPath| self.grants.verdict(path, Access::Read);
         if verdict(&real) == Verdict::Denied {
-            self.found.covers.insert(real.clone(), Overmount::Deny(kind));
+            self.found.masks.insert(real.clone(), Overmount::Deny(kind));
         } else if real != rule.root
             && verdict(&real) == Verdict::Allowed
             && verdict(&rule.root) == Verdict::Denied
             && !self.is_named(&real)
         {
-            // A link that leads into an opened tree: the file is denied there as well.
-            self.found.covers.insert(real.clone(), Overmount::Deny(kind));
+            // A link into a granted tree: the file is denied there as well.
+            self.found.masks.insert(real.clone(), Overmount::Deny(kind));
             self.found.rules.push(Rule { root: real.clone(), ..rule.clone() });
         }
         self.pin_ancestors(&real);
     }
 
-    /// Covers what a rule denies where the host has mounted it a second time, in an opened tree.
+    /// Masks the denied path where the host has mounted it a second time in a granted tree.
     fn deny_mounted(&mut self, rule: &Rule, mounts: &HostMounts) {
         let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone()) else {
             return;
         };
-        for alias in mounts.aliases(&real) {
-            // The user means the directory that the command is started in.
+        for alias in mounts.find_aliases(&real) {
+            // The user means the directory in which the command starts.
             let is_open = self.grants.verdict(&alias, Access::Read) == Verdict::Allowed
                 && !self.grants.workspace.is_within(&alias);
             let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { continue };
             if !is_open || self.is_named(&alias) {
                 continue;
             }
-            self.found.covers.insert(alias.clone(), Overmount::Deny(kind_of(metadata.file_type())));
+            self.found.masks.insert(alias.clone(), Overmount::Deny(kind_of(metadata.file_type())));
             self.found.rules.push(Rule { root: alias.clone(), ..rule.clone() });
             self.pin_ancestors(&alias);
         }
     }
 
-    /// What is denied and absent must not be made, where a link on the way leads to either.
+    /// Prevents the creation of a denied, absent path, also through links on the way.
     fn deny_absent(&mut self, rule: &Rule) {
-        let Some(trail) = self.links.trail(&rule.root).filter(|_| !self.writable.is_empty()) else {
+        let Some(trail) =
+            self.links.resolve_trail(&rule.root).filter(|_| !self.writable.is_empty())
+        else {
             return;
         };
         if trail.end != rule.root
@@ -151,8 +153,8 @@ impl<'a> SurveyBuilder<'a> {
         self.pin_ancestors(&trail.end);
     }
 
-    /// Settings of the person that are kept in the project: shells and git obey them where
-    /// links in the home lead there.
+    /// Protects the user's settings that are kept in the project: shells and git obey them if links
+    /// in the home lead there.
     fn settings_of_the_home(&mut self) {
         let home = &self.grants.home;
         let places: Vec<AbsPath> = builtin::SETTINGS
@@ -161,10 +163,10 @@ impl<'a> SurveyBuilder<'a> {
             .chain([".config/git/config"])
             .map(|name| home.join(name))
             .collect();
-        // Settings whose place the environment names.
+        // Settings whose path an environment variable sets.
         let named = std::env::var_os("XDG_CONFIG_HOME").and_then(AbsPath::new);
         let leads_here = |config: &AbsPath| {
-            let end = self.links.trail(config).map(|trail| trail.end);
+            let end = self.links.resolve_trail(config).map(|trail| trail.end);
             [Some(config.clone()), end]
                 .iter()
                 .flatten()
@@ -179,7 +181,7 @@ impl<'a> SurveyBuilder<'a> {
             self.protect(&name);
         }
         for place in places {
-            if let Some(trail) = self.links.trail(&place)
+            if let Some(trail) = self.links.resolve_trail(&place)
                 && !trail.links.is_empty()
                 && self.writable_root(&trail.end).is_some()
             {
@@ -188,15 +190,14 @@ impl<'a> SurveyBuilder<'a> {
         }
     }
 
-    /// Whether a person opened this very path.
+    /// True if the user granted this very path.
     fn is_named(&self, path: &AbsPath) -> bool {
         self.grants
-            .opener(path)
-            .is_some_and(|rule| rule.root == *path && rule.origin.source.is_person())
+            .opening_rule(path)
+            .is_some_and(|rule| rule.root == *path && rule.origin.source.is_user_choice())
     }
 
-    /// Covers what a rule protects; what is directly below a tree that is walked is found
-    /// there by its name.
+    /// Masks the path a rule protects; names directly below a walked tree are found by the walk.
     fn protect_by(&mut self, rule: &Rule) {
         if self
             .writable_root(&rule.root)
@@ -207,51 +208,51 @@ impl<'a> SurveyBuilder<'a> {
         }
     }
 
-    /// Makes read-only what `path` leads to, and keeps each link on the way, and what is not
-    /// there yet, from being made: another in its place would lead elsewhere.
+    /// Makes the target of `path` read-only, and keeps each link on the way, and missing parts,
+    /// from being created: a replacement would lead elsewhere.
     pub(super) fn protect(&mut self, path: &AbsPath) {
-        let Some(trail) = self.links.trail(path) else { return };
+        let Some(trail) = self.links.resolve_trail(path) else { return };
         if trail.kind.is_some() {
-            self.found.covers.entry(trail.end.clone()).or_insert(Overmount::ReadOnly);
+            self.found.masks.entry(trail.end.clone()).or_insert(Overmount::ReadOnly);
         }
         for place in trail.links.iter().map(|(at, _)| at).chain([&trail.end]) {
-            self.keep(place);
+            self.forbid_creation(place);
         }
     }
 
-    /// Protects a setting that exists where no rule speaks of it. The directories above may be
-    /// renamed: the cover moves with the file, and the rule keeps another from its place.
+    /// Protects an existing setting without a rule. Directories above it may be renamed: the mask
+    /// moves with the file, and the rule prevents a replacement.
     fn setting(&mut self, path: AbsPath, setting: &Setting) {
-        // Commands may change and remove what they made together with a repository: the sweep looks
-        // through it after each. Git itself writes `.gitmodules`, and runs nothing that only stands
-        // there.
+        // Commands may change and remove files that they created together with a repository: the
+        // sweep checks it after each command. Git itself writes `.gitmodules`, and runs nothing
+        // from it alone.
         let is_gitmodules = path.name().is_some_and(|name| name == ".gitmodules");
-        if (is_gitmodules || self.is_made(&path)) && self.is_in_made_repository(&path) {
+        if (is_gitmodules || self.is_made_by_command(&path)) && self.is_in_made_repository(&path) {
             return;
         }
         if fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink()) {
             return self.protect_link(&path);
         }
         let origin = Origin::new(Source::BuiltIn, setting.text);
-        self.found.covers.entry(path.clone()).or_insert(Overmount::ReadOnly);
+        self.found.masks.entry(path.clone()).or_insert(Overmount::ReadOnly);
         self.found.rules.push(Rule { root: path, effect: Effect::Protect, origin, locked: false });
     }
 
-    /// Keeps a link that has the name of a setting, and protects what it leads to, unless a command
-    /// made the link or it leads to a directory around what is worked in.
+    /// Keeps a link with the name of a setting, and protects its target, unless a command created
+    /// the link or it leads to a directory around the workspace.
     fn protect_link(&mut self, link: &AbsPath) {
         self.pin(link, PinReason::Link);
-        let Some(trail) = self.links.trail(link) else { return };
+        let Some(trail) = self.links.resolve_trail(link) else { return };
         let is_around = link.is_within(&trail.end) || self.grants.workspace.is_within(&trail.end);
-        if is_around || self.is_made(link) {
-            trail.links.iter().for_each(|(at, _)| self.keep(at));
+        if is_around || self.is_made_by_command(link) {
+            trail.links.iter().for_each(|(at, _)| self.forbid_creation(at));
         } else {
             self.protect(link);
         }
     }
 
-    /// Tells whether the innermost repository around `path` is one that commands made: they may
-    /// change and remove all of it.
+    /// True if commands created the innermost repository around `path`: they may change and remove
+    /// all of it.
     fn is_in_made_repository(&self, path: &AbsPath) -> bool {
         let mut around = path
             .ancestors()
@@ -260,11 +261,11 @@ impl<'a> SurveyBuilder<'a> {
             .take_while(|git| self.writable_root(git).is_some());
         around
             .find(|git| fs::symlink_metadata(git.as_path()).is_ok())
-            .is_some_and(|git| self.is_made(&git))
+            .is_some_and(|git| self.is_made_by_command(&git))
     }
 
-    /// Nothing may be made here.
-    pub(super) fn keep(&mut self, path: &AbsPath) {
+    /// Prevents the creation of `path`.
+    pub(super) fn forbid_creation(&mut self, path: &AbsPath) {
         if self.grants.verdict(path, Access::Write) == Verdict::Allowed {
             let origin = Origin::new(Source::BuiltIn, path.to_string());
             self.found.rules.push(Rule {
@@ -277,8 +278,8 @@ impl<'a> SurveyBuilder<'a> {
         self.pin_ancestors(path);
     }
 
-    /// A directory between a writable root and a rule keeps its name: moved away and back
-    /// again, it would bring along what was made in it meanwhile.
+    /// Pins the directories between a writable root and `path`: moved away and back, one would
+    /// bring along files created in it meanwhile.
     fn pin_ancestors(&mut self, path: &AbsPath) {
         let Some(root) = self.writable_root(path).cloned() else { return };
         for above in
@@ -291,11 +292,11 @@ impl<'a> SurveyBuilder<'a> {
         }
     }
 
-    pub(super) fn hooks_everywhere(&self) -> &[String] {
-        self.hooks.get_or_init(|| git_config::hooks_everywhere(&self.grants.home))
+    pub(super) fn global_hooks(&self) -> &[String] {
+        self.hooks.get_or_init(|| git_config::global_hooks(&self.grants.home))
     }
 
-    /// The deepest writable root that `path` stands in.
+    /// The deepest writable root around `path`.
     fn writable_root(&self, path: &AbsPath) -> Option<&'a AbsPath> {
         self.writable
             .iter()
@@ -304,8 +305,8 @@ impl<'a> SurveyBuilder<'a> {
             .max_by_key(|root| root.depth())
     }
 
-    /// Answers whether commands made what stands at `path`.
-    pub(super) fn is_made(&self, path: &AbsPath) -> bool {
+    /// True if commands created `path`.
+    pub(super) fn is_made_by_command(&self, path: &AbsPath) -> bool {
         (self.known.is_made)(path)
     }
 
@@ -334,7 +335,7 @@ impl<'a> SurveyBuilder<'a> {
         }
     }
 
-    /// Walks the trees in which patterns hold.
+    /// Walks the trees in which patterns apply.
     fn trees(&mut self, mut linked: HardLinks) {
         let grants = self.grants;
         let roots: Vec<AbsPath> = grants
@@ -346,19 +347,19 @@ impl<'a> SurveyBuilder<'a> {
             .collect();
         let roots = outermost(roots);
         let index = NameIndex::new(grants);
-        self.found.folding = roots.iter().map(CaseFolding::of).max().unwrap_or_default();
+        self.found.folding = roots.iter().map(CaseFolding::probe).max().unwrap_or_default();
         self.found.walked = self.with_workspace(&roots);
-        let mut walk = TreeWalk::new(grants, &index, self.found.folding, WalkPurpose::Person)
+        let mut walk = TreeWalk::new(grants, &index, self.found.folding, WalkPurpose::Survey)
             .run(&self.found.walked);
         self.open_tracked(&mut walk, &index);
         self.found.directories = walk.directories;
-        for entry in walk.caught {
+        for entry in walk.to_mask {
             if entry.links > 1 {
-                linked.insert((entry.inode, entry.device), entry.cover);
+                linked.insert((entry.inode, entry.device), entry.mask);
             }
-            // Moved into a tree that is not looked through, it would be open the next time.
+            // Moved into a tree that is not walked, it would be granted in the next run.
             self.pin_ancestors(&entry.path);
-            self.found.covers.insert(entry.path, entry.cover);
+            self.found.masks.insert(entry.path, entry.mask);
         }
         for (path, setting) in walk.settings {
             self.setting(path, setting);
@@ -378,7 +379,7 @@ impl<'a> SurveyBuilder<'a> {
             if !done.insert(directory.clone()) {
                 continue;
             }
-            if !self.is_made(&directory) {
+            if !self.is_made_by_command(&directory) {
                 self.pin_ancestors(&directory);
                 // A submodule that is not checked out has no working tree yet.
                 if fs::symlink_metadata(directory.as_path()).is_ok() {
@@ -387,13 +388,15 @@ impl<'a> SurveyBuilder<'a> {
             }
             git::survey(&directory, self);
             self.sockets_in(&directory, &mut linked);
-            repositories.extend(gitlinks::of(&directory).iter().map(|tree| tree.join(".git")));
+            repositories.extend(
+                gitlinks::entered_worktrees(&directory).iter().map(|tree| tree.join(".git")),
+            );
         }
         self.mounted_again();
         self.found.note_linked(&mut linked);
         if !linked.is_empty() {
-            for (path, cover) in walk::aliases(&roots, &linked, &self.found.covers) {
-                self.found.covers.insert(path, cover);
+            for (path, mask) in walk::find_hard_links(&roots, &linked, &self.found.masks) {
+                self.found.masks.insert(path, mask);
             }
         }
         self.found.linked = linked;
@@ -401,17 +404,17 @@ impl<'a> SurveyBuilder<'a> {
 }
 
 impl SurveyBuilder<'_> {
-    /// Takes off the walk what is open because git tracks it. Directories that are open for a
-    /// tracked file are walked, since all else in them stays denied.
+    /// Removes tracked files from the walk's findings. Directories that are granted for a tracked
+    /// file are walked, since everything else in them stays denied.
     fn open_tracked(&mut self, walk: &mut walk::WalkFindings, index: &NameIndex) {
         let mut tracked = TrackedFiles::default();
         let mut lookup = TrackedLookup::new(self.grants, &self.found.walked, self.known.remembered);
         let caught = walk
-            .caught
+            .to_mask
             .iter()
-            .filter(|entry| entry.through.is_none() && matches!(entry.cover, Overmount::Deny(_)));
-        caught.for_each(|entry| lookup.find(&entry.path, &mut tracked));
-        // With a link that leads to an open file would go the knowledge that its target is denied.
+            .filter(|entry| entry.through.is_none() && matches!(entry.mask, Overmount::Deny(_)));
+        caught.for_each(|entry| lookup.find_tracked(&entry.path, &mut tracked));
+        // A denied link to an otherwise granted file stays: without it, nothing denies the file.
         let (grants, open) = (self.grants, tracked.clone());
         let is_kept = |link: &AbsPath| {
             let end = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new);
@@ -422,7 +425,7 @@ impl SurveyBuilder<'_> {
         walk.denied_links
             .iter()
             .filter(|link| !is_kept(link))
-            .for_each(|link| lookup.find(link, &mut tracked));
+            .for_each(|link| lookup.find_tracked(link, &mut tracked));
         if tracked.is_empty() {
             return;
         }
@@ -432,23 +435,24 @@ impl SurveyBuilder<'_> {
             .tracked
             .directories
             .iter()
-            .filter(|path| walk.caught.iter().any(|entry| entry.path == **path));
+            .filter(|path| walk.to_mask.iter().any(|entry| entry.path == **path));
         let tops: Vec<AbsPath> = tops.cloned().collect();
         let is_denied = |path: &AbsPath| judged.verdict(path, Access::Read) == Verdict::Denied;
-        walk.caught.retain(|entry| match &entry.through {
+        walk.to_mask.retain(|entry| match &entry.through {
             Some(link) => is_denied(link) && !judged.tracked.opens(&entry.path),
             None => !judged.tracked.opens(&entry.path) || is_denied(&entry.path),
         });
         walk.denied_links.retain(is_denied);
         walk.merge(
-            TreeWalk::new(&judged, index, self.found.folding, WalkPurpose::Person).run(&tops),
+            TreeWalk::new(&judged, index, self.found.folding, WalkPurpose::Survey).run(&tops),
         );
         self.found.tracked = tracked;
     }
 
-    /// The trees to walk: a project below `~/vendor` is none that the walk of `~` leaves out.
+    /// The trees to walk: a project below `~/vendor` is walked even though the walk of `~` skips
+    /// it.
     fn with_workspace(&self, roots: &[AbsPath]) -> Vec<AbsPath> {
-        let skipped = walk::vendored(self.grants);
+        let skipped = walk::skipped_directory_names(self.grants);
         let workspace = self.found.found.get(&self.grants.workspace).map(|found| &found.real);
         let is_left_out = |workspace: &&AbsPath| {
             let mut ways = roots.iter().filter_map(|root| workspace.relative_to(root));
@@ -457,54 +461,53 @@ impl SurveyBuilder<'_> {
         roots.iter().chain(workspace.filter(is_left_out)).cloned().collect()
     }
 
-    /// Covers what is covered also where the host has mounted it a second time, in an opened tree.
+    /// Masks the aliases of masked paths that the host has mounted a second time in a granted tree.
     fn mounted_again(&mut self) {
         let opened = |point: &AbsPath| {
             self.found.walked.iter().any(|root| point.is_within(root) || root.is_within(point))
         };
-        let mounts = HostMounts::read().doubled(opened);
+        let mounts = HostMounts::read().with_several_mounts(opened);
         if mounts.is_empty() {
             return;
         }
-        // Denied directories elsewhere were looked at with their rules.
-        let covers = self.found.covers.iter().filter(|(path, _)| self.found.is_walked(path));
-        for (path, cover) in covers.map(|(path, cover)| (path.clone(), *cover)).collect::<Vec<_>>()
-        {
-            for alias in mounts.aliases(&path) {
-                self.cover_alias(alias, cover);
+        // Denied directories elsewhere were handled with their rules.
+        let masks = self.found.masks.iter().filter(|(path, _)| self.found.is_walked(path));
+        for (path, mask) in masks.map(|(path, mask)| (path.clone(), *mask)).collect::<Vec<_>>() {
+            for alias in mounts.find_aliases(&path) {
+                self.mask_alias(alias, mask);
             }
         }
     }
 
-    /// Covers another name of something that is covered, unless a person opened that name.
-    fn cover_alias(&mut self, alias: AbsPath, cover: Overmount) {
-        let (effect, access) = match cover {
+    /// Masks another name of a masked path, unless the user granted that name.
+    fn mask_alias(&mut self, alias: AbsPath, mask: Overmount) {
+        let (effect, access) = match mask {
             Overmount::Deny(_) => (Effect::Deny, Access::Read),
             Overmount::ReadOnly | Overmount::Shallow => (Effect::Protect, Access::Write),
         };
         let is_open = self.grants.verdict(&alias, access) == Verdict::Allowed
             && !self.grants.workspace.is_within(&alias);
-        if !is_open || self.is_named(&alias) || self.found.covers.contains_key(&alias) {
+        if !is_open || self.is_named(&alias) || self.found.masks.contains_key(&alias) {
             return;
         }
         let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { return };
-        let cover = if let Overmount::Deny(_) = cover {
+        let mask = if let Overmount::Deny(_) = mask {
             Overmount::Deny(kind_of(metadata.file_type()))
         } else {
-            cover
+            mask
         };
         let origin = Origin::new(Source::BuiltIn, alias.to_string());
-        self.found.covers.insert(alias.clone(), cover);
+        self.found.masks.insert(alias.clone(), mask);
         self.found.rules.push(Rule { root: alias.clone(), effect, origin, locked: false });
         self.pin_ancestors(&alias);
     }
 
-    /// Covers sockets of the host in opened trees that are not walked: vendored ones, the system's,
+    /// Masks sockets of the host in granted trees that are not walked: vendored ones, the system's,
     /// and those of tools.
     fn sockets(&mut self, unseen: &[AbsPath], linked: &mut HardLinks) {
-        let bound = sockets::bound();
+        let bound = sockets::read_bound_sockets();
         let mut places: Vec<AbsPath> =
-            if bound.relative.is_empty() { Vec::new() } else { sockets::search(unseen) };
+            if bound.relative.is_empty() { Vec::new() } else { sockets::find_sockets(unseen) };
         places.extend(sockets::from_working_directories(&bound.relative));
         let opened = self
             .grants
@@ -516,7 +519,7 @@ impl SurveyBuilder<'_> {
         places.extend(bound.absolute);
         let ends: Vec<AbsPath> = places
             .iter()
-            .filter_map(|path| self.links.trail(path))
+            .filter_map(|path| self.links.resolve_trail(path))
             .map(|trail| trail.end)
             .collect();
         for place in ends.iter().filter(|place| opened.iter().any(|root| place.is_within(root))) {
@@ -524,7 +527,7 @@ impl SurveyBuilder<'_> {
         }
     }
 
-    /// Covers the sockets of git's own helpers, which live directly in its directory.
+    /// Masks the sockets of git's own helpers, directly in its directory.
     fn sockets_in(&mut self, git: &AbsPath, linked: &mut HardLinks) {
         for entry in fs::read_dir(git.as_path()).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(is_socket) {
@@ -533,7 +536,7 @@ impl SurveyBuilder<'_> {
         }
     }
 
-    /// Covers what stands at `path` if it is a socket that no rule opens.
+    /// Masks `path` if it is a socket that no rule grants.
     fn socket(&mut self, path: &AbsPath, linked: &mut HardLinks) {
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
         if !is_socket(metadata.file_type()) || self.grants.network.unix_sockets.contains(path) {
@@ -543,30 +546,31 @@ impl SurveyBuilder<'_> {
             linked.insert((metadata.ino(), metadata.dev()), Overmount::Deny(FileKind::File));
         }
         self.pin_ancestors(path);
-        self.found.covers.insert(path.clone(), Overmount::Deny(FileKind::File));
+        self.found.masks.insert(path.clone(), Overmount::Deny(FileKind::File));
     }
 }
 
 impl Survey {
-    /// Tells whether a path lies in one of the trees that were walked.
+    /// True if a path is in a walked tree.
     fn is_walked(&self, path: &AbsPath) -> bool {
         self.walked.iter().any(|root| path.is_within(root))
     }
 
-    /// Notes covered files that have other names: what is read or written by one name is so by all.
+    /// Records masked files with several hard links: a mask must cover all names.
     fn note_linked(&self, linked: &mut HardLinks) {
-        for (path, cover) in &self.covers {
-            match cover {
-                // The walk has noted single files, and those elsewhere were noted with their rules.
+        for (path, mask) in &self.masks {
+            match mask {
+                // The walk has recorded single files; files elsewhere were recorded with their
+                // rules.
                 Overmount::Deny(FileKind::File) => {}
                 Overmount::Deny(FileKind::Directory) if !self.is_walked(path) => {}
                 Overmount::Deny(FileKind::Directory) => {
-                    each_linked(path, MANY_LINKED, &mut |identity| {
+                    each_linked(path, MAX_IN_TREE, &mut |identity| {
                         linked.insert(identity, Overmount::Deny(FileKind::File));
                     })
                 }
                 Overmount::ReadOnly | Overmount::Shallow => {
-                    each_linked(path, MANY_LINKED, &mut |identity| {
+                    each_linked(path, MAX_IN_TREE, &mut |identity| {
                         linked.entry(identity).or_insert(Overmount::ReadOnly);
                     })
                 }
@@ -574,28 +578,28 @@ impl Survey {
         }
     }
 
-    /// The kernel allows 100,000 mounts: where there would be more than half of that, a
+    /// Limits the number of masks: the kernel allows 100,000 mounts. Above half of that, a
     /// directory in which everything is denied is denied as a whole.
     fn fold(&mut self, full: &[AbsPath], roots: &[AbsPath]) {
         const MANY: usize = 50_000;
-        const CROWD: usize = 10_000;
-        if self.covers.len() <= MANY {
+        const MANY_IN_ONE: usize = 10_000;
+        if self.masks.len() <= MANY {
             return;
         }
-        // Sockets are left behind by the thousand: where they are, nothing else is missed.
-        let mut crowds: HashMap<AbsPath, usize> = HashMap::new();
-        for path in self.covers.keys() {
-            *crowds.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
+        // Stale sockets come by the thousand; a directory full of them can be denied as a whole.
+        let mut counts: HashMap<AbsPath, usize> = HashMap::new();
+        for path in self.masks.keys() {
+            *counts.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
         }
-        let crowded: Vec<AbsPath> = crowds
+        let crowded: Vec<AbsPath> = counts
             .into_iter()
-            .filter(|(_, count)| *count > CROWD)
+            .filter(|(_, count)| *count > MANY_IN_ONE)
             .map(|(directory, _)| directory)
             .collect();
         let full: HashSet<&AbsPath> =
             full.iter().chain(&crowded).filter(|directory| !roots.contains(directory)).collect();
-        self.covers.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
-        self.covers.extend(
+        self.masks.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
+        self.masks.extend(
             full.into_iter()
                 .map(|directory| (directory.clone(), Overmount::Deny(FileKind::Directory))),
         );
@@ -614,29 +618,29 @@ fn outermost(mut roots: Vec<AbsPath>) -> Vec<AbsPath> {
     kept
 }
 
-/// Number of entries in a directory outside that are looked at for files with several names.
-const ENOUGH: usize = 512;
+/// Maximum of entries to examine for hard links in a directory outside.
+const MAX_OUTSIDE: usize = 512;
 
-/// The same of a directory in an opened tree.
-const MANY_LINKED: usize = 4096;
+/// The same maximum for a directory in a granted tree.
+const MAX_IN_TREE: usize = 4096;
 
-/// Remembers denied files that have other names: a hard link in the workspace would open them.
+/// Records denied files with several hard links: one in the workspace would grant them.
 pub(super) fn note_linked(path: &AbsPath, linked: &mut HardLinks) {
-    each_linked(path, ENOUGH, &mut |identity| {
+    each_linked(path, MAX_OUTSIDE, &mut |identity| {
         linked.insert(identity, Overmount::Deny(FileKind::File));
     });
 }
 
-/// Tells of inode and device of each file with several names that is at or below `path`, among the
-/// first `most` entries, those of the upper directories first.
+/// Calls `note` with inode and device of each file with several hard links at or below `path`,
+/// among the first `most` entries, breadth first.
 fn each_linked(path: &AbsPath, mut most: usize, note: &mut dyn FnMut((u64, u64))) {
-    let mut tell = |metadata: &fs::Metadata| {
+    let mut visit = |metadata: &fs::Metadata| {
         if metadata.is_file() && metadata.nlink() > 1 {
             note((metadata.ino(), metadata.dev()));
         }
     };
     let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
-    tell(&metadata);
+    visit(&metadata);
     let mut waiting = VecDeque::from(if metadata.is_dir() {
         vec![path.as_path().to_owned()]
     } else {
@@ -649,7 +653,7 @@ fn each_linked(path: &AbsPath, mut most: usize, note: &mut dyn FnMut((u64, u64))
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => waiting.push_back(entry.path()),
                 Ok(kind) if kind.is_file() => {
-                    drop(entry.metadata().map(|metadata| tell(&metadata)))
+                    drop(entry.metadata().map(|metadata| visit(&metadata)))
                 }
                 _ => {}
             }

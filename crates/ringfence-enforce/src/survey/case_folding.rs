@@ -1,4 +1,4 @@
-//! File systems that do not tell `.git` from `.GIT`.
+//! File systems that do not distinguish `.git` from `.GIT`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,26 +7,26 @@ use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::AbsPath;
 
-/// What a file system makes of names that differ in case alone.
+/// Case handling of a file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaseFolding {
-    /// They are different names.
+    /// Case-sensitive.
     #[default]
     None,
-    /// They are the same name, and the kernel knows: a cover holds for every spelling.
+    /// Case-insensitive, and the kernel knows: a mask covers every spelling.
     Known,
-    /// They are the same file to somebody behind the kernel (Windows, a virtual machine's
-    /// host), and the kernel takes them for two: a cover holds for one spelling.
+    /// Case-insensitive behind the kernel (Windows, host of a virtual machine), while the kernel
+    /// sees two names: a mask covers one spelling.
     Hidden,
 }
 
-/// File systems whose directory entries the kernel itself folds: ext4, f2fs, tmpfs, vfat,
-/// exfat, xfs (`statfs(2)`).
+/// File systems whose case folding the kernel itself does: ext4, f2fs, tmpfs, vfat, exfat, xfs
+/// (`statfs(2)`).
 const KNOWN: [i64; 6] = [0xef53, 0xf2f5_2010, 0x0102_1994, 0x4d44, 0x2011_bab0, 0x5846_5342];
 
 impl CaseFolding {
-    /// Looks an existing name up in other case; leaves no trace.
-    pub(super) fn of(root: &AbsPath) -> Self {
+    /// Looks up an existing name in other case; leaves no trace.
+    pub(super) fn probe(root: &AbsPath) -> Self {
         let identity = |name: &OsString| {
             let metadata = fs::symlink_metadata(root.join(name).as_path()).ok()?;
             // Two hard links would look the same.
@@ -37,10 +37,10 @@ impl CaseFolding {
             .flatten()
             .flatten()
             .map(|entry| entry.file_name());
-        let asked = |name: OsString| {
-            swapped(&name).and_then(|other| Some((identity(&name)?, identity(&other))))
+        let lookup = |name: OsString| {
+            swap_case(&name).and_then(|other| Some((identity(&name)?, identity(&other))))
         };
-        if names.filter_map(asked).next().is_none_or(|(one, other)| other != Some(one)) {
+        if names.filter_map(lookup).next().is_none_or(|(one, other)| other != Some(one)) {
             return CaseFolding::None;
         }
         match rustix::fs::statfs(root.as_path()) {
@@ -50,8 +50,8 @@ impl CaseFolding {
     }
 }
 
-/// The name in other case; `None` if it has none.
-fn swapped(name: &std::ffi::OsStr) -> Option<OsString> {
+/// The name in other case; `None` if it has no letters.
+fn swap_case(name: &std::ffi::OsStr) -> Option<OsString> {
     let swap = |byte: &u8| {
         if byte.is_ascii_lowercase() {
             byte.to_ascii_uppercase()
@@ -68,15 +68,15 @@ mod tests {
     use ringfence_policy::AbsPath;
 
     #[test]
-    fn names_are_asked_for_in_other_case() {
-        assert_eq!(super::swapped(".Git-1".as_ref()), Some(".gIT-1".into()));
-        assert_eq!(super::swapped("123".as_ref()), None);
-        // A directory with twins, as only a file system that tells them apart can have.
+    fn case_is_swapped_and_case_sensitivity_detected() {
+        assert_eq!(super::swap_case(".Git-1".as_ref()), Some(".gIT-1".into()));
+        assert_eq!(super::swap_case("123".as_ref()), None);
+        // A directory with both names, possible only on a case-sensitive file system.
         let twins = std::env::temp_dir().join(format!("ringfence-twins-{}", std::process::id()));
         std::fs::create_dir_all(&twins).unwrap();
         std::fs::write(twins.join("a"), "").unwrap();
         std::fs::hard_link(twins.join("a"), twins.join("A")).unwrap();
-        let found = super::CaseFolding::of(&AbsPath::new(&twins).unwrap());
+        let found = super::CaseFolding::probe(&AbsPath::new(&twins).unwrap());
         std::fs::remove_dir_all(&twins).unwrap();
         assert_eq!(found, super::CaseFolding::None);
     }

@@ -1,4 +1,4 @@
-//! Git directories that were there before: what in them runs programs on the host.
+//! Git directories that existed before: files in them that make git run programs on the host.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use super::build::SurveyBuilder;
 use super::git_config;
 use crate::plan::{FileKind, Overmount, PinReason};
 
-/// Settings and programs that git obeys, below a git directory, and those of Sapling and lazygit,
-/// which keep their own there. The files in `remotes` and `branches` say where `git push` goes.
+/// Settings and programs that git obeys, below a git directory, and those of Sapling and lazygit
+/// there. Files in `remotes` and `branches` set the target of `git push`.
 const PROTECTED: [&str; 10] = [
     "hooks",
     "config",
@@ -23,8 +23,8 @@ const PROTECTED: [&str; 10] = [
     "sl/sharedpath",
 ];
 
-/// Names in a git directory with which comes what git obeys.
-pub(crate) const OBEYED: [&str; 11] = [
+/// Names in a git directory whose creation adds settings that git obeys.
+pub(crate) const OBEYED_NAMES: [&str; 11] = [
     "hooks",
     "config",
     "config.worktree",
@@ -38,30 +38,32 @@ pub(crate) const OBEYED: [&str; 11] = [
     "worktrees",
 ];
 
-/// So many settings of a kind are looked at.
-const MANY: usize = 24;
+/// Maximum of settings of one kind to examine.
+const MAX_SETTINGS: usize = 24;
 
-/// Covers what exists of them and pins the directories around.
+/// Masks the existing ones and pins the directories around them.
 pub(super) fn survey(directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
-    if surveyor.is_made(directory) {
+    if surveyor.is_made_by_command(directory) {
         return;
     }
     if metadata.is_symlink() {
-        // Git follows it. Another in its place would be obeyed just so, and so would the
-        // directory that git finds further up once it is gone.
-        surveyor.keep(directory);
+        // Git follows this link. Git would also obey a replacement, or a directory further up once
+        // the link is gone.
+        surveyor.forbid_creation(directory);
         surveyor.pin(directory, PinReason::Link);
-        if let Some(target) = followed(directory).filter(|target| !surveyor.is_pinned(target)) {
+        if let Some(target) =
+            link_target_dir(directory).filter(|target| !surveyor.is_pinned(target))
+        {
             self::survey(&target, surveyor);
             around(directory, &target, surveyor);
         }
         return;
     }
     if metadata.is_file() {
-        // A pointer to a git directory elsewhere: another target would be obeyed just so.
-        surveyor.found.covers.entry(directory.clone()).or_insert(Overmount::ReadOnly);
-        if let Some(target) = pointed_at(directory).filter(|target| target != directory) {
+        // A pointer to a git directory elsewhere: git would also obey another target.
+        surveyor.found.masks.entry(directory.clone()).or_insert(Overmount::ReadOnly);
+        if let Some(target) = gitdir_target(directory).filter(|target| target != directory) {
             if !surveyor.is_pinned(&target) {
                 self::survey(&target, surveyor);
             }
@@ -70,12 +72,12 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
         return;
     }
     if !metadata.is_dir() {
-        surveyor.found.covers.entry(directory.clone()).or_insert(Overmount::Deny(FileKind::File));
+        surveyor.found.masks.entry(directory.clone()).or_insert(Overmount::Deny(FileKind::File));
         return;
     }
     surveyor.pin(directory, PinReason::Git);
-    if !super::is_searchable(directory) {
-        surveyor.found.covers.insert(directory.clone(), Overmount::Deny(FileKind::Directory));
+    if !super::is_searchable_dir(directory) {
+        surveyor.found.masks.insert(directory.clone(), Overmount::Deny(FileKind::Directory));
         return;
     }
     surveyor.pin(&directory.join("info"), PinReason::Git);
@@ -87,7 +89,7 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     submodules(directory, surveyor);
     surveyor.pin(&directory.join("worktrees"), PinReason::Git);
     for worktree in directories(&directory.join("worktrees"), surveyor) {
-        if surveyor.is_made(&worktree) {
+        if surveyor.is_made_by_command(&worktree) {
             continue;
         }
         surveyor.pin(&worktree, PinReason::Git);
@@ -98,35 +100,36 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     }
 }
 
-/// Protects the git directories of submodules, which git keeps in that of the working tree they
-/// stand in: a linked worktree has its own.
+/// Protects the git directories of submodules, which git keeps in the git directory of the working
+/// tree around them: a linked worktree has its own.
 fn submodules(directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     let modules = directory.join("modules");
     surveyor.pin(&modules, PinReason::Git);
     nested(&modules, 0, surveyor);
 }
 
-/// Protects the hooks that git is told to run from the working tree around `dot_git`, whose
-/// files are in `directory`.
+/// Protects the hooks that git runs from the working tree around `dot_git`, whose files are in
+/// `directory`.
 fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     let common =
         super::read_small(&directory.join("commondir")).map(|common| directory.join(common.trim()));
     let files =
         [common.as_ref().unwrap_or(directory).join("config"), directory.join("config.worktree")];
-    let said = git_config::of(&files, &surveyor.grants.home);
+    let facts = git_config::read_files(&files, &surveyor.grants.home);
     // A bare repository has no working tree, and git runs its hooks in itself.
     let tree = if dot_git.name().is_some_and(|name| name == ".git") {
         dot_git.parent()
     } else {
         Some(dot_git.clone())
     };
-    // Git obeys the last of each, and somebody could write thousands.
-    let worktrees = said.worktrees.iter().rev().take(MANY).map(|tree| directory.join(tree));
+    // Git obeys the last of each, and a file could contain thousands.
+    let worktrees =
+        facts.worktrees.iter().rev().take(MAX_SETTINGS).map(|tree| directory.join(tree));
     let trees: Vec<AbsPath> = tree.into_iter().chain(worktrees).collect();
-    let hooks = said.hooks.iter().rev().take(MANY).chain(surveyor.hooks_everywhere());
+    let hooks = facts.hooks.iter().rev().take(MAX_SETTINGS).chain(surveyor.global_hooks());
     let places: Vec<AbsPath> = hooks
         .flat_map(|hooks| {
-            trees.iter().map(|tree| git_config::expanded(hooks, tree, &surveyor.grants.home))
+            trees.iter().map(|tree| git_config::resolve_path(hooks, tree, &surveyor.grants.home))
         })
         .collect();
     let own = directory.join("hooks");
@@ -134,22 +137,22 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut SurveyBuilder<'
         surveyor.protect(place);
         scripts(place, &trees, surveyor);
     }
-    for file in &said.included {
+    for file in &facts.included {
         surveyor.protect(file);
     }
     for (word, tree) in
-        said.words.iter().flat_map(|word| trees.iter().map(move |tree| (word, tree)))
+        facts.words.iter().flat_map(|word| trees.iter().map(move |tree| (word, tree)))
     {
         // In a git directory, a single word such as `HEAD` names a file that git itself writes.
         let is_in_tree = word.contains('/') || tree != directory;
-        let place = git_config::expanded(word, tree, &surveyor.grants.home);
+        let place = git_config::resolve_path(word, tree, &surveyor.grants.home);
         if is_in_tree && place.as_path().is_file() {
             surveyor.protect(&place);
         }
     }
 }
 
-/// What hooks are made of: links are followed, and those of husky run what lies beside them.
+/// Protects hook scripts: links are followed, and husky hooks run files in the directory above.
 fn scripts(hooks: &AbsPath, trees: &[AbsPath], surveyor: &mut SurveyBuilder<'_>) {
     for entry in fs::read_dir(hooks.as_path()).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
@@ -163,42 +166,42 @@ fn scripts(hooks: &AbsPath, trees: &[AbsPath], surveyor: &mut SurveyBuilder<'_>)
     }
 }
 
-/// Where a link leads, if that is a directory.
-pub(super) fn followed(link: &AbsPath) -> Option<AbsPath> {
+/// Target of a link, if it is a directory.
+pub(super) fn link_target_dir(link: &AbsPath) -> Option<AbsPath> {
     fs::canonicalize(link.as_path()).ok().filter(|path| path.is_dir()).and_then(AbsPath::new)
 }
 
-/// Where a `.git` file points, if that is a directory.
-pub(super) fn pointed_at(pointer: &AbsPath) -> Option<AbsPath> {
+/// Target of a `.git` file, if it is a directory.
+pub(super) fn gitdir_target(pointer: &AbsPath) -> Option<AbsPath> {
     let text = super::read_small(pointer)?;
     let target = pointer.parent()?.join(text.strip_prefix("gitdir:")?.trim());
-    followed(&target)
+    link_target_dir(&target)
 }
 
-/// Submodules' git directories, which may lie several directories deep.
+/// Git directories of submodules, which may be several directories deep.
 fn nested(modules: &AbsPath, depth: usize, found: &mut SurveyBuilder<'_>) {
     const DEEP: usize = 16;
     if depth == DEEP {
         return;
     }
     for directory in directories(modules, found) {
-        // Whatever it lacks could be added to it later.
+        // Missing parts could be added later.
         if ["HEAD", "config", "objects"]
             .iter()
             .any(|name| directory.as_path().join(name).symlink_metadata().is_ok())
         {
             survey(&directory, found);
-        } else if !found.is_made(&directory) {
+        } else if !found.is_made_by_command(&directory) {
             found.pin(&directory, PinReason::Git);
             nested(&directory, depth + 1, found);
         }
     }
 }
 
-/// The directories in one of git's; one that cannot be looked into is shut.
+/// Subdirectories of a git directory; a directory that cannot be searched is denied.
 fn directories(path: &AbsPath, surveyor: &mut SurveyBuilder<'_>) -> Vec<AbsPath> {
-    if !super::is_searchable(path) {
-        surveyor.found.covers.insert(path.clone(), Overmount::Deny(FileKind::Directory));
+    if !super::is_searchable_dir(path) {
+        surveyor.found.masks.insert(path.clone(), Overmount::Deny(FileKind::Directory));
         return Vec::new();
     }
     fs::read_dir(path.as_path())

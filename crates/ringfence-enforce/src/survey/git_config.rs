@@ -1,25 +1,25 @@
-//! What git's config files say, as far as it makes git run programs out of a project.
+//! Settings in git's config files that make git run programs from a project.
 
 use std::env;
 
 use ringfence_policy::AbsPath;
 
-/// What some config files say.
+/// Relevant settings of some config files.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct GitConfigFacts {
-    /// Every `core.hooksPath`: which of them counts is git's business.
+    /// Every `core.hooksPath`, regardless of precedence.
     pub(super) hooks: Vec<String>,
     /// Every `core.worktree`.
     pub(super) worktrees: Vec<String>,
     includes: Vec<String>,
-    /// Files that are included.
+    /// Included files.
     pub(super) included: Vec<AbsPath>,
     /// Words that may name programs or files.
     pub(super) words: Vec<String>,
 }
 
-/// The hooks that the settings of the person and the machine name for every repository.
-pub(super) fn hooks_everywhere(home: &AbsPath) -> Vec<String> {
+/// Hooks paths that the user's and the system's settings set for every repository.
+pub(super) fn global_hooks(home: &AbsPath) -> Vec<String> {
     let variable = |name: &str| env::var_os(name).and_then(AbsPath::new);
     let config = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
     let own = variable("GIT_CONFIG_GLOBAL").map_or_else(
@@ -27,13 +27,13 @@ pub(super) fn hooks_everywhere(home: &AbsPath) -> Vec<String> {
         |file| vec![file],
     );
     let system = AbsPath::root().join("etc/gitconfig");
-    of(&[own, vec![system]].concat(), home).hooks
+    read_files(&[own, vec![system]].concat(), home).hooks
 }
 
-/// What `files` say, and those they include, whatever the condition.
-pub(super) fn of(files: &[AbsPath], home: &AbsPath) -> GitConfigFacts {
+/// Reads `files` and the files they include, regardless of conditions.
+pub(super) fn read_files(files: &[AbsPath], home: &AbsPath) -> GitConfigFacts {
     const ENOUGH: usize = 64;
-    let mut said = GitConfigFacts::default();
+    let mut facts = GitConfigFacts::default();
     let mut seen: Vec<AbsPath> = Vec::new();
     let mut waiting = files.to_vec();
     while let Some(file) = waiting.pop().filter(|_| seen.len() < ENOUGH) {
@@ -43,20 +43,21 @@ pub(super) fn of(files: &[AbsPath], home: &AbsPath) -> GitConfigFacts {
         if let Some(text) = super::read_small(&file) {
             let found = read(&text);
             let directory = file.parent().unwrap_or_else(AbsPath::root);
-            let included = found.includes.iter().map(|include| expanded(include, &directory, home));
-            said.included.extend(included.clone());
+            let included =
+                found.includes.iter().map(|include| resolve_path(include, &directory, home));
+            facts.included.extend(included.clone());
             waiting.extend(included);
-            said.words.extend(found.words);
-            said.hooks.extend(found.hooks);
-            said.worktrees.extend(found.worktrees);
+            facts.words.extend(found.words);
+            facts.hooks.extend(found.hooks);
+            facts.worktrees.extend(found.worktrees);
         }
         seen.push(file);
     }
-    said
+    facts
 }
 
-/// A path out of a config file.
-pub(super) fn expanded(text: &str, relative_to: &AbsPath, home: &AbsPath) -> AbsPath {
+/// Resolves a path from a config file.
+pub(super) fn resolve_path(text: &str, relative_to: &AbsPath, home: &AbsPath) -> AbsPath {
     match text.strip_prefix("~/") {
         Some(below) => home.join(below),
         None => relative_to.join(text),
@@ -64,12 +65,12 @@ pub(super) fn expanded(text: &str, relative_to: &AbsPath, home: &AbsPath) -> Abs
 }
 
 fn read(text: &str) -> GitConfigFacts {
-    let mut said = GitConfigFacts::default();
+    let mut facts = GitConfigFacts::default();
     let mut section = String::new();
     let mut rest = text;
     loop {
         rest = rest.trim_start();
-        let Some(first) = rest.chars().next() else { return said };
+        let Some(first) = rest.chars().next() else { return facts };
         match first {
             '#' | ';' => rest = line_end(rest),
             '[' => {
@@ -79,7 +80,7 @@ fn read(text: &str) -> GitConfigFacts {
                     .next()
                     .unwrap_or_default()
                     .to_ascii_lowercase();
-                // A subsection in quotes may hold anything, a bracket too.
+                // A quoted subsection may contain anything, even a bracket.
                 let is_quoted = rest[..end].matches('"').count() % 2 == 1;
                 rest = if is_quoted {
                     rest[end..].find('"').map_or("", |quote| &rest[end + quote..])
@@ -97,12 +98,12 @@ fn read(text: &str) -> GitConfigFacts {
                 };
                 rest = behind;
                 match (section.as_str(), key.as_str()) {
-                    ("core", "hookspath") => said.hooks.push(value),
-                    ("core", "worktree") => said.worktrees.push(value),
-                    ("include" | "includeif", "path") => said.includes.push(value),
-                    // Addresses and names of branches run nothing.
+                    ("core", "hookspath") => facts.hooks.push(value),
+                    ("core", "worktree") => facts.worktrees.push(value),
+                    ("include" | "includeif", "path") => facts.includes.push(value),
+                    // Addresses and branch names run nothing.
                     ("remote" | "branch" | "submodule" | "url", _) => {}
-                    _ => said.words.extend(
+                    _ => facts.words.extend(
                         value
                             .split_whitespace()
                             .map(|word| word.trim_matches(['!', '"', '\'', ';']).to_owned()),
@@ -113,12 +114,12 @@ fn read(text: &str) -> GitConfigFacts {
     }
 }
 
-/// What follows the line's end.
+/// The text after the line's end.
 fn line_end(text: &str) -> &str {
     text.find('\n').map_or("", |end| &text[end + 1..])
 }
 
-/// A value and what follows it: quotes, escapes and lines that go on.
+/// A value and the rest: quotes, escapes and continued lines.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut is_quoted = false;
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_found_however_they_are_written() {
+    fn hooks_path_is_found_in_any_spelling() {
         check("[core]\n\thooksPath = .husky/_\n", &[".husky/_"]);
         check("[CORE]\nHOOKSPATH=a # not b\n\thookspath = b ; c\n", &["a", "b"]);
         check("[core] hooksPath = \"with space # and hash\"\n", &["with space # and hash"]);
@@ -161,11 +162,11 @@ mod tests {
 
     #[test]
     fn includes_and_working_trees_are_found() {
-        let said = super::read(
+        let facts = super::read(
             "[include]\npath = a\n[includeIf \"gitdir:~/x/\"]\npath = ~/b\n[core]\nworktree = ../../x\n",
         );
         assert_eq!(
-            (said.includes, said.worktrees),
+            (facts.includes, facts.worktrees),
             (vec!["a".into(), "~/b".into()], vec!["../../x".into()])
         );
     }

@@ -1,7 +1,7 @@
 //! Repositories that git enters by itself: those that an index names.
 //!
-//! `git status` in a project runs git in each of them, and so what their settings say, also
-//! where nobody else looks: below `vendor` or `node_modules`.
+//! `git status` in a project runs git in each of them and obeys their settings, even below `vendor`
+//! or `node_modules`, which the survey does not walk.
 
 use std::fs;
 use std::io::{self, Read};
@@ -12,14 +12,15 @@ use ringfence_policy::AbsPath;
 
 use super::git;
 
-/// The working trees that are entered from the one around `dot_git`.
-pub(super) fn of(dot_git: &AbsPath) -> Vec<AbsPath> {
+/// Working trees that git enters from the one around `dot_git`.
+pub(super) fn entered_worktrees(dot_git: &AbsPath) -> Vec<AbsPath> {
     let Some(tree) = dot_git.parent().filter(|_| dot_git.name().is_some_and(|name| name == ".git"))
     else {
         return Vec::new();
     };
     let is_file = fs::symlink_metadata(dot_git.as_path()).is_ok_and(|metadata| metadata.is_file());
-    let Some(directory) = (if is_file { git::pointed_at(dot_git) } else { Some(dot_git.clone()) })
+    let Some(directory) =
+        (if is_file { git::gitdir_target(dot_git) } else { Some(dot_git.clone()) })
     else {
         return Vec::new();
     };
@@ -28,33 +29,34 @@ pub(super) fn of(dot_git: &AbsPath) -> Vec<AbsPath> {
         is_index(entry.file_name().as_encoded_bytes())
             && entry.file_type().is_ok_and(|kind| kind.is_file())
     });
-    let links =
-        indexes.filter_map(|entry| read(&entry.path()).ok()).flat_map(|index| gitlinks(&index));
-    // Where a link is on the way, git does not enter.
+    let links = indexes
+        .filter_map(|entry| read_index(&entry.path()).ok())
+        .flat_map(|index| parse_gitlinks(&index));
+    // Git does not enter through a link.
     let is_straight =
         |path: &AbsPath| fs::canonicalize(path.as_path()).is_ok_and(|real| real == path.as_path());
     links.map(|link| tree.join(link)).filter(is_straight).collect()
 }
 
-/// An index, or the beginning of one that no repository has: a command may write it.
-pub(super) fn read(index: &Path) -> io::Result<Vec<u8>> {
+/// Reads an index, up to a limit beyond any real index: a command may have written it.
+pub(super) fn read_index(index: &Path) -> io::Result<Vec<u8>> {
     const LONGEST: u64 = 1 << 28;
     let mut bytes = Vec::new();
     fs::File::open(index)?.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Whether a file in a git directory has this name: one may hold only what another lacks.
+/// True for the names of index files in a git directory: a split index has a shared part.
 pub fn is_index(name: &[u8]) -> bool {
     name == b"index" || name.starts_with(b"sharedindex.")
 }
 
-/// The paths of all entries of an index that are repositories.
+/// Paths of all index entries that are repositories.
 ///
-/// See gitformat-index(5). What cannot be read to the end is read as far as it goes.
-pub fn gitlinks(index: &[u8]) -> Vec<PathBuf> {
-    // How long names of objects are is written elsewhere. What is read by the wrong length
-    // are names of nothing.
+/// See gitformat-index(5). A broken index is read as far as possible.
+pub fn parse_gitlinks(index: &[u8]) -> Vec<PathBuf> {
+    // The length of object names is configured elsewhere. With the wrong length, the result
+    // contains only names of nothing.
     let mut found = entries(index, 20);
     found.extend(entries(index, 32));
     found.retain(|path| is_below(path));
@@ -63,12 +65,12 @@ pub fn gitlinks(index: &[u8]) -> Vec<PathBuf> {
     found
 }
 
-/// An entry of an index: a file, and what git last saw of it, each cut to 32 bits.
+/// An index entry: a file, and git's last stat of it, each value cut to 32 bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracked {
-    /// Below the working tree.
+    /// Path below the working tree.
     pub path: PathBuf,
-    /// Seconds of its last change.
+    /// Modification time in seconds.
     pub modified: u32,
     /// Inode number.
     pub inode: u32,
@@ -78,17 +80,17 @@ pub struct Tracked {
 
 /// All entries of an index.
 ///
-/// By the length of names of objects by which every name is as long as its entry says.
-pub fn tracked(index: &[u8]) -> Vec<Tracked> {
+/// Uses the object name length with which every name has the length its entry declares.
+pub fn parse_entries(index: &[u8]) -> Vec<Tracked> {
     let mut found = Vec::new();
     for hash in [20, 32] {
         found.clear();
         let mut is_right = true;
-        let end = each(index, hash, |entry| {
-            is_right &= entry.has_its_length(index);
+        let end = visit_entries(index, hash, |entry| {
+            is_right &= entry.has_declared_length(index);
             let path = PathBuf::from(std::ffi::OsString::from_vec(entry.name.to_vec()));
             let [modified, inode, size] =
-                [8, 20, 36].map(|at| number(entry.fixed, at).unwrap_or_default());
+                [8, 20, 36].map(|at| read_u32(entry.fixed, at).unwrap_or_default());
             found.push(Tracked { path, modified, inode, size });
         });
         if end.is_some() && is_right && found.iter().all(|entry| is_below(&entry.path)) {
@@ -106,7 +108,7 @@ fn is_below(path: &Path) -> bool {
 fn entries(index: &[u8], hash: usize) -> Vec<PathBuf> {
     const GITLINK: u32 = 0o160_000;
     let mut found = Vec::new();
-    each(index, hash, |entry| {
+    visit_entries(index, hash, |entry| {
         if entry.mode() & 0o170_000 == GITLINK {
             found.push(PathBuf::from(std::ffi::OsString::from_vec(entry.name.to_vec())));
         }
@@ -114,48 +116,52 @@ fn entries(index: &[u8], hash: usize) -> Vec<PathBuf> {
     found
 }
 
-pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The length of a name that is as long or longer, as the flags of its entry say it.
+/// Maximum of the name length field in the flags; longer names have this value.
 const LONGEST_NAME: usize = 0xfff;
 
-/// An entry of an index as it stands there.
+/// A raw index entry.
 pub(super) struct RawEntry<'a> {
     /// Offset in the index.
     pub(super) at: usize,
     /// Times, device, inode, mode, owner and size.
     fixed: &'a [u8],
-    /// Name of the object that holds the content.
+    /// Object name of the content.
     pub(super) object: &'a [u8],
     /// Flags, with the extended ones in the lower half.
     pub(super) flags: u32,
-    /// Length of the name by the flags, which have room for [`LONGEST_NAME`].
+    /// Name length in the flags, at most [`LONGEST_NAME`].
     flagged_length: usize,
     pub(super) name: &'a [u8],
 }
 
 impl RawEntry<'_> {
     pub(super) fn mode(&self) -> u32 {
-        /// Behind times, device and inode.
+        /// Offset behind times, device and inode.
         const MODE: usize = 24;
-        number(self.fixed, MODE).unwrap_or_default()
+        read_u32(self.fixed, MODE).unwrap_or_default()
     }
 
-    /// Answers whether flags and name agree. In version 4 git does not look at the length in the
-    /// flags: a name goes on where the last one ended.
-    pub(super) fn has_its_length(&self, index: &[u8]) -> bool {
-        number(index, 4) == Some(4) || self.flagged_length == self.name.len().min(LONGEST_NAME)
+    /// True if flags and name agree. In version 4 git ignores the length in the flags: a name
+    /// continues the previous one.
+    pub(super) fn has_declared_length(&self, index: &[u8]) -> bool {
+        read_u32(index, 4) == Some(4) || self.flagged_length == self.name.len().min(LONGEST_NAME)
     }
 }
 
-/// Tells each entry; answers where the last one ends, and `None` if there are fewer than the index
-/// says.
-pub(super) fn each(index: &[u8], hash: usize, mut tell: impl FnMut(RawEntry<'_>)) -> Option<usize> {
+/// Calls `visit` for each entry; returns the end of the last one, or `None` if there are fewer than
+/// declared.
+pub(super) fn visit_entries(
+    index: &[u8],
+    hash: usize,
+    mut visit: impl FnMut(RawEntry<'_>),
+) -> Option<usize> {
     const FIXED: usize = 40;
     let (Some(b"DIRC"), Some(version), Some(count)) =
-        (index.get(..4), number(index, 4), number(index, 8))
+        (index.get(..4), read_u32(index, 4), read_u32(index, 8))
     else {
         return None;
     };
@@ -181,15 +187,15 @@ pub(super) fn each(index: &[u8], hash: usize, mut tell: impl FnMut(RawEntry<'_>)
             [*index.get(flags_at + 2)?, *index.get(flags_at + 3)?]
         };
         let all_flags = u32::from_be_bytes([flags[0], flags[1], extended[0], extended[1]]);
-        tell(RawEntry { at, fixed, object, flags: all_flags, flagged_length, name: &name });
+        visit(RawEntry { at, fixed, object, flags: all_flags, flagged_length, name: &name });
         let end = name_at + length;
-        // Up to seven more make the length a multiple of eight.
+        // Up to seven padding bytes make the length a multiple of eight.
         at = if version == 4 { end + 1 } else { at + ((end - at) / 8 + 1) * 8 };
     }
     Some(at)
 }
 
-/// A number as packs have it: seven bits a byte, and one is added for each byte that follows.
+/// Variable-length number as in packs: seven bits a byte, plus one for each following byte.
 fn varint(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
     let mut byte = *bytes.get(at)?;
     let mut value = usize::from(byte & 0x7f);
@@ -205,7 +211,8 @@ fn varint(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
 pub(super) mod tests {
     use std::path::PathBuf;
 
-    /// An index with these entries; in version 4, `drop` tells what of the last name goes.
+    /// An index with these entries; in version 4, `drop` is the number of bytes cut from the last
+    /// name.
     pub(in crate::survey) fn index(
         version: u32,
         hash: usize,
@@ -234,13 +241,13 @@ pub(super) mod tests {
 
     #[track_caller]
     fn check(index: &[u8], expected: &[&str]) {
-        let mut found = super::gitlinks(index);
+        let mut found = super::parse_gitlinks(index);
         found.retain(|path| !path.to_string_lossy().contains(['\u{7}', '\u{0}']));
         assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>());
     }
 
     #[test]
-    fn repositories_are_told_from_files() {
+    fn gitlinks_are_distinguished_from_files() {
         for hash in [20, 32] {
             let entries = [
                 (0o100_644, 0, "a"),
@@ -261,20 +268,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_read_as_far_as_it_goes() {
+    fn broken_index_is_read_as_far_as_possible() {
         let whole = index(2, 20, &[(0o160_000, 0, "x"), (0o160_000, 0, "y")]);
         check(&whole[..whole.len() - 9], &["x"]);
         check(&index(2, 20, &[(0o160_000, 0, "../out"), (0o160_000, 0, "/etc")]), &[]);
         for end in 0..whole.len() {
-            super::gitlinks(&whole[..end]);
+            super::parse_gitlinks(&whole[..end]);
         }
         check(b"", &[]);
     }
 
     #[test]
-    fn every_entry_is_tracked() {
+    fn every_index_entry_is_tracked() {
         let paths = |index: &[u8]| {
-            super::tracked(index).into_iter().map(|entry| entry.path).collect::<Vec<_>>()
+            super::parse_entries(index).into_iter().map(|entry| entry.path).collect::<Vec<_>>()
         };
         for (version, hash) in [(2, 20), (3, 20), (2, 32), (3, 32)] {
             let whole = index(

@@ -1,35 +1,35 @@
-//! Paths in an index.
+//! Paths in a git index.
 //!
 //! Git checks a path when it adds it to the index, and not when it reads the index (read-cache.c,
-//! `verify_path`). By an index that a command wrote, `git restore` on the host would write hooks
+//! `verify_path`). With an index that a command wrote, `git restore` on the host would write hooks
 //! and files outside, `git commit -a` would read them, and `git status` would enter repositories
 //! anywhere.
 
-use super::gitlinks::{each, number};
+use super::gitlinks::{read_u32, visit_entries};
 
-/// The reason why git must not read an index.
+/// Reason why git must not read an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexFault {
     /// An entry leads out of the working tree or into the git directory.
     Path(String),
-    /// It is not what git writes.
+    /// Git does not write such a file.
     Malformed,
 }
 
 /// Length of object names in a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectNames {
-    /// As git makes them unless told otherwise.
+    /// The default of git.
     Sha1,
-    /// The configuration mentions SHA-256: an index is read by both lengths.
+    /// The configuration mentions SHA-256: an index is checked with both lengths.
     Either,
 }
 
-/// Looks for an entry that git itself would not have added.
+/// Finds an entry that git itself would not have added.
 pub fn index_fault(index: &[u8], names: ObjectNames) -> Option<IndexFault> {
     let lengths: &[usize] = if names == ObjectNames::Sha1 { &[20] } else { &[20, 32] };
     let faults: Vec<Option<IndexFault>> = lengths.iter().map(|hash| fault(index, *hash)).collect();
-    // By the wrong length it is malformed.
+    // With the wrong length it is malformed.
     let path = faults.iter().flatten().find(|fault| matches!(fault, IndexFault::Path(_)));
     let is_right = faults.iter().any(Option::is_none);
     path.cloned().or_else(|| (!is_right).then_some(IndexFault::Malformed))
@@ -37,20 +37,20 @@ pub fn index_fault(index: &[u8], names: ObjectNames) -> Option<IndexFault> {
 
 fn fault(index: &[u8], hash: usize) -> Option<IndexFault> {
     const SPARSE_DIRECTORY: u32 = 0o040_000;
-    if !matches!(number(index, 4), Some(2..=4)) {
+    if !matches!(read_u32(index, 4), Some(2..=4)) {
         return Some(IndexFault::Malformed);
     }
     let (mut bad, mut is_right, mut starts) = (None, true, Vec::new());
-    let end = each(index, hash, |entry| {
+    let end = visit_entries(index, hash, |entry| {
         starts.push(entry.at);
-        is_right &= entry.has_its_length(index);
+        is_right &= entry.has_declared_length(index);
         let is_sparse = entry.mode() & 0o170_000 == SPARSE_DIRECTORY;
         let name = if is_sparse {
             entry.name.strip_suffix(b"/").unwrap_or(entry.name)
         } else {
             entry.name
         };
-        // An entry of a split index that stands for one of the shared index has no name.
+        // An entry of a split index that refers to the shared index has no name.
         if !entry.name.is_empty()
             && bad.is_none()
             && !name.split(|byte| *byte == b'/').all(is_plain)
@@ -68,8 +68,8 @@ fn fault(index: &[u8], hash: usize) -> Option<IndexFault> {
     }
 }
 
-/// Answers whether git would add a name: all but the empty one, `.`, `..` and the spellings of
-/// `.git` on file systems that ignore case, blanks and dots at the end.
+/// True if git would add this name: any but the empty one, `.`, `..` and the spellings of `.git` on
+/// file systems that ignore case, and blanks and dots at the end.
 fn is_plain(name: &[u8]) -> bool {
     let stem = name.split(|byte| *byte == b':').next().unwrap_or(name);
     let trimmed = stem
@@ -80,19 +80,19 @@ fn is_plain(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !is_git
 }
 
-/// With several threads, git reads the entries of a large index from where its extensions say
-/// (`EOIE`, `IEOT`). Answers whether those are the entries that were looked at.
+/// True if the offset extensions (`EOIE`, `IEOT`) point to the checked entries: with several
+/// threads, git reads the entries of a large index from these offsets.
 fn has_plain_offsets(index: &[u8], hash: usize, end: usize, starts: &[usize]) -> bool {
     // The last extension, before the checksum of the whole.
     let size = 8 + 4 + hash;
     let last = index.len().checked_sub(hash + size).and_then(|at| index.get(at..at + size));
-    if last
-        .is_some_and(|last| last.starts_with(b"EOIE") && number(last, 8) != u32::try_from(end).ok())
-    {
+    if last.is_some_and(|last| {
+        last.starts_with(b"EOIE") && read_u32(last, 8) != u32::try_from(end).ok()
+    }) {
         return false;
     }
     let mut at = end;
-    while let (Some(name), Some(length)) = (index.get(at..at + 4), number(index, at + 4)) {
+    while let (Some(name), Some(length)) = (index.get(at..at + 4), read_u32(index, at + 4)) {
         if at + 8 + hash > index.len() {
             break;
         }
@@ -105,12 +105,12 @@ fn has_plain_offsets(index: &[u8], hash: usize, end: usize, starts: &[usize]) ->
     true
 }
 
-/// Answers whether the offsets of blocks of entries are where those entries begin.
+/// True if the offsets of entry blocks are starts of entries.
 fn are_blocks(table: &[u8], starts: &[usize]) -> bool {
     let mut first = 0;
     let blocks = table.get(4..).unwrap_or_default();
     let are_right = blocks.chunks(8).all(|block| {
-        let (Some(offset), Some(count)) = (number(block, 0), number(block, 4)) else {
+        let (Some(offset), Some(count)) = (read_u32(block, 0), read_u32(block, 4)) else {
             return false;
         };
         let is_right = starts.get(first).is_some_and(|start| *start == offset as usize);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_git_would_not_add_are_found() {
+    fn paths_that_git_would_not_add_are_faults() {
         for bad in [
             "../x",
             "a/../b",
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn index_that_git_reads_in_another_way_is_malformed() {
+    fn ambiguous_index_is_malformed() {
         let mut whole = index(2, 20, &[(FILE, 0, "abc/d")]);
         for end in 0..whole.len() {
             assert!(
@@ -180,7 +180,7 @@ mod tests {
                 "{end}"
             );
         }
-        // The flags tell another length than the name has.
+        // The flags have another length than the name.
         whole[12 + 40 + 20 + 1] = 3;
         assert_eq!(path_of(&whole).as_deref(), Some("malformed"));
         let mut other = index(2, 20, &[(FILE, 0, "a"), (FILE, 0, "b")]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_of_blocks_are_those_of_the_entries() {
+    fn block_offsets_must_match_the_entries() {
         let entries = index(2, 20, &[(FILE, 0, "a"), (FILE, 0, "b")]);
         let with = |offsets: [u32; 2], end: u32| {
             let table = [

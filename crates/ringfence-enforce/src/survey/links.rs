@@ -1,4 +1,4 @@
-//! Following symbolic links one by one, so that each can be made again inside.
+//! Resolves symbolic links one by one, so that each can be created again inside.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -10,14 +10,14 @@ use ringfence_policy::AbsPath;
 use super::{ResolvedRoot, kind_of};
 use crate::plan::FileKind;
 
-/// What stands at paths that were looked at before: rules share their upper directories.
+/// Cached path lookups: rules share their upper directories.
 #[derive(Default)]
 pub(super) struct SymlinkCache {
     seen: HashMap<AbsPath, Option<PathNode>>,
     plain: HashMap<AbsPath, ParentState>,
 }
 
-/// What is known of the directory above a path.
+/// State of the directory above a path.
 #[derive(Clone, Copy)]
 enum ParentState {
     Missing,
@@ -25,13 +25,13 @@ enum ParentState {
     Plain,
 }
 
-/// The way that a path takes.
+/// Resolution of a path.
 pub(super) struct SymlinkTrail {
     /// Symbolic links on the way, outermost first.
     pub(super) links: Vec<(AbsPath, PathBuf)>,
-    /// Where it leads.
+    /// The resolved path.
     pub(super) end: AbsPath,
-    /// What stands there; `None` if nothing does.
+    /// Kind of the resolved path; `None` if nothing is there.
     pub(super) kind: Option<FileKind>,
 }
 
@@ -53,9 +53,9 @@ impl PathNode {
 }
 
 impl SymlinkCache {
-    /// Where `path` leads; `None` if it leads nowhere.
-    pub(super) fn follow(&mut self, path: &AbsPath) -> Option<ResolvedRoot> {
-        // Most rules stand in a handful of directories, which are looked at once.
+    /// Resolves `path`; `None` if it leads nowhere.
+    pub(super) fn resolve_root(&mut self, path: &AbsPath) -> Option<ResolvedRoot> {
+        // Most rules are in a handful of directories, which are resolved once.
         let above = path.parent()?;
         let plain = match self.plain.get(&above) {
             Some(plain) => *plain,
@@ -85,13 +85,12 @@ impl SymlinkCache {
     }
 
     fn walk(&mut self, path: &AbsPath) -> Option<ResolvedRoot> {
-        let SymlinkTrail { links, end, kind } = self.trail(path)?;
+        let SymlinkTrail { links, end, kind } = self.resolve_trail(path)?;
         Some(ResolvedRoot { links, real: end, kind: kind? })
     }
 
-    /// The way that `path` takes, whether or not something is at its end; `None` if it
-    /// turns in a circle.
-    pub(super) fn trail(&mut self, path: &AbsPath) -> Option<SymlinkTrail> {
+    /// Resolves `path`, even if nothing is at its end; `None` for a loop.
+    pub(super) fn resolve_trail(&mut self, path: &AbsPath) -> Option<SymlinkTrail> {
         const ENOUGH: usize = 40;
         let mut links = Vec::new();
         let mut real = AbsPath::root();
@@ -133,7 +132,7 @@ impl SymlinkCache {
         if let Some(known) = self.seen.get(path) {
             return known.clone();
         }
-        // Where the directory above is missing there is nothing to ask the kernel about.
+        // If the directory above is missing, no syscall is needed.
         let node = match path.parent().and_then(|above| self.seen.get(&above)) {
             Some(None) => None,
             _ => PathNode::at(path),

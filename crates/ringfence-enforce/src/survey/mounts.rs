@@ -1,7 +1,7 @@
 //! Other paths at which the host has mounted the same files.
 //!
-//! A cover stands on a path. A denied directory that is bind-mounted into an opened tree has a
-//! second path there.
+//! A mask covers one path. A denied directory that is bind-mounted into a granted tree has a second
+//! path there.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,9 +17,9 @@ pub(super) struct HostMounts {
 }
 
 struct Mount {
-    /// Of the file system, as `major:minor`.
+    /// Device of the file system, as `major:minor`.
     device: Vec<u8>,
-    /// The directory of the file system that is mounted.
+    /// The mounted directory of the file system.
     root: PathBuf,
     point: AbsPath,
 }
@@ -40,8 +40,8 @@ impl HostMounts {
         Self { mounts: mounts.collect() }
     }
 
-    /// Those of file systems of which more than one mount `matters`.
-    pub(super) fn doubled(self, matters: impl Fn(&AbsPath) -> bool) -> Self {
+    /// Mounts of file systems with more than one mount that `matters`.
+    pub(super) fn with_several_mounts(self, matters: impl Fn(&AbsPath) -> bool) -> Self {
         let mounts: Vec<Mount> =
             self.mounts.into_iter().filter(|mount| matters(&mount.point)).collect();
         let count = |device: &[u8]| mounts.iter().filter(|mount| mount.device == device).count();
@@ -60,11 +60,11 @@ impl HostMounts {
         self.mounts.is_empty()
     }
 
-    /// Paths at which `path`, or something in it, is mounted as well.
-    pub(super) fn aliases(&self, path: &AbsPath) -> Vec<AbsPath> {
+    /// Other paths at which `path`, or a part of it, is mounted.
+    pub(super) fn find_aliases(&self, path: &AbsPath) -> Vec<AbsPath> {
         let around =
             self.mounts.iter().enumerate().filter(|(_, mount)| path.is_within(&mount.point));
-        // The later of two mounts on one point hides the other.
+        // The later of two mounts on one path hides the other.
         let Some((own, mount)) = around.max_by_key(|(i, mount)| (mount.point.depth(), *i)) else {
             return Vec::new();
         };
@@ -82,7 +82,7 @@ impl HostMounts {
     }
 }
 
-/// Where `origin`, a path of the file system, or something in it shows by a mount.
+/// Path of `origin`, a path of the file system, or of a part of it through a mount.
 fn alias(origin: &Path, mount: &Mount) -> Option<AbsPath> {
     if mount.root.starts_with(origin) {
         return Some(mount.point.clone());
@@ -90,7 +90,7 @@ fn alias(origin: &Path, mount: &Mount) -> Option<AbsPath> {
     origin.strip_prefix(&mount.root).ok().map(|below| mount.point.join(below))
 }
 
-/// The kernel writes blanks and backslashes as three octal digits.
+/// Decodes blanks and backslashes, which the kernel writes as three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -128,7 +128,7 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, expect: &[&str]) {
-        let found = HostMounts::parse(MOUNTS).aliases(&AbsPath::new(path).unwrap());
+        let found = HostMounts::parse(MOUNTS).find_aliases(&AbsPath::new(path).unwrap());
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(found, expect, "{path}");
     }

@@ -1,9 +1,8 @@
 //! Contents that commands left in files with a denied name.
 //!
-//! A file that git tracks is open to commands, and they may change it. The changed content is no
-//! longer the one in git's index, but it holds nothing that commands did not know: the next run
-//! finds it open as long as the content is still this one. The list lies in the project's store,
-//! where no command can write.
+//! A file that git tracks is granted to commands, and they may change it. The changed content is no
+//! longer in git's index, but it contains nothing unknown to commands: the next run grants it as
+//! long as the content is the same. The list is in the project's store, where no command can write.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,13 +15,13 @@ use ringfence_policy::{AbsPath, Effect, Grants};
 use rustix::fs::CWD;
 
 use super::tracked_files::{ContentDigest, RememberedFiles, content_digest};
-use crate::apply::Birth;
+use crate::apply::FileIdentity;
 
-/// So many files are remembered; the rest is denied when its content is not the tracked one.
-const MOST: usize = 10_000;
+/// Maximum of remembered files; others are denied if their content is not the tracked one.
+const MAX_FILES: usize = 10_000;
 
-/// Reads the list. One that a command could write counts for nothing.
-pub(super) fn read(grants: &Grants) -> RememberedFiles {
+/// Reads the list. A list that a command could write is ignored.
+pub(super) fn read_list(grants: &Grants) -> RememberedFiles {
     let Some(list) = &grants.tracked.contents else { return RememberedFiles::new() };
     let real = |path: &AbsPath| fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new);
     let Some(place) = real(list).filter(|place| place.name() == list.name()) else {
@@ -40,23 +39,23 @@ fn parse(list: &AbsPath) -> RememberedFiles {
     text.split(|byte| *byte == 0).filter_map(parse_line).collect()
 }
 
-/// Digests of the files that are still those that a command made or wrote.
-pub fn digest_own(files: &HashMap<AbsPath, Birth>) -> RememberedFiles {
+/// Digests of the files that are still those that a command created or wrote.
+pub fn digest_unchanged(files: &HashMap<AbsPath, FileIdentity>) -> RememberedFiles {
     let digested = files.iter().filter_map(|(path, birth)| {
-        // Digest between two looks at the name: the host may put another file there meanwhile.
-        let is_same = || Birth::of(CWD, path.as_path()) == Some(*birth);
+        // The name is checked before and after: the host may replace the file meanwhile.
+        let is_same = || FileIdentity::from_entry(CWD, path.as_path()) == Some(*birth);
         let digest = is_same().then(|| content_digest(path)).flatten().filter(|_| is_same())?;
         Some((path.clone(), digest))
     });
     digested.collect()
 }
 
-/// Remembers the contents of `files`, which commands made or wrote. Where it is known what the last
-/// command left, as `left`, a file that was changed since is not remembered. The caller keeps other
-/// runs of the project from doing so at once.
-pub fn remember(
+/// Remembers the contents of `files`, which commands created or wrote. If `left` has the contents
+/// after the last command, a file that was changed since is not remembered. The caller locks the
+/// project.
+pub fn remember_contents(
     list: &AbsPath,
-    files: &HashMap<AbsPath, Birth>,
+    files: &HashMap<AbsPath, FileIdentity>,
     left: Option<&RememberedFiles>,
 ) -> io::Result<()> {
     if files.is_empty() {
@@ -67,10 +66,11 @@ pub fn remember(
     let is_left = |path: &AbsPath, digest: &ContentDigest| {
         left.is_none_or(|left| left.get(path) == Some(digest))
     };
-    remembered.extend(digest_own(files).into_iter().filter(|(path, digest)| is_left(path, digest)));
+    remembered
+        .extend(digest_unchanged(files).into_iter().filter(|(path, digest)| is_left(path, digest)));
     remembered.retain(|path, _| path.as_path().symlink_metadata().is_ok());
     let text: Vec<u8> =
-        remembered.iter().take(MOST).flat_map(|(path, digest)| line(path, digest)).collect();
+        remembered.iter().take(MAX_FILES).flat_map(|(path, digest)| line(path, digest)).collect();
     let Some(next) = list.parent().map(|above| above.join(".contents.next")) else { return Ok(()) };
     fs::write(next.as_path(), text)?;
     fs::rename(next.as_path(), list.as_path())
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_back() {
+    fn lines_round_trip() {
         let (path, mut digest) = (AbsPath::new("/a b/c\n").unwrap(), [7; 32]);
         digest[31] = 0xfe;
         assert_eq!(

@@ -1,8 +1,7 @@
 //! Sockets of the host in trees that are not walked.
 //!
-//! The kernel lists the names that sockets were bound to, so that a vendored tree of fifty
-//! thousand directories need not be read for the one it may hold. It lists those of our own
-//! network namespace only.
+//! The kernel lists the paths of bound sockets, so that a vendored tree of fifty thousand
+//! directories need not be walked. It lists only those of the own network namespace.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,28 +13,28 @@ use ringfence_policy::AbsPath;
 
 use super::is_socket;
 
-/// What sockets of this network namespace are called.
+/// Paths of bound sockets of this network namespace.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct BoundSockets {
-    /// Names that say where they are.
+    /// Absolute paths.
     pub(super) absolute: BTreeSet<AbsPath>,
-    /// Names relative to working directories that the kernel does not tell.
+    /// Paths relative to working directories that the kernel does not list.
     pub(super) relative: BTreeSet<PathBuf>,
 }
 
-/// Asks the kernel.
-pub(super) fn bound() -> BoundSockets {
+/// Reads the kernel's list.
+pub(super) fn read_bound_sockets() -> BoundSockets {
     fs::read("/proc/net/unix").map(|table| read(&table)).unwrap_or_default()
 }
 
-/// `Num RefCount Protocol Flags Type St Inode Path`, and a line of headings first.
+/// Columns `Num RefCount Protocol Flags Type St Inode Path`, after a header line.
 fn read(table: &[u8]) -> BoundSockets {
     let mut found = BoundSockets::default();
     for line in table.split(|byte| *byte == b'\n').skip(1) {
         let Some(name) = name(line) else { continue };
         match AbsPath::new(OsStr::from_bytes(name)) {
             Some(path) => drop(found.absolute.insert(path)),
-            // An abstract name begins with a NUL, which is printed like this.
+            // An abstract name begins with a NUL, printed as `@`.
             None if name.starts_with(b"@") => {}
             None => drop(found.relative.insert(PathBuf::from(OsStr::from_bytes(name)))),
         }
@@ -43,7 +42,7 @@ fn read(table: &[u8]) -> BoundSockets {
     found
 }
 
-/// What stands behind seven columns and a space.
+/// The text behind seven columns and a space.
 fn name(line: &[u8]) -> Option<&[u8]> {
     let mut rest = line;
     for _ in 0..7 {
@@ -54,8 +53,8 @@ fn name(line: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b" ").filter(|name| !name.is_empty())
 }
 
-/// Where relative names may lead: from the working directory of each process that we may ask.
-/// A process that has changed it since is not found by that.
+/// Candidates for relative paths: below the working directory of each process that can be read. A
+/// process that has changed it since is missed.
 pub(super) fn from_working_directories(names: &BTreeSet<PathBuf>) -> Vec<AbsPath> {
     if names.is_empty() {
         return Vec::new();
@@ -72,7 +71,7 @@ pub(super) fn from_working_directories(names: &BTreeSet<PathBuf>) -> Vec<AbsPath
 }
 
 /// Every socket below `directories`.
-pub(super) fn search(directories: &[AbsPath]) -> Vec<AbsPath> {
+pub(super) fn find_sockets(directories: &[AbsPath]) -> Vec<AbsPath> {
     let mut found = Vec::new();
     let mut waiting = directories.to_vec();
     while let Some(directory) = waiting.pop() {
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_numbers() {
+    fn socket_paths_are_parsed() {
         check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072", &[], false);
         check(
             "0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 /run/x",

@@ -1,7 +1,8 @@
 //! Credentials in the directories of tools.
 //!
-//! Patterns do not hold there, and the survey does not walk them: they hold hundreds of thousands
-//! of public files. Credentials lie directly below such a directory, or in a few known files.
+//! Patterns do not apply there, and the survey does not walk them: they contain hundreds of
+//! thousands of public files. Credentials are directly below such a directory, or in a few known
+//! files.
 
 use std::fs;
 
@@ -13,14 +14,14 @@ use super::{HardLinks, kind_of, read_small};
 use crate::plan::Overmount;
 
 impl SurveyBuilder<'_> {
-    /// Denies what looks like a secret directly below the directory of a tool, and known files in
-    /// which a secret was found.
-    pub(super) fn secrets_of_tools(&mut self, linked: &mut HardLinks) {
+    /// Denies probable secrets directly below the directory of a tool, and known files that contain
+    /// a secret.
+    pub(super) fn deny_tool_secrets(&mut self, linked: &mut HardLinks) {
         let grants = self.grants;
         let is_tool = |rule: &&Rule| {
             let is_shown =
                 matches!(rule.effect, Effect::Read | Effect::Private { host_beneath: true, .. });
-            is_shown && matches!(rule.origin.source, Source::Preset(_)) && !rule.patterns_hold()
+            is_shown && matches!(rule.origin.source, Source::Preset(_)) && !rule.patterns_apply()
         };
         for rule in grants.rules.iter().filter(is_tool) {
             let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone())
@@ -39,14 +40,14 @@ impl SurveyBuilder<'_> {
                 }
             }
         }
-        for suspect in grants.suspects.iter().flat_map(spelled_out) {
+        for suspect in grants.suspects.iter().flat_map(expand_wildcards) {
             let within = fs::read_dir(suspect.as_path())
                 .into_iter()
                 .flatten()
                 .flatten()
                 .map(|entry| suspect.join(entry.file_name()));
             for path in within.chain([suspect.clone()]).filter(holds_secret) {
-                let reason = Some("it holds a word that credentials go by".to_owned());
+                let reason = Some("it contains a word typical for credentials".to_owned());
                 let origin = Origin { reason, ..Origin::new(Source::BuiltIn, path.to_string()) };
                 let real = fs::canonicalize(path.as_path())
                     .ok()
@@ -57,7 +58,7 @@ impl SurveyBuilder<'_> {
         }
     }
 
-    /// Denies what stands at `path`, which is `real`, unless a person opened it by name.
+    /// Denies `path`, resolved to `real`, unless the user granted it by name.
     fn deny_found(
         &mut self,
         path: &AbsPath,
@@ -67,8 +68,8 @@ impl SurveyBuilder<'_> {
     ) {
         let is_named = self
             .grants
-            .opener(path)
-            .is_some_and(|rule| rule.root == *path && rule.origin.source.is_person());
+            .opening_rule(path)
+            .is_some_and(|rule| rule.root == *path && rule.origin.source.is_user_choice());
         let is_open = self.grants.verdict(path, ringfence_policy::Access::Read) == Verdict::Allowed;
         let Some(metadata) =
             fs::symlink_metadata(real.as_path()).ok().filter(|_| is_open && !is_named)
@@ -77,7 +78,7 @@ impl SurveyBuilder<'_> {
         };
         let kind = kind_of(metadata.file_type());
         note_linked(real, linked);
-        self.found.covers.insert(real.clone(), Overmount::Deny(kind));
+        self.found.masks.insert(real.clone(), Overmount::Deny(kind));
         let mut deny = |root: &AbsPath| {
             self.found.rules.push(Rule {
                 root: root.clone(),
@@ -93,8 +94,8 @@ impl SurveyBuilder<'_> {
     }
 }
 
-/// The paths that a suspect stands for: a component `*` is any name.
-fn spelled_out(suspect: &AbsPath) -> Vec<AbsPath> {
+/// Paths that match a suspect: a component `*` is any name.
+fn expand_wildcards(suspect: &AbsPath) -> Vec<AbsPath> {
     suspect.as_path().iter().skip(1).fold(vec![AbsPath::root()], |found, name| {
         if name != "*" {
             return found.into_iter().map(|path| path.join(name)).collect();
@@ -113,7 +114,7 @@ fn spelled_out(suspect: &AbsPath) -> Vec<AbsPath> {
     })
 }
 
-/// Whether a plain file names a secret outside of its comments.
+/// True if a regular file contains a secret outside of its comments.
 fn holds_secret(file: &AbsPath) -> bool {
     let Some(text) = read_small(file) else { return false };
     // In npm's format, a line about a registry begins with two slashes.
@@ -127,7 +128,7 @@ fn holds_secret(file: &AbsPath) -> bool {
     text.lines().any(|line| !is_comment(line) && says(line)) || (is_npmrc && text.contains("_auth"))
 }
 
-/// Tells whether a line has an address with a password, or with a token in the place of the user.
+/// True if a line has a URL with a password, or with a token as the user name.
 fn has_password(line: &str) -> bool {
     line.match_indices("://").any(|(at, mark)| {
         let rest = &line[at + mark.len()..];
@@ -143,7 +144,7 @@ mod tests {
     use super::has_password;
 
     #[test]
-    fn addresses_with_passwords_are_found() {
+    fn urls_with_passwords_are_found() {
         for line in [
             "index = \"sparse+https://me:pw@crates.example.org/\"",
             "https://token@host/x",

@@ -1,9 +1,9 @@
 //! Files that git tracks unchanged, although a built-in pattern denies their names.
 //!
-//! Such a file is open: its content stands in git's objects, where any command can read it. The
-//! proof is the content alone. It must hash to the object that the index names for the path; the
-//! times and sizes in the index are never believed, since a sandboxed command can write the index.
-//! It cannot name the hash of a file that it cannot read.
+//! Such a file is granted: its content is in git's objects, where any command can read it. The
+//! proof is the content alone. It must hash to the object that the index names for the path; times
+//! and sizes in the index are not trusted, since a sandboxed command can write the index. It cannot
+//! name the hash of a file that it cannot read.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,36 +22,36 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use super::gitlinks::{each, read};
+use super::gitlinks::{read_index, visit_entries};
 use super::{git, remembered};
-use crate::apply::Birth;
+use crate::apply::FileIdentity;
 
-/// Largest file that is hashed. A larger one stays denied.
-const LARGEST: u64 = 64 << 20;
+/// Largest file to hash. A larger one stays denied.
+const MAX_FILE: u64 = 64 << 20;
 
-/// Bytes that are hashed in one survey. What is left stays denied.
-const MOST: u64 = 512 << 20;
+/// Maximum of bytes hashed per survey. The rest stays denied.
+const MAX_TOTAL: u64 = 512 << 20;
 
 /// SHA-256 of a file's content, or of a symbolic link's target.
 pub(super) type ContentDigest = [u8; 32];
 
-/// Contents that commands of the project left in files that were open to them.
+/// Contents that commands of the project left in files granted to them.
 pub type RememberedFiles = HashMap<AbsPath, ContentDigest>;
 
-/// Looks for tracked files, with the indexes that it has read.
+/// Finds tracked files, and caches the indexes.
 pub(crate) struct TrackedLookup<'a> {
     grants: &'a Grants,
     roots: &'a [AbsPath],
-    /// Contents that are open beside those in the project's list.
+    /// Contents that are granted in addition to the project's list.
     surveyed: &'a RememberedFiles,
-    /// Those in the list, which is read for the first file with a denied name.
+    /// The project's list, read for the first file with a denied name.
     listed: OnceCell<RememberedFiles>,
-    /// The index of each working tree; `None` where there is none to believe.
+    /// Index of each working tree; `None` without a usable one.
     indexes: HashMap<AbsPath, Option<GitIndex>>,
     left: u64,
 }
 
-/// Entries of an index by path: plain files and links, none of them unmerged or only intended.
+/// Index entries by path: regular files and links, without unmerged and intent-to-add ones.
 type GitIndex = BTreeMap<Vec<u8>, GitEntry>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ struct GitEntry {
 }
 
 impl<'a> TrackedLookup<'a> {
-    /// A lookup in repositories that stand below `roots`.
+    /// A lookup in repositories below `roots`.
     pub(crate) fn new(
         grants: &'a Grants,
         roots: &'a [AbsPath],
@@ -73,12 +73,12 @@ impl<'a> TrackedLookup<'a> {
             surveyed,
             listed: OnceCell::new(),
             indexes: HashMap::new(),
-            left: MOST,
+            left: MAX_TOTAL,
         }
     }
 
-    /// Notes in `found` what is tracked at `path`, which a built-in pattern denies, or below it.
-    pub(crate) fn find(&mut self, path: &AbsPath, found: &mut TrackedFiles) {
+    /// Adds to `found` the tracked files at or below `path`, which a built-in pattern denies.
+    pub(crate) fn find_tracked(&mut self, path: &AbsPath, found: &mut TrackedFiles) {
         if self.grants.tracked.mode == TrackedMode::Deny || !self.is_spared(path) {
             return;
         }
@@ -103,22 +103,22 @@ impl<'a> TrackedLookup<'a> {
         }
     }
 
-    /// Tells whether the pattern that denies `path` spares tracked files.
+    /// True if the pattern that denies `path` exempts tracked files.
     fn is_spared(&self, path: &AbsPath) -> bool {
         let denied =
             [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
         let denied = denied.iter().find(|decision| decision.verdict == Verdict::Denied);
-        matches!(denied.and_then(|decision| decision.rule.as_ref()), Some(DecidingRule::Pattern(pattern)) if pattern.spares_tracked())
+        matches!(denied.and_then(|decision| decision.rule.as_ref()), Some(DecidingRule::Pattern(pattern)) if pattern.exempts_tracked_files())
     }
 
-    /// Files below a directory that the index, or a command's memory, names.
+    /// Files below a directory that the index or the remembered list names.
     fn below(&mut self, directory: &AbsPath) -> Vec<AbsPath> {
         let remembered = self.surveyed.keys().chain(self.listed().keys());
         let mut files: Vec<AbsPath> = remembered
             .filter(|path| *path != directory && path.is_within(directory))
             .cloned()
             .collect();
-        if let Some((tree, name)) = self.place(directory)
+        if let Some((tree, name)) = self.locate(directory)
             && let Some(Some(index)) = self.indexes.get(&tree)
         {
             let prefix = [name.as_slice(), b"/"].concat();
@@ -135,13 +135,13 @@ impl<'a> TrackedLookup<'a> {
     /// The file at `path` if its content is the tracked one, or one that a command left there.
     pub(crate) fn open_file(&mut self, path: &AbsPath) -> Option<TrackedFile> {
         let entry = self
-            .place(path)
+            .locate(path)
             .and_then(|(tree, name)| self.indexes.get(&tree)?.as_ref()?.get(&name).cloned());
         let remembered = [self.surveyed.get(path).copied(), self.listed().get(path).copied()];
         if entry.is_none() && remembered == [None, None] {
             return None;
         }
-        let content = Content::read(path, self.left)?;
+        let content = TrackedContent::read(path, self.left)?;
         self.left = self.left.saturating_sub(content.bytes.len() as u64);
         let file = TrackedFile {
             digest: content.digest(),
@@ -154,11 +154,11 @@ impl<'a> TrackedLookup<'a> {
     }
 
     fn listed(&self) -> &RememberedFiles {
-        self.listed.get_or_init(|| remembered::read(self.grants))
+        self.listed.get_or_init(|| remembered::read_list(self.grants))
     }
 
-    /// The working tree around a path, and the path's name in its index, which is read.
-    fn place(&mut self, path: &AbsPath) -> Option<(AbsPath, Vec<u8>)> {
+    /// The working tree around a path, and the path in its index, which is loaded.
+    fn locate(&mut self, path: &AbsPath) -> Option<(AbsPath, Vec<u8>)> {
         let is_inside = |above: &AbsPath| self.roots.iter().any(|root| above.is_within(root));
         let mut above = path.ancestors().skip(1).take_while(is_inside);
         let tree =
@@ -171,24 +171,24 @@ impl<'a> TrackedLookup<'a> {
         Some((tree, name))
     }
 
-    /// The index of a working tree whose git directory commands can read.
+    /// Index of a working tree whose git directory commands can read.
     fn index_of(&self, tree: &AbsPath) -> Option<GitIndex> {
         let dot_git = tree.join(".git");
         let is_directory = fs::symlink_metadata(dot_git.as_path()).ok()?.is_dir();
         let directory = if is_directory {
             dot_git
         } else {
-            git::pointed_at(&dot_git).or_else(|| git::followed(&dot_git))?
+            git::gitdir_target(&dot_git).or_else(|| git::link_target_dir(&dot_git))?
         };
         let file = directory.join("index");
         let is_readable = self.grants.verdict(&file, Access::Read) == Verdict::Allowed;
         let is_plain =
             fs::symlink_metadata(file.as_path()).is_ok_and(|metadata| metadata.is_file());
-        if is_readable && is_plain { parse(&read(file.as_path()).ok()?) } else { None }
+        if is_readable && is_plain { parse(&read_index(file.as_path()).ok()?) } else { None }
     }
 }
 
-/// The directory and those below it, if all files in them are source code or tracked.
+/// The directory and all below it, if they contain only source code or tracked files.
 fn source_directories(directory: &AbsPath, tracked: &TrackedFiles) -> Option<Vec<AbsPath>> {
     const MANY: usize = 4096;
     let (mut directories, mut seen, mut has_files) = (vec![directory.clone()], 0, false);
@@ -215,7 +215,7 @@ fn source_directories(directory: &AbsPath, tracked: &TrackedFiles) -> Option<Vec
     has_files.then_some(directories)
 }
 
-/// The blobs of an index. `None` for one that cannot be read to its end, or is split in two files.
+/// The blobs of an index. `None` if it cannot be parsed to its end, or is split in two files.
 fn parse(bytes: &[u8]) -> Option<GitIndex> {
     [20, 32].into_iter().find_map(|length| parse_with(bytes, length))
 }
@@ -224,8 +224,8 @@ fn parse_with(bytes: &[u8], object_length: usize) -> Option<GitIndex> {
     const STAGE: u32 = 0x3000 << 16;
     const INTENT_TO_ADD: u32 = 1 << 13;
     let (mut entries, mut is_whole) = (GitIndex::new(), true);
-    each(bytes, object_length, |entry| {
-        is_whole &= entry.has_its_length(bytes) && !entry.name.is_empty();
+    visit_entries(bytes, object_length, |entry| {
+        is_whole &= entry.has_declared_length(bytes) && !entry.name.is_empty();
         let is_link = match entry.mode() & 0o170_000 {
             0o100_000 => false,
             0o120_000 => true,
@@ -239,23 +239,23 @@ fn parse_with(bytes: &[u8], object_length: usize) -> Option<GitIndex> {
     is_whole.then_some(entries)
 }
 
-/// The content of a file, or the target of a symbolic link.
-struct Content {
+/// Content of a file, or target of a symbolic link.
+struct TrackedContent {
     is_link: bool,
     /// Device and inode.
     identity: (u64, u64),
-    /// Time of its creation.
+    /// Creation time.
     born: Option<(i64, u32)>,
     bytes: Vec<u8>,
 }
 
-impl Content {
+impl TrackedContent {
     fn read(path: &AbsPath, most: u64) -> Option<Self> {
         let metadata = fs::symlink_metadata(path.as_path()).ok()?;
         if metadata.is_symlink() {
             let target = fs::read_link(path.as_path()).ok()?;
             let identity = (metadata.dev(), metadata.ino());
-            let born = Birth::of(CWD, path.as_path())?.born();
+            let born = FileIdentity::from_entry(CWD, path.as_path())?.birth_time();
             return Some(Self {
                 is_link: true,
                 identity,
@@ -263,7 +263,7 @@ impl Content {
                 bytes: target.into_os_string().as_bytes().to_vec(),
             });
         }
-        let most = most.min(LARGEST);
+        let most = most.min(MAX_FILE);
         if !metadata.is_file() || metadata.len() > most {
             return None;
         }
@@ -281,7 +281,7 @@ impl Content {
         let mut bytes = Vec::new();
         let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
         let identity = (metadata.dev(), metadata.ino());
-        let born = Birth::of_open(&file)?.born();
+        let born = FileIdentity::from_fd(&file)?.birth_time();
         file.take(most + 1).read_to_end(&mut bytes).ok()?;
         (bytes.len() as u64 <= most).then_some(Self { is_link: false, identity, born, bytes })
     }
@@ -293,7 +293,7 @@ impl Content {
         hasher.finalize().into()
     }
 
-    /// Tells whether git would store this content as the object of an index entry.
+    /// True if git would store this content as the object of an index entry.
     fn is_object(&self, entry: &GitEntry) -> bool {
         if self.is_link != entry.is_link {
             return false;
@@ -324,14 +324,13 @@ fn without_carriage_returns(bytes: &[u8]) -> Option<Vec<u8>> {
     Some((0..bytes.len()).filter(is_kept).map(|at| bytes[at]).collect())
 }
 
-/// The digest of what stands at `path`; `None` for what is no file, or is too large.
+/// Digest of the file at `path`; `None` if it is no file, or too large.
 pub(super) fn content_digest(path: &AbsPath) -> Option<ContentDigest> {
-    Content::read(path, LARGEST).map(|content| content.digest())
+    TrackedContent::read(path, MAX_FILE).map(|content| content.digest())
 }
 
-/// Adds `path` to the tracked files of `grants` if it is one: for a single question, without a
-/// survey.
-pub fn open_tracked(grants: &mut Grants, path: &AbsPath) {
+/// Adds `path` to the tracked files of `grants` if it is one: for a single query, without a survey.
+pub fn grant_if_tracked(grants: &mut Grants, path: &AbsPath) {
     let mut found = TrackedFiles::default();
     let roots: Vec<AbsPath> = grants
         .rules
@@ -339,8 +338,8 @@ pub fn open_tracked(grants: &mut Grants, path: &AbsPath) {
         .filter(|rule| super::is_walked(rule))
         .map(|rule| rule.root.clone())
         .collect();
-    TrackedLookup::new(grants, &roots, &RememberedFiles::new()).find(path, &mut found);
-    // A file in a directory with a denied name is open together with it.
+    TrackedLookup::new(grants, &roots, &RememberedFiles::new()).find_tracked(path, &mut found);
+    // A file in a directory with a denied name is granted together with it.
     if found.files.contains_key(path) {
         let denied = path
             .ancestors()
@@ -357,14 +356,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_those_of_git() {
-        // `printf 'hello\n' | git hash-object --stdin`
+    fn blob_hashes_match_git() {
+        // `printf 'hello\n'
+        // git hash-object --stdin`
         let sha1 = [
             0xce, 0x01, 0x36, 0x25, 0x03, 0x0b, 0xa8, 0xdb, 0xa9, 0x06, 0xf7, 0x56, 0x96, 0x7f,
             0x9e, 0x9c, 0xa3, 0x94, 0x46, 0x4a,
         ];
         let entry = GitEntry { is_link: false, object: sha1.to_vec() };
-        let content = |bytes: &[u8], is_link| Content {
+        let content = |bytes: &[u8], is_link| TrackedContent {
             is_link,
             identity: (0, 0),
             born: None,

@@ -1,4 +1,4 @@
-//! The walk through the opened trees: parallel once a tree proves large.
+//! The walk through the granted trees: parallel for large trees.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -12,45 +12,44 @@ use ringfence_policy::builtin::{Setting, pointer_at, setting_at};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
 use super::case_folding::CaseFolding;
-use super::{HardLinks, is_searchable, is_socket, kind_of};
+use super::{HardLinks, is_searchable_dir, is_socket, kind_of};
 use crate::plan::{FileKind, Overmount};
 
-/// What a walk found.
+/// Findings of a walk.
 #[derive(Default)]
 pub(crate) struct WalkFindings {
-    pub(crate) caught: Vec<CaughtEntry>,
+    pub(crate) to_mask: Vec<CaughtEntry>,
     /// Links with protected names.
     pub(crate) protected_links: Vec<AbsPath>,
-    /// Links with denied names: with them would go the knowledge that what they lead to is
-    /// denied.
+    /// Links with denied names: without them, the denial of their targets would be forgotten.
     pub(crate) denied_links: Vec<AbsPath>,
-    /// Settings that programs obey, where no rule speaks of them.
+    /// Settings that programs obey, without a rule.
     pub(crate) settings: Vec<(AbsPath, &'static Setting)>,
-    /// Everything named `.git`, and every directory that git takes for a repository or might
-    /// after a file more.
+    /// Everything named `.git`, and every directory that is a repository for git or could become
+    /// one with one more file.
     pub(crate) repositories: Vec<AbsPath>,
-    /// Directories that were not looked into.
+    /// Directories that were not walked.
     pub(crate) unseen: Vec<AbsPath>,
-    /// Directories in which nothing is left to see.
+    /// Directories in which everything is denied.
     pub(crate) full: Vec<AbsPath>,
     pub(crate) directories: usize,
 }
 
-/// An entry that must be covered.
+/// An entry to mask.
 pub(crate) struct CaughtEntry {
     pub(crate) path: AbsPath,
-    pub(crate) cover: Overmount,
+    pub(crate) mask: Overmount,
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) links: u64,
-    /// The symbolic link with a denied name that leads to it.
+    /// The symbolic link with a denied name that leads to it, if any.
     pub(crate) through: Option<AbsPath>,
 }
 
 impl WalkFindings {
-    /// Adds what another part of the walk found.
+    /// Merges the findings of another part of the walk.
     pub(crate) fn merge(&mut self, part: WalkFindings) {
-        self.caught.extend(part.caught);
+        self.to_mask.extend(part.to_mask);
         self.protected_links.extend(part.protected_links);
         self.denied_links.extend(part.denied_links);
         self.settings.extend(part.settings);
@@ -63,10 +62,10 @@ impl WalkFindings {
     /// Denies a directory as a whole.
     fn shut(&mut self, directory: &AbsPath) {
         let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
-        let cover = Overmount::Deny(FileKind::Directory);
-        self.caught.push(CaughtEntry {
+        let mask = Overmount::Deny(FileKind::Directory);
+        self.to_mask.push(CaughtEntry {
             path: directory.clone(),
-            cover,
+            mask,
             device: metadata.dev(),
             inode: metadata.ino(),
             links: 1,
@@ -80,28 +79,28 @@ pub(crate) struct TreeWalk<'a> {
     index: &'a NameIndex,
     skipped: BTreeSet<OsString>,
     folding: CaseFolding,
-    eyes: WalkPurpose,
-    /// Directories with a denied name that git made while the command runs.
+    purpose: WalkPurpose,
+    /// Directories with a denied name that git created while the command runs.
     own_directories: HashSet<AbsPath>,
 }
 
-/// Who looks.
+/// Purpose of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WalkPurpose {
-    /// The person, before the command is started: what cannot be looked into is shut.
-    Person,
-    /// Somebody with rights over whatever the command makes, while it runs.
-    Lookout,
+    /// The survey before the command starts: a directory that cannot be read is denied.
+    Survey,
+    /// The watcher, which may read everything that the command creates.
+    Watcher,
 }
 
-/// What became of an entry.
+/// Result for an entry.
 #[derive(PartialEq, Eq)]
 pub(crate) enum EntryOutcome {
     Denied,
     Left,
 }
 
-/// Directories that wait, and how many threads are in the middle of one.
+/// Directories to walk, and the number of busy threads.
 struct WalkQueue {
     waiting: Vec<AbsPath>,
     busy: usize,
@@ -112,26 +111,26 @@ impl<'a> TreeWalk<'a> {
         grants: &'a Grants,
         index: &'a NameIndex,
         folding: CaseFolding,
-        eyes: WalkPurpose,
+        purpose: WalkPurpose,
     ) -> Self {
         Self {
             grants,
             index,
-            skipped: vendored(grants),
+            skipped: skipped_directory_names(grants),
             folding,
-            eyes,
+            purpose,
             own_directories: HashSet::new(),
         }
     }
 
     pub(crate) fn run(&self, roots: &[AbsPath]) -> WalkFindings {
-        // Most projects are small: threads are started for those that are not.
+        // Most projects are small: threads are started only for large ones.
         const SMALL: usize = 64;
         let mut found = WalkFindings::default();
         let mut waiting: Vec<AbsPath> = roots.to_vec();
         while found.directories < SMALL {
             let Some(directory) = waiting.pop() else { return found };
-            self.directory(&directory, &mut found, &mut waiting);
+            self.walk_directory(&directory, &mut found, &mut waiting);
         }
         let queue = Mutex::new(WalkQueue { waiting, busy: 0 });
         let changed = Condvar::new();
@@ -156,7 +155,7 @@ impl<'a> TreeWalk<'a> {
             if let Some(directory) = state.waiting.pop() {
                 state.busy += 1;
                 drop(state);
-                self.directory(&directory, &mut found, &mut below);
+                self.walk_directory(&directory, &mut found, &mut below);
                 state = queue.lock().expect("no walker panics with the queue");
                 state.busy -= 1;
                 state.waiting.append(&mut below);
@@ -169,9 +168,8 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Looks through one directory; those in it that are to be looked through as well go to
-    /// `below`.
-    pub(crate) fn directory(
+    /// Walks one directory; its subdirectories to walk are appended to `below`.
+    pub(crate) fn walk_directory(
         &self,
         directory: &AbsPath,
         found: &mut WalkFindings,
@@ -189,10 +187,11 @@ impl<'a> TreeWalk<'a> {
                 (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 _ => return found.shut(directory),
             };
-            // What else makes a bare repository could be added to it without a word.
+            // The other parts of a bare repository could be added silently.
             is_repository |= is_head(&name, self.folding) && !file_type.is_dir();
             denied += usize::from(
-                self.entry(directory, &name, file_type, found, below) == EntryOutcome::Denied,
+                self.examine_entry(directory, &name, file_type, found, below)
+                    == EntryOutcome::Denied,
             );
         }
         if is_repository {
@@ -203,18 +202,18 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// What a directory holds; `None` if it is gone, or shut as a whole.
+    /// Opens a directory; `None` if it is gone, or denied as a whole.
     fn open(&self, directory: &AbsPath, found: &mut WalkFindings) -> Option<fs::ReadDir> {
-        // What cannot be looked into may hold anything. A path that is nearly too long is as
-        // good as one: what is below it could not be covered.
+        // An unreadable directory may contain anything. So may one with a nearly too long path:
+        // entries below it could not be masked.
         const LONG: usize = 3000;
         let is_long = directory.as_bytes().len() >= LONG;
-        match (fs::read_dir(directory.as_path()), self.eyes) {
-            // The command makes such directories and takes them away again.
-            (_, WalkPurpose::Lookout) if is_long => None,
-            (Ok(entries), WalkPurpose::Lookout) => Some(entries),
-            // Its names could be listed, and what they stand for not be asked.
-            (Ok(entries), WalkPurpose::Person) if !is_long && is_searchable(directory) => {
+        match (fs::read_dir(directory.as_path()), self.purpose) {
+            // The command creates and removes such directories.
+            (_, WalkPurpose::Watcher) if is_long => None,
+            (Ok(entries), WalkPurpose::Watcher) => Some(entries),
+            // Names could be listed, but not examined.
+            (Ok(entries), WalkPurpose::Survey) if !is_long && is_searchable_dir(directory) => {
                 Some(entries)
             }
             (Err(error), _)
@@ -232,13 +231,13 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Whether anything could be said about an entry of this name that is no directory.
-    pub(crate) fn could_matter(&self, name: &OsStr) -> bool {
-        self.index.interesting(name) || name == ".git" || name == "HEAD"
+    /// True if an entry of this name matters even if it is no directory.
+    pub(crate) fn is_relevant_name(&self, name: &OsStr) -> bool {
+        self.index.may_match(name) || name == ".git" || name == "HEAD"
     }
 
-    /// Looks at one entry of a directory.
-    pub(crate) fn entry(
+    /// Examines one entry of a directory.
+    pub(crate) fn examine_entry(
         &self,
         directory: &AbsPath,
         name: &OsStr,
@@ -246,9 +245,10 @@ impl<'a> TreeWalk<'a> {
         found: &mut WalkFindings,
         below: &mut Vec<AbsPath>,
     ) -> EntryOutcome {
-        // Git's own, in whatever case, are looked at before the command; while it runs, the
-        // usher tells of those that git would take for its own.
-        if name == ".git" || (self.eyes == WalkPurpose::Person && name.eq_ignore_ascii_case(".git"))
+        // Before the command, git directories in any case are examined; while it runs, the notify
+        // handler reports those that git would use.
+        if name == ".git"
+            || (self.purpose == WalkPurpose::Survey && name.eq_ignore_ascii_case(".git"))
         {
             let path = directory.join(name);
             if file_type.is_dir() {
@@ -257,15 +257,15 @@ impl<'a> TreeWalk<'a> {
             found.repositories.push(path);
             return EntryOutcome::Left;
         }
-        let interesting = self.index.interesting(name) || self.is_opened_by_git(directory);
+        let interesting = self.index.may_match(name) || self.is_opened_by_git(directory);
         if interesting || is_socket(file_type) {
             let path = directory.join(name);
-            if let Some(cover) = self.cover(&path, file_type) {
-                self.catch(&path, file_type, cover, found);
-                if matches!(cover, Overmount::Deny(_)) {
+            if let Some(mask) = self.mask_for(&path, file_type) {
+                self.catch(&path, file_type, mask, found);
+                if matches!(mask, Overmount::Deny(_)) {
                     return EntryOutcome::Denied;
                 }
-            } else if self.eyes == WalkPurpose::Person
+            } else if self.purpose == WalkPurpose::Survey
                 && let Some(setting) = self.setting(&path, file_type)
             {
                 found.settings.push((path, setting));
@@ -278,8 +278,8 @@ impl<'a> TreeWalk<'a> {
         EntryOutcome::Left
     }
 
-    /// Tells whether a directory has a denied name and is open for the tracked files in it: any
-    /// other name in it is denied.
+    /// True if a directory with a denied name is granted for its tracked files: any other name in
+    /// it is denied.
     pub(crate) fn is_opened_by_git(&self, directory: &AbsPath) -> bool {
         let is_listed = || {
             !self.grants.tracked.directories.is_empty()
@@ -289,17 +289,17 @@ impl<'a> TreeWalk<'a> {
             || (!self.own_directories.is_empty() && self.own_directories.contains(directory))
     }
 
-    /// Opens a directory with a denied name that git made. Each entry in it is looked at.
+    /// Grants a directory with a denied name that git created. Each entry in it is examined.
     pub(crate) fn open_own_directory(&mut self, directory: AbsPath) {
         self.own_directories.insert(directory);
     }
 
-    fn cover(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Overmount> {
+    fn mask_for(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Overmount> {
         if self.grants.verdict(path, Access::Read) == Verdict::Denied {
             return Some(Overmount::Deny(kind_of(file_type)));
         }
-        // A name that is left open of a file, and denied of a directory: `secrets.d`. What a
-        // rule opens below it is mounted above the cover.
+        // A name granted for a file and denied for a directory: `secrets.d`. Granted paths below it
+        // are mounted above the mask.
         let is_shut = || {
             self.grants.verdict(&path.join("x"), Access::Read) == Verdict::Denied
                 && !self.is_opened_by_git(path)
@@ -307,37 +307,38 @@ impl<'a> TreeWalk<'a> {
         if file_type.is_dir() && is_shut() {
             return Some(Overmount::Deny(FileKind::Directory));
         }
-        // One that appears may be the command's own.
-        if self.eyes == WalkPurpose::Person
+        // A socket that appears may be the command's own.
+        if self.purpose == WalkPurpose::Survey
             && is_socket(file_type)
             && !self.grants.network.unix_sockets.contains(path)
         {
             return Some(Overmount::Deny(FileKind::File));
         }
-        let writable = self.grants.opener(path).is_some_and(|rule| rule.effect != Effect::Read);
+        let writable =
+            self.grants.opening_rule(path).is_some_and(|rule| rule.effect != Effect::Read);
         (writable && self.grants.verdict(path, Access::Write) == Verdict::ReadOnly)
             .then_some(Overmount::ReadOnly)
     }
 
-    /// The setting that stands here, if it could be written and no rule opens it by name.
+    /// The setting at this path, if it is writable and no rule grants it by name.
     fn setting(&self, path: &AbsPath, file_type: fs::FileType) -> Option<&'static Setting> {
         let names = path.as_path().iter().map(OsStr::as_bytes);
         let pointer = || pointer_at(names.clone()).filter(|_| !file_type.is_dir());
         let (setting, _) = setting_at(names.clone()).or_else(pointer)?;
         let opener = self
             .grants
-            .opener(path)
+            .opening_rule(path)
             .filter(|rule| rule.effect == Effect::Write && rule.root != *path)?;
-        // A rule on a directory within the setting's own path is a person's word, too.
+        // A rule for a directory within the setting's own path is the user's decision as well.
         let is_named = setting.text.contains('/')
             && opener.root.depth() + setting.names().count() > path.depth();
         (!is_named).then_some(setting)
     }
 
-    /// Whether a link with a denied name may shut this: whoever made the link must not shut
-    /// the system, a tool or the project itself.
-    pub(crate) fn is_work(&self, path: &AbsPath) -> bool {
-        self.grants.opener(path).is_some_and(Rule::patterns_hold)
+    /// True if a link with a denied name may deny this path: a link must not deny the system, a
+    /// tool or the project itself.
+    pub(crate) fn may_be_denied_by_link(&self, path: &AbsPath) -> bool {
+        self.grants.opening_rule(path).is_some_and(Rule::patterns_apply)
             && !self.grants.workspace.is_within(path)
     }
 
@@ -345,13 +346,13 @@ impl<'a> TreeWalk<'a> {
         &self,
         path: &AbsPath,
         file_type: fs::FileType,
-        cover: Overmount,
+        mask: Overmount,
         found: &mut WalkFindings,
     ) {
-        // Nothing can be mounted on a link itself: what it leads to is what must be covered.
+        // A mask cannot be mounted on a link: its target is masked.
         let through = file_type.is_symlink().then(|| path.clone());
         let path = if file_type.is_symlink() {
-            if !matches!(cover, Overmount::Deny(_)) {
+            if !matches!(mask, Overmount::Deny(_)) {
                 found.protected_links.push(path.clone());
                 return;
             }
@@ -359,7 +360,7 @@ impl<'a> TreeWalk<'a> {
             let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else {
                 return;
             };
-            if !self.is_work(&real) {
+            if !self.may_be_denied_by_link(&real) {
                 return;
             }
             real
@@ -367,7 +368,7 @@ impl<'a> TreeWalk<'a> {
             path.clone()
         };
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
-        let cover = match cover {
+        let mask = match mask {
             Overmount::Deny(_) => Overmount::Deny(kind_of(metadata.file_type())),
             other => other,
         };
@@ -375,9 +376,9 @@ impl<'a> TreeWalk<'a> {
             return;
         }
         let links = if metadata.is_file() { metadata.nlink() } else { 1 };
-        found.caught.push(CaughtEntry {
+        found.to_mask.push(CaughtEntry {
             path,
-            cover,
+            mask,
             device: metadata.dev(),
             inode: metadata.ino(),
             links,
@@ -386,16 +387,16 @@ impl<'a> TreeWalk<'a> {
     }
 }
 
-/// Whether git would take the name for `HEAD`. Elsewhere than on a file system that does not
-/// tell case apart, a file `head` is nothing special.
+/// True if git would read the name as `HEAD`. On a case-sensitive file system, `head` is nothing
+/// special.
 fn is_head(name: &OsStr, folding: CaseFolding) -> bool {
     name == "HEAD" || (folding != CaseFolding::None && name.eq_ignore_ascii_case("HEAD"))
 }
 
-/// Names of directories in which no pattern holds, so that nobody need look into them.
+/// Names of directories in which no pattern applies, so that they need not be walked.
 ///
-/// The built-in exceptions say so of vendored trees, but only for the built-in patterns.
-pub fn vendored(grants: &Grants) -> BTreeSet<OsString> {
+/// The built-in exceptions exempt vendored trees, but only from the built-in patterns.
+pub fn skipped_directory_names(grants: &Grants) -> BTreeSet<OsString> {
     if grants.patterns.iter().any(|pattern| pattern.origin.source != Source::BuiltIn) {
         return BTreeSet::new();
     }
@@ -409,32 +410,31 @@ pub fn vendored(grants: &Grants) -> BTreeSet<OsString> {
         .collect()
 }
 
-/// Other names of the same files: a hard link is the file itself.
-pub(super) fn aliases(
+/// Other hard links of the same files.
+pub(super) fn find_hard_links(
     roots: &[AbsPath],
     linked: &HardLinks,
-    covers: &BTreeMap<AbsPath, Overmount>,
+    masks: &BTreeMap<AbsPath, Overmount>,
 ) -> Vec<(AbsPath, Overmount)> {
     let mut found = Vec::new();
     let mut waiting: Vec<AbsPath> = roots.to_vec();
     while let Some(directory) = waiting.pop() {
-        let is_shut =
-            covers.get(&directory).is_some_and(|cover| matches!(cover, Overmount::Deny(_)));
-        if is_shut || !is_searchable(&directory) {
+        let is_shut = masks.get(&directory).is_some_and(|mask| matches!(mask, Overmount::Deny(_)));
+        if is_shut || !is_searchable_dir(&directory) {
             found.push((directory, Overmount::Deny(FileKind::Directory)));
             continue;
         }
         found.extend(
-            aliases_in(&directory, linked, &mut waiting)
+            find_hard_links_in(&directory, linked, &mut waiting)
                 .into_iter()
-                .filter(|(path, _)| !covers.contains_key(path)),
+                .filter(|(path, _)| !masks.contains_key(path)),
         );
     }
     found
 }
 
-/// Other names of the same files in one directory; directories in it go to `below`.
-pub(crate) fn aliases_in(
+/// Other hard links in one directory; its subdirectories are appended to `below`.
+pub(crate) fn find_hard_links_in(
     directory: &AbsPath,
     linked: &HardLinks,
     below: &mut Vec<AbsPath>,
@@ -446,9 +446,9 @@ pub(crate) fn aliases_in(
             below.push(directory.join(entry.file_name()));
         } else if linked.range((entry.ino(), 0)..=(entry.ino(), u64::MAX)).next().is_some()
             && let Ok(metadata) = entry.metadata()
-            && let Some(cover) = linked.get(&(metadata.ino(), metadata.dev()))
+            && let Some(mask) = linked.get(&(metadata.ino(), metadata.dev()))
         {
-            found.push((directory.join(entry.file_name()), *cover));
+            found.push((directory.join(entry.file_name()), *mask));
         }
     }
     found

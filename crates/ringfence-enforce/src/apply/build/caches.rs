@@ -7,11 +7,11 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{RootBuilder, SetupError, SetupStep, put, relative};
+use super::{RootBuilder, SetupError, SetupStep, attach_mount, relative};
 
 impl RootBuilder {
-    /// Mounts something of the host in a private cache. An earlier command has written the cache,
-    /// so every directory on the way is opened without following links, and made where it is
+    /// Mounts a tree of the host in a private cache. An earlier command has written the cache, so
+    /// every directory on the way is opened without following symlinks, and created if it is
     /// missing.
     pub(super) fn attach_in_cache(
         &mut self,
@@ -23,7 +23,8 @@ impl RootBuilder {
         let kind = rustix::fs::fstat(source).map(|status| FileType::from_raw_mode(status.st_mode));
         let kind = kind.during(|| format!("look at {path}"))?;
         let mounted = || {
-            let mut at = rustix::fs::openat(&self.base, relative(&cache), PLAIN, Mode::empty())?;
+            let mut at =
+                rustix::fs::openat(&self.base, relative(&cache), NOFOLLOW_PATH, Mode::empty())?;
             let names: Vec<&OsStr> = path.relative_to(&cache).into_iter().flatten().collect();
             for (number, name) in names.iter().enumerate() {
                 let is_file = number + 1 == names.len() && !kind.is_dir();
@@ -33,17 +34,17 @@ impl RootBuilder {
                     if is_file { FileType::RegularFile } else { FileType::Directory },
                 )?;
             }
-            put(source, &at)
+            attach_mount(source, &at)
         };
         mounted().during(|| format!("mount {path}"))
     }
 }
 
-const PLAIN: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const NOFOLLOW_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The entry of this kind in a directory of the cache. An entry of another kind gives way to it.
+/// Opens the entry of this type in a directory of the cache. An entry of another type is removed.
 fn mount_point(directory: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io::Result<OwnedFd> {
-    match rustix::fs::openat(directory, name, PLAIN, Mode::empty()) {
+    match rustix::fs::openat(directory, name, NOFOLLOW_PATH, Mode::empty()) {
         Ok(found) => {
             let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode).is_dir();
             let is_link = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode).is_symlink();
@@ -63,5 +64,5 @@ fn mount_point(directory: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io:
     } else {
         rustix::fs::mknodat(directory, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?;
     }
-    rustix::fs::openat(directory, name, PLAIN, Mode::empty())
+    rustix::fs::openat(directory, name, NOFOLLOW_PATH, Mode::empty())
 }

@@ -1,5 +1,5 @@
-//! The tripwire as the root: its names are shown by whoever serves it, and what is ours
-//! alone stands in a file system of its own and is mounted over them.
+//! The tripwire as the root: the launcher serves its names, and the sandbox's own files are in a
+//! separate tmpfs and are mounted over them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -11,91 +11,93 @@ use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
 
-use super::{DEVICES, RootBuilder, fill, here, make, relative};
+use super::{DEVICES, RootBuilder, abs, new_mount, relative, write_all_to};
 use crate::apply::{SetupError, SetupStep};
-use crate::fuse_nodes::{COVERS, OWN, tells};
+use crate::fuse_nodes::{BUILD_DIR, REPORTING_MASK_DIR, reports_access};
 use crate::plan::Step;
 
-/// What a root on the tripwire has beside it.
+/// State of a root on the tripwire.
 pub(super) struct FuseRoot {
-    /// The covers' directory, until it is mounted.
-    covers: Option<OwnedFd>,
-    /// Until when that can be done.
-    mounted: CoverMountPhase,
-    /// Our own files and devices, once there are any.
+    /// The directory of masks, until it is mounted.
+    masks: Option<OwnedFd>,
+    /// The phase in which it can be mounted.
+    mounted: MaskMountPhase,
+    /// The tmpfs with our own files and devices, once there are any.
     own: Option<OwnedFd>,
-    /// How many files are in it.
+    /// Number of files in it.
     files: usize,
-    /// How many covers were used.
-    covered: usize,
-    /// Directories with so many names that the kernel should learn all of them at once.
-    crowded: DenseDirs,
+    /// Number of masks used.
+    used_masks: usize,
+    /// Directories with so many mount points that the kernel should read all names at once.
+    dense_dirs: DenseDirs,
 }
 
-/// Until when the covers can be mounted.
+/// The phase in which the masks can be mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CoverMountPhase {
-    /// Whenever something is denied, by the lookout too.
-    AtNeed,
-    /// While the root is built.
-    Now,
+pub(super) enum MaskMountPhase {
+    /// At the first denied path, also by the watcher.
+    OnDemand,
+    /// Only while the root is built.
+    DuringBuild,
 }
 
-/// The two trees of the tripwire: the root's, and the covers'.
+/// The two trees of the tripwire: the root's, and the masks'.
 ///
-/// Before 6.15 the kernel answers `EINVAL` to whoever copies from a mount that stands nowhere:
-/// there it stands at `place` meanwhile, and nobody can copy from it later.
+/// Before Linux 6.15 the kernel fails with `EINVAL` when cloning from a detached mount: then it is
+/// mounted at `place` meanwhile, and cannot be cloned later.
 pub(super) fn trees(
     wire: &OwnedFd,
     place: &str,
-) -> Result<([OwnedFd; 2], CoverMountPhase), SetupError> {
+) -> Result<([OwnedFd; 2], MaskMountPhase), SetupError> {
     let both = || -> Result<_, SetupError> {
-        Ok([tree(wire, ringfence_tripwire::ROOT)?, tree(wire, ringfence_tripwire::COVERS)?])
+        Ok([tree(wire, ringfence_tripwire::ROOT)?, tree(wire, ringfence_tripwire::MASKS)?])
     };
     match both() {
         Err(fault) if fault.errno == libc::EINVAL => {}
-        trees => return Ok((trees?, CoverMountPhase::AtNeed)),
+        trees => return Ok((trees?, MaskMountPhase::OnDemand)),
     }
     move_mount(wire, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .during(|| format!("mount the tripwire at {place}"))?;
     let trees = both()?;
     unmount(place, UnmountFlags::DETACH).during(|| format!("unmount {place}"))?;
-    Ok((trees, CoverMountPhase::Now))
+    Ok((trees, MaskMountPhase::DuringBuild))
 }
 
-/// A copy of what stands at `name` in a mount.
+/// Clones the tree at `name` in a mount.
 fn tree(mount: &OwnedFd, name: &str) -> Result<OwnedFd, SetupError> {
     open_tree(mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
         .during(|| "open the tripwire".into())
 }
 
 impl FuseRoot {
-    pub(super) fn new(covers: OwnedFd, mounted: CoverMountPhase, steps: &[Step]) -> Self {
+    pub(super) fn new(masks: OwnedFd, mounted: MaskMountPhase, steps: &[Step]) -> Self {
         Self {
-            covers: Some(covers),
+            masks: Some(masks),
             mounted,
             own: None,
             files: 0,
-            covered: 0,
-            crowded: crowded(steps),
+            used_masks: 0,
+            dense_dirs: find_dense_dirs(steps),
         }
     }
 }
 
 impl RootBuilder {
-    /// Whether the tripwire shows what stands at `path`, so that it need not be made.
+    /// True if the tripwire serves `path`, so that it need not be created.
     pub(super) fn is_shown(&self, path: &AbsPath) -> bool {
-        self.wired.is_some() && !self.is_late(path) && !path.is_within(&here("/dev").join("shm"))
+        self.wired.is_some()
+            && !self.is_mounted_late(path)
+            && !path.is_within(&abs("/dev").join("shm"))
     }
 
-    /// Lets the kernel learn all names of a crowded directory above `path`: each by itself
-    /// would be a conversation of its own.
-    pub(super) fn prime_above(&mut self, path: &AbsPath) -> Result<(), SetupError> {
+    /// Makes the kernel read all names of the dense directories above `path`: each single lookup
+    /// would be a FUSE round trip.
+    pub(super) fn read_names_above(&mut self, path: &AbsPath) -> Result<(), SetupError> {
         let Some(wired) = &mut self.wired else { return Ok(()) };
         let mut above: Vec<_> = path
             .ancestors()
             .skip(1)
-            .filter_map(|above| wired.crowded.remove_entry(&above))
+            .filter_map(|above| wired.dense_dirs.remove_entry(&above))
             .collect();
         while let Some((directory, names)) = above.pop() {
             list(&self.base, &directory, Some(names))?;
@@ -103,23 +105,23 @@ impl RootBuilder {
         Ok(())
     }
 
-    /// A file of ours over the name that stands for it.
-    pub(super) fn lay_over(&mut self, path: &AbsPath, content: &str) -> Result<(), SetupError> {
-        self.own_place()?;
+    /// Mounts a file of ours over its name.
+    pub(super) fn mount_file(&mut self, path: &AbsPath, content: &str) -> Result<(), SetupError> {
+        self.mount_own_files()?;
         let Some(FuseRoot { own: Some(own), files, .. }) = &mut self.wired else { return Ok(()) };
         let name = files.to_string();
         *files += 1;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&*own, &name, flags, Mode::from_raw_mode(0o644))
             .during(|| format!("write {path}"))?;
-        fill(&file, content).during(|| format!("write {path}"))?;
+        write_all_to(&file, content).during(|| format!("write {path}"))?;
         let tree = tree(own, &name)?;
         self.attach(&tree, path)
     }
 
-    /// `/dev`, still without the devices.
+    /// Mounts `/dev`, still without the devices.
     pub(super) fn stage_devices(&mut self) -> Result<(), SetupError> {
-        self.own_place()?;
+        self.mount_own_files()?;
         let Some(FuseRoot { own: Some(own), .. }) = &self.wired else { return Ok(()) };
         let made = || -> rustix::io::Result<()> {
             for directory in ["dev", "dev/pts", "dev/shm"] {
@@ -142,55 +144,57 @@ impl RootBuilder {
         };
         made().during(|| "make /dev".into())?;
         let tree = tree(own, "dev")?;
-        self.attach(&tree, &here("/dev"))
+        self.attach(&tree, &abs("/dev"))
     }
 
-    /// Where our own files stand: nobody inside can enter it.
-    fn own_place(&mut self) -> Result<(), SetupError> {
+    /// Mounts the tmpfs for our own files, which no process inside can enter.
+    fn mount_own_files(&mut self) -> Result<(), SetupError> {
         if !matches!(&self.wired, Some(FuseRoot { own: None, .. })) {
             return Ok(());
         }
-        let own = make("tmpfs", &[("mode", "0"), ("size", "1m")], &[], MountAttrFlags::empty())
-            .during(|| "mount our own files".into())?;
-        self.attach(&own, &here(OWN))?;
+        let own =
+            new_mount("tmpfs", &[("mode", "0"), ("size", "1m")], &[], MountAttrFlags::empty())
+                .during(|| "mount our own files".into())?;
+        self.attach(&own, &abs(BUILD_DIR))?;
         if let Some(wired) = &mut self.wired {
             wired.own = Some(own);
         }
         Ok(())
     }
 
-    /// Mounts the covers for the lookout, where it could not.
-    pub(super) fn leave_covers(&mut self) -> Result<(), SetupError> {
-        let wired = self.wired.as_mut().filter(|wired| wired.mounted == CoverMountPhase::Now);
+    /// Mounts the masks for the watcher, if it could not do so later.
+    pub(super) fn mount_masks(&mut self) -> Result<(), SetupError> {
+        let wired =
+            self.wired.as_mut().filter(|wired| wired.mounted == MaskMountPhase::DuringBuild);
         wired
-            .and_then(|wired| wired.covers.take())
-            .map_or(Ok(()), |covers| self.attach(&covers, &here(COVERS)))
+            .and_then(|wired| wired.masks.take())
+            .map_or(Ok(()), |masks| self.attach(&masks, &abs(REPORTING_MASK_DIR)))
     }
 
-    /// The cover for the next thing that is denied, if it is one that tells.
-    pub(super) fn next_cover(&mut self, path: &AbsPath) -> Result<Option<AbsPath>, SetupError> {
-        if !tells(path) {
+    /// The next mask, if accesses to `path` are reported.
+    pub(super) fn next_mask(&mut self, path: &AbsPath) -> Result<Option<AbsPath>, SetupError> {
+        if !reports_access(path) {
             return Ok(None);
         }
-        let at = here(COVERS);
-        if let Some(covers) = self.wired.as_mut().and_then(|wired| wired.covers.take()) {
-            self.attach(&covers, &at)?;
+        let at = abs(REPORTING_MASK_DIR);
+        if let Some(masks) = self.wired.as_mut().and_then(|wired| wired.masks.take()) {
+            self.attach(&masks, &at)?;
             list(&self.base, &at, None)?;
         }
         Ok(self.wired.as_mut().map(|wired| {
-            let name = at.join(wired.covered.to_string());
-            wired.covered += 1;
+            let name = at.join(wired.used_masks.to_string());
+            wired.used_masks += 1;
             name
         }))
     }
 }
 
-/// Directories in which much will be mounted, and at which names.
+/// Directories with many mount points, and the names of these.
 type DenseDirs = BTreeMap<AbsPath, HashSet<Vec<u8>>>;
 
-fn crowded(steps: &[Step]) -> DenseDirs {
+fn find_dense_dirs(steps: &[Step]) -> DenseDirs {
     const MANY: usize = 5;
-    let mut crowded = DenseDirs::new();
+    let mut dense_dirs = DenseDirs::new();
     for step in steps {
         if let Step::Bind { path, .. }
         | Step::File { path, .. }
@@ -198,18 +202,18 @@ fn crowded(steps: &[Step]) -> DenseDirs {
         | Step::Scratch { path } = step
         {
             let name = path.as_path().file_name().unwrap_or_default();
-            crowded
+            dense_dirs
                 .entry(path.parent().unwrap_or_else(AbsPath::root))
                 .or_default()
                 .insert(name.as_bytes().to_vec());
         }
     }
-    crowded.retain(|path, names| names.len() >= MANY || *path == AbsPath::root());
-    crowded.entry(AbsPath::root()).or_default();
-    crowded
+    dense_dirs.retain(|path, names| names.len() >= MANY || *path == AbsPath::root());
+    dense_dirs.entry(AbsPath::root()).or_default();
+    dense_dirs
 }
 
-/// Lists a directory until all these names are known, or to its end.
+/// Lists a directory until all these names are read, or to its end.
 fn list(
     base: &OwnedFd,
     directory: &AbsPath,
@@ -222,7 +226,7 @@ fn list(
     let mut entries = rustix::fs::RawDir::new(opened, space.spare_capacity_mut());
     while let Some(entry) = entries.next() {
         let entry = entry.during(|| format!("list {directory}"))?;
-        // To ask whether there is more is another conversation.
+        // Reading further would be another FUSE round trip.
         if names
             .as_mut()
             .is_some_and(|names| names.remove(entry.file_name().to_bytes()) && names.is_empty())

@@ -1,8 +1,8 @@
 //! Mount points for private caches that the host lacks.
 //!
-//! `~/.cargo` is bound read-only and a fresh home has no `~/.cargo/registry`: the cache has nothing
-//! to be mounted on, and nothing is ever made on the host. A directory of the sandbox's own stands
-//! in for `~/.cargo`, with the same entries, each bound by itself, and with the mount point.
+//! `~/.cargo` is bound read-only and a fresh home has no `~/.cargo/registry`: the cache has no
+//! mount point, and nothing is ever created on the host. A directory of the sandbox's own replaces
+//! `~/.cargo`, with the same entries, each bound separately, and with the mount point.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -14,13 +14,15 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
-use super::{RootBuilder, SetupError, SetupStep, make, plain, put, restrict};
+use super::{
+    RootBuilder, SetupError, SetupStep, attach_mount, new_mount, open_dir_nofollow, restrict_mount,
+};
 use crate::plan::{FileKind, MountAccess, Step};
 
-/// A directory with more entries than this stays as it is: each of them is a mount.
-const MOST_ENTRIES: usize = 1000;
+/// A directory with more entries is not replaced: each entry is a mount.
+const MAX_ENTRIES: usize = 1000;
 
-/// The private caches that lie in trees bound read-only, by the innermost such tree.
+/// The private caches in trees bound read-only, by the innermost such tree.
 pub(super) fn caches_in_bound_trees<'a>(
     steps: impl Iterator<Item = &'a Step> + Clone,
 ) -> BTreeMap<AbsPath, Vec<AbsPath>> {
@@ -45,15 +47,15 @@ pub(super) fn caches_in_bound_trees<'a>(
 }
 
 impl RootBuilder {
-    /// Makes mount points for those of `caches` that are absent below a bound tree. Nothing must be
-    /// mounted in that tree yet.
+    /// Creates mount points for those of `caches` that are absent below a bound tree. Nothing must
+    /// be mounted in that tree yet.
     pub(super) fn add_mount_points(&mut self, caches: &[AbsPath]) -> Result<(), SetupError> {
         let mut absent: BTreeMap<AbsPath, Vec<&AbsPath>> = BTreeMap::new();
         for path in caches {
             if self.find(path).during(|| format!("find {path}"))?.is_some() {
                 continue;
             }
-            // Where a link or a file is in the way, there is no such directory.
+            // If a symlink or a file is in the way, there is no such directory.
             let existing =
                 path.ancestors().skip(1).find(|above| matches!(self.find(above), Ok(Some(_))));
             if let Some(directory) = existing.filter(|directory| self.is_bound(directory)) {
@@ -63,7 +65,7 @@ impl RootBuilder {
         // Outer directories come first, so that inner ones are mounted in them.
         for (directory, paths) in &absent {
             match self.replace_directory(directory, paths) {
-                // It cannot be listed, or it holds too much: the caches stay away.
+                // It cannot be listed, or it has too many entries: the caches are left out.
                 Err(Errno::ACCESS | Errno::NOTDIR | Errno::LOOP | Errno::TOOBIG) => {}
                 done => done.during(|| format!("make mount points in {directory}"))?,
             }
@@ -76,14 +78,14 @@ impl RootBuilder {
         let Some(found) = self.find(directory)? else { return Ok(()) };
         let names = entries(&found)?;
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&found)?.st_mode).bits() & 0o777 | 0o500;
-        let copy = make(
+        let copy = new_mount(
             "tmpfs",
             &[("mode", &format!("{mode:o}")), ("size", "4m")],
             &[],
             MountAttrFlags::empty(),
         )?;
-        // Before 6.15 nothing can be mounted in a mount that stands nowhere.
-        put(&copy, &found)?;
+        // Before Linux 6.15 nothing can be mounted in a detached mount.
+        attach_mount(&copy, &found)?;
         for (name, kind) in &names {
             match bind_entry(&found, &copy, name, *kind) {
                 // Removed meanwhile.
@@ -92,20 +94,19 @@ impl RootBuilder {
             }
         }
         for path in paths {
-            let mut at = plain(&copy, ".")?;
+            let mut at = open_dir_nofollow(&copy, ".")?;
             for name in path.relative_to(directory).into_iter().flatten() {
                 match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error),
                 }
-                at = plain(&at, name)?;
+                at = open_dir_nofollow(&at, name)?;
             }
         }
-        restrict(&copy, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV)
+        restrict_mount(&copy, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV)
     }
 }
 
-/// The entries of a directory.
 fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(std::ffi::CString, FileType)>> {
     let listed = rustix::fs::openat(
         directory,
@@ -119,7 +120,7 @@ fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(std::ffi::CString, Fi
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        if entries.len() == MOST_ENTRIES {
+        if entries.len() == MAX_ENTRIES {
             return Err(Errno::TOOBIG);
         }
         match rustix::fs::statat(directory, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
@@ -131,8 +132,8 @@ fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(std::ffi::CString, Fi
     Ok(entries)
 }
 
-/// Shows one entry in the copy: a link as a copy, everything else as a mount, read-only as the tree
-/// is.
+/// Adds one entry to the copy: a symlink as a copy, everything else as a mount, read-only as the
+/// tree.
 fn bind_entry(
     directory: &OwnedFd,
     copy: &OwnedFd,
@@ -143,13 +144,13 @@ fn bind_entry(
         let target = rustix::fs::readlinkat(directory, name, Vec::new())?;
         return rustix::fs::symlinkat(target, copy, name);
     }
-    let how = OpenTreeFlags::OPEN_TREE_CLONE
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    let tree = open_tree(directory, name, how)?;
-    restrict(&tree, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)?;
-    // Looked at anew: the name may have become another thing.
+    let tree = open_tree(directory, name, flags)?;
+    restrict_mount(&tree, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)?;
+    // Checked again: the entry may have been replaced.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
     match kind {
         FileType::Directory => rustix::fs::mkdirat(copy, name, Mode::from_raw_mode(0o755))?,
@@ -162,5 +163,5 @@ fn bind_entry(
         OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    put(&tree, &node)
+    attach_mount(&tree, &node)
 }

@@ -1,4 +1,4 @@
-//! Caches over the host's.
+//! Overlays of private caches over the host's.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -9,23 +9,24 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
-use super::plain;
-use crate::apply::{BESIDE, UPPER, WORK};
+use super::open_dir_nofollow;
+use crate::apply::{CONCURRENT, UPPER, WORK};
 
-/// The host's directory underneath, the project's own writes above. What runs `beside` another one
-/// has a layer of its own on top of both.
+/// Mounts the host's directory as the lower layer, and the project's own writes as the upper one. A
+/// run that is concurrent with another (`beside`) has its own layer on top of both.
 pub(super) fn overlay(
     store: &AbsPath,
     beneath: &AbsPath,
-    beside: Option<u16>,
+    concurrent: Option<u16>,
 ) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let store = plain(CWD, store.as_path())?;
-    let (store, shared) = match beside {
+    let store = open_dir_nofollow(CWD, store.as_path())?;
+    let (store, shared) = match concurrent {
         None => (store, None),
-        Some(number) => {
-            (plain(plain(&store, BESIDE)?, number.to_string())?, Some(plain(&store, UPPER)?))
-        }
+        Some(number) => (
+            open_dir_nofollow(open_dir_nofollow(&store, CONCURRENT)?, number.to_string())?,
+            Some(open_dir_nofollow(&store, UPPER)?),
+        ),
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let lower = rustix::fs::openat2(
@@ -35,21 +36,21 @@ pub(super) fn overlay(
         Mode::empty(),
         ResolveFlags::NO_SYMLINKS,
     )?;
-    // By descriptor: the kernel would follow links in a path, and it takes a colon in
-    // `lowerdir` for the end of one.
-    let by_number = |layer: &OwnedFd| format!("/proc/self/fd/{}", layer.as_raw_fd());
-    let lower_layers: Vec<String> = shared.iter().chain([&lower]).map(by_number).collect();
-    let (upper, work) = (plain(&store, UPPER)?, plain(&store, WORK)?);
+    // Layers are passed as fds: in a path the kernel would follow symlinks, and take a colon in
+    // `lowerdir` as a separator.
+    let fd_path = |layer: &OwnedFd| format!("/proc/self/fd/{}", layer.as_raw_fd());
+    let lower_layers: Vec<String> = shared.iter().chain([&lower]).map(fd_path).collect();
+    let (upper, work) = (open_dir_nofollow(&store, UPPER)?, open_dir_nofollow(&store, WORK)?);
     for (name, layers) in [
         ("lowerdir", lower_layers.join(":")),
-        ("upperdir", by_number(&upper)),
-        ("workdir", by_number(&work)),
+        ("upperdir", fd_path(&upper)),
+        ("workdir", fd_path(&work)),
     ] {
         fsconfig_set_string(context.as_fd(), name, layers)?;
     }
     fsconfig_set_flag(context.as_fd(), "userxattr")?;
-    // A cache need not survive a power cut, and everybody's disk would be flushed at the
-    // end of every command.
+    // A cache need not survive a power loss, and without this flag the host's file system would be
+    // synced at the end of every command.
     fsconfig_set_flag(context.as_fd(), "volatile")?;
     fsconfig_create(context.as_fd())?;
     fsmount(

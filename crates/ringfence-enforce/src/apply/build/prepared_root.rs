@@ -1,4 +1,4 @@
-//! What every sandbox has, built before it is known what else: the caller is still reading
+//! The part that every sandbox has, built before the plan is known: the launcher is still reading
 //! the policy meanwhile.
 
 use std::collections::BTreeSet;
@@ -13,76 +13,76 @@ use rustix::mount::{
 };
 
 use super::fuse_root::{self, FuseRoot};
-use super::{MountSource, RootBuilder, make};
+use super::{MountSource, RootBuilder, new_mount};
 use crate::apply::{SetupError, SetupStep, probe};
-use crate::linux::standard;
+use crate::linux::standard_steps;
 use crate::plan::Step;
 use crate::support::FuseSupport;
 
-/// A root with the system in it, at a place where it does no harm yet.
+/// A root with the system in it, mounted over a host directory until it becomes the root.
 pub(in crate::apply) struct PreparedRoot {
-    /// The root, unless it is to be the tripwire.
+    /// The root, unless the tripwire is to be the root.
     root: Option<RootBuilder>,
     pub(super) processes: Option<OwnedFd>,
     pub(super) terminals: Option<OwnedFd>,
     pub(super) scratch: Vec<OwnedFd>,
-    /// How much each of them may hold, where that is limited.
-    most: Option<u64>,
-    /// Steps that were prepared already, in the order of every plan.
+    /// Size limit of each of them, if there is one.
+    max_size: Option<u64>,
+    /// Steps that are done, in the order of every plan.
     done: Vec<Step>,
     place: &'static str,
 }
 
-/// Directories that hosts have, to put the new root over until it is the root.
-const PLACES: &[&str] =
+/// Host directories over which the new root can be mounted until it is the root.
+const MOUNT_POINTS: &[&str] =
     &["/tmp", "/mnt", "/media", "/srv", "/var", "/run", "/home", "/opt", "/usr"];
 
 impl PreparedRoot {
-    pub(in crate::apply) fn lay() -> Result<Self, SetupError> {
-        let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        let loud = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    pub(in crate::apply) fn new() -> Result<Self, SetupError> {
+        let no_suid_dev = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let no_suid_exec = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let terminals = [("ptmxmode", "0666"), ("mode", "0620")];
         let place = place(&[])?;
-        let mut ground = Self {
+        let mut prepared = Self {
             root: None,
             processes: Some(
-                make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC)
+                new_mount("proc", &[], &[], no_suid_dev | MountAttrFlags::MOUNT_ATTR_NOEXEC)
                     .during(|| "mount /proc".into())?,
             ),
             terminals: Some(
-                make("devpts", &terminals, &["newinstance"], loud)
+                new_mount("devpts", &terminals, &["newinstance"], no_suid_exec)
                     .during(|| "mount /dev/pts".into())?,
             ),
             scratch: vec![scratch(None)?, scratch(None)?],
-            most: None,
+            max_size: None,
             done: Vec::new(),
             place,
         };
-        // With a tripwire for a root there is nothing yet to stand on.
+        // With the tripwire as the root there is nothing to prepare yet.
         if probe::fuse() != FuseSupport::Opens {
-            let mut root = root(place)?;
-            for step in standard() {
+            let mut root = new_root(place)?;
+            for step in standard_steps() {
                 root.prepare(&step, &MountSource::There)?;
-                ground.done.push(step);
+                prepared.done.push(step);
             }
-            ground.root = Some(root);
+            prepared.root = Some(root);
         }
-        Ok(ground)
+        Ok(prepared)
     }
 
-    /// What is memory holds no more than this, and nor does what was made already.
-    pub(super) fn limit(&mut self, most: u64) {
-        self.most = Some(most);
-        // What cannot be told so is made anew.
-        self.scratch.retain(|mount| resize(mount, most).is_ok());
+    /// Limits the size of every tmpfs, including the existing ones.
+    pub(super) fn limit(&mut self, max_size: u64) {
+        self.max_size = Some(max_size);
+        // One that cannot be resized is created again.
+        self.scratch.retain(|mount| resize(mount, max_size).is_ok());
     }
 
-    /// One place for scratch more than every sandbox has.
+    /// Creates another scratch tmpfs.
     pub(super) fn more_scratch(&self) -> Result<OwnedFd, SetupError> {
-        scratch(self.most)
+        scratch(self.max_size)
     }
 
-    /// Whether everything done is also what the plan says.
+    /// True if every prepared step is part of the plan.
     fn is_part_of(&self, steps: &[Step]) -> bool {
         let mut done = self.done.iter().peekable();
         for step in steps {
@@ -91,34 +91,38 @@ impl PreparedRoot {
         done.peek().is_none()
     }
 
-    /// The root for a plan, and what of the plan is in it already.
-    pub(super) fn root(
+    /// The root for a plan, and the steps that are done.
+    pub(super) fn root_for(
         &mut self,
         wire: Option<&OwnedFd>,
         steps: &[Step],
     ) -> Result<(RootBuilder, Vec<Step>), SetupError> {
-        let is_of_use = wire.is_none() && self.is_part_of(steps);
+        let is_usable = wire.is_none() && self.is_part_of(steps);
         if let Some(root) = self.root.take() {
-            if is_of_use {
+            if is_usable {
                 return Ok((root, std::mem::take(&mut self.done)));
             }
-            // The policy leaves out something that most sandboxes have.
+            // The policy leaves out a step that most sandboxes have.
             rustix::process::chdir("/").during(|| "leave the root".into())?;
             unmount(self.place, UnmountFlags::DETACH)
                 .during(|| format!("unmount {}", self.place))?;
         }
         let root = match wire {
             Some(wire) => {
-                let ([root, covers], mounted) = fuse_root::trees(wire, self.place)?;
-                stand(root, self.place, Some(FuseRoot::new(covers, mounted, steps)))?
+                let ([root, masks], mounted) = fuse_root::trees(wire, self.place)?;
+                mount_root(root, self.place, Some(FuseRoot::new(masks, mounted, steps)))?
             }
-            None => root(self.place)?,
+            None => new_root(self.place)?,
         };
         Ok((root, Vec::new()))
     }
 
-    /// Moves the root elsewhere if it stands over something the plan needs.
-    pub(super) fn uncover(&mut self, root: &RootBuilder, steps: &[Step]) -> Result<(), SetupError> {
+    /// Moves the root if it covers a path that the plan needs.
+    pub(super) fn move_off_needed(
+        &mut self,
+        root: &RootBuilder,
+        steps: &[Step],
+    ) -> Result<(), SetupError> {
         let needed: Vec<&AbsPath> = steps.iter().flat_map(sources).collect();
         if !covers(self.place, &needed) {
             return Ok(());
@@ -129,7 +133,7 @@ impl PreparedRoot {
     }
 }
 
-/// Where on the host a step takes something from.
+/// The host paths that a step mounts.
 fn sources(step: &Step) -> Vec<&AbsPath> {
     match step {
         Step::Bind { path, .. } => vec![path],
@@ -143,30 +147,35 @@ fn covers(place: &str, needed: &[&AbsPath]) -> bool {
 }
 
 fn place(needed: &[&AbsPath]) -> Result<&'static str, SetupError> {
-    PLACES
+    MOUNT_POINTS
         .iter()
         .copied()
         .find(|place| !covers(place, needed) && Path::new(place).is_dir())
         .ok_or_else(|| SetupError {
-            what: "find a place for the new root".into(),
+            what: "find a mount point for the new root".into(),
             errno: libc::ENOENT,
         })
 }
 
-fn root(place: &str) -> Result<RootBuilder, SetupError> {
-    let base = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty())
-        .during(|| "mount the new root".into())?;
-    stand(base, place, None)
+fn new_root(place: &str) -> Result<RootBuilder, SetupError> {
+    let base =
+        new_mount("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty())
+            .during(|| "mount the new root".into())?;
+    mount_root(base, place, None)
 }
 
-/// Puts a new root at a place, and us into it.
-fn stand(base: OwnedFd, place: &str, wired: Option<FuseRoot>) -> Result<RootBuilder, SetupError> {
+/// Mounts a new root at `place`, and makes it the working directory.
+fn mount_root(
+    base: OwnedFd,
+    place: &str,
+    wired: Option<FuseRoot>,
+) -> Result<RootBuilder, SetupError> {
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .during(|| format!("mount the new root at {place}"))?;
     rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
     Ok(RootBuilder {
         base,
-        made: BTreeSet::from([AbsPath::root()]),
+        created: BTreeSet::from([AbsPath::root()]),
         bound: BTreeSet::new(),
         outermost: BTreeSet::new(),
         writable: BTreeSet::new(),
@@ -176,17 +185,17 @@ fn stand(base: OwnedFd, place: &str, wired: Option<FuseRoot>) -> Result<RootBuil
     })
 }
 
-fn resize(mount: &OwnedFd, most: u64) -> rustix::io::Result<()> {
+fn resize(mount: &OwnedFd, max_size: u64) -> rustix::io::Result<()> {
     let context = fspick(mount, "", FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH)?;
-    fsconfig_set_string(context.as_fd(), "size", most.to_string())?;
+    fsconfig_set_string(context.as_fd(), "size", max_size.to_string())?;
     fsconfig_reconfigure(context.as_fd())
 }
 
-/// A place that is memory, of so many bytes at most where that is said.
-fn scratch(most: Option<u64>) -> Result<OwnedFd, SetupError> {
-    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let size = most.map(|most| most.to_string());
+/// A scratch tmpfs, with a size limit if given.
+fn scratch(max_size: Option<u64>) -> Result<OwnedFd, SetupError> {
+    let no_suid_dev = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let size = max_size.map(|max_size| max_size.to_string());
     let options: Vec<_> =
         [("mode", "1777")].into_iter().chain(size.as_deref().map(|size| ("size", size))).collect();
-    make("tmpfs", &options, &[], quiet).during(|| "mount a place for scratch".into())
+    new_mount("tmpfs", &options, &[], no_suid_dev).during(|| "mount a scratch tmpfs".into())
 }

@@ -1,4 +1,4 @@
-//! One directory of a group: the older generation has one for each thing that is counted.
+//! One directory of a cgroup: v1 has one for each controller.
 
 use std::fs;
 use std::io;
@@ -13,20 +13,20 @@ pub(super) struct CgroupDir {
     directory: PathBuf,
     version: CgroupVersion,
     counts: Vec<CgroupResource>,
-    /// What could not be held, and does not count.
-    given_up: Vec<CgroupResource>,
-    /// Where the counts stood when its sandbox got it.
-    before: CgroupBaseline,
+    /// Resources whose limit could not be set; they do not count.
+    unlimited: Vec<CgroupResource>,
+    /// The counters when its sandbox got it.
+    baseline: CgroupBaseline,
 }
 
-/// What was counted for others.
+/// Usage of earlier sandboxes.
 #[derive(Debug, Clone, Copy, Default)]
 struct CgroupBaseline {
     is_used: bool,
     cpu_ms: u64,
     memory: u64,
-    starved: u64,
-    hits: u64,
+    oom_kills: u64,
+    limit_hits: u64,
 }
 
 impl CgroupDir {
@@ -37,32 +37,32 @@ impl CgroupDir {
             directory,
             version,
             counts,
-            given_up: Vec::new(),
-            before: CgroupBaseline::default(),
+            unlimited: Vec::new(),
+            baseline: CgroupBaseline::default(),
         })
     }
 
-    /// Whether this is counted.
+    /// True if the resource is counted.
     pub(super) fn counts(&self, of: CgroupResource) -> bool {
-        self.counts.contains(&of) && !self.given_up.contains(&of)
+        self.counts.contains(&of) && !self.unlimited.contains(&of)
     }
 
-    /// Whether all is held that is to be.
-    pub(super) fn is_whole(&self) -> bool {
-        self.given_up.is_empty()
+    /// True if every limit could be set.
+    pub(super) fn has_all_limits(&self) -> bool {
+        self.unlimited.is_empty()
     }
 
-    /// What cannot be held is not counted, either.
-    pub(super) fn hold(&mut self, memory: Option<u64>, processes: Option<u64>) {
+    /// Sets the limits. A resource whose limit cannot be set is not counted either.
+    pub(super) fn set_limits(&mut self, memory: Option<u64>, processes: Option<u64>) {
         for (of, most) in [(CgroupResource::Memory, memory), (CgroupResource::Processes, processes)]
         {
             let Some(most) = most.filter(|_| self.counts(of)) else { continue };
-            if self.write(self.version.ceiling(of), &most.to_string()).is_err() {
-                self.given_up.push(of);
+            if self.write(self.version.limit_file(of), &most.to_string()).is_err() {
+                self.unlimited.push(of);
             }
         }
         if let Some(most) = memory.filter(|_| self.counts(CgroupResource::Memory)) {
-            // What was moved out is memory, too. Where nothing can be, there is no such file.
+            // Swap is memory, too. Without swap accounting there is no such file.
             let _ = match self.version {
                 CgroupVersion::One => self.write("memory.memsw.limit_in_bytes", &most.to_string()),
                 CgroupVersion::Two => self.write("memory.swap.max", "0"),
@@ -70,23 +70,23 @@ impl CgroupDir {
         }
     }
 
-    /// Whether nobody is in it, and nothing of anybody's that matters.
+    /// True if no process is in it, and almost no memory.
     pub(super) fn is_free(&self) -> bool {
-        /// Files that are memory of the host's outlive who wrote them.
-        const LITTLE: u64 = 2 << 20;
+        /// Files in host tmpfs outlive their writers.
+        const MAX_LEFTOVER: u64 = 2 << 20;
         let has_little = !self.counts(CgroupResource::Memory)
-            || self.all_memory().is_some_and(|memory| memory < LITTLE);
+            || self.total_memory().is_some_and(|memory| memory < MAX_LEFTOVER);
         self.text("cgroup.procs").is_some_and(|all| all.is_empty()) && has_little
     }
 
-    /// What is counted from here on is another's.
-    pub(super) fn forget(&mut self) {
-        self.before = CgroupBaseline {
+    /// Starts counting for the next sandbox.
+    pub(super) fn reset_baseline(&mut self) {
+        self.baseline = CgroupBaseline {
             is_used: true,
-            cpu_ms: self.all_cpu_ms().unwrap_or_default(),
-            memory: self.all_memory().unwrap_or_default(),
-            starved: self.all_starved(),
-            hits: self.hits(),
+            cpu_ms: self.total_cpu_ms().unwrap_or_default(),
+            memory: self.total_memory().unwrap_or_default(),
+            oom_kills: self.total_oom_kills(),
+            limit_hits: self.limit_hits(),
         };
         if self.version == CgroupVersion::One {
             let _ = self.write("memory.max_usage_in_bytes", "0");
@@ -94,7 +94,7 @@ impl CgroupDir {
     }
 
     pub(super) fn write(&self, file: &str, text: &str) -> io::Result<()> {
-        // Never made: a file that is not there is not the kernel's.
+        // Never created: an absent file is not the kernel's.
         let mut opened = fs::File::options().write(true).open(self.directory.join(file))?;
         io::Write::write_all(&mut opened, text.as_bytes())
     }
@@ -108,10 +108,10 @@ impl CgroupDir {
     }
 
     pub(super) fn cpu_ms(&self) -> Option<u64> {
-        Some(self.all_cpu_ms()?.saturating_sub(self.before.cpu_ms))
+        Some(self.total_cpu_ms()?.saturating_sub(self.baseline.cpu_ms))
     }
 
-    fn all_cpu_ms(&self) -> Option<u64> {
+    fn total_cpu_ms(&self) -> Option<u64> {
         match self.version {
             CgroupVersion::One => self.number("cpuacct.usage").map(|nanos| nanos / 1_000_000),
             CgroupVersion::Two => {
@@ -121,10 +121,10 @@ impl CgroupDir {
     }
 
     pub(super) fn memory(&self) -> Option<u64> {
-        Some(self.all_memory()?.saturating_sub(self.before.memory))
+        Some(self.total_memory()?.saturating_sub(self.baseline.memory))
     }
 
-    fn all_memory(&self) -> Option<u64> {
+    fn total_memory(&self) -> Option<u64> {
         let stat = self.text("memory.stat")?;
         match self.version {
             CgroupVersion::One => Some(
@@ -140,57 +140,57 @@ impl CgroupDir {
         }
     }
 
-    /// How many were ended because this group had no more. Others may end them because the host has
-    /// none.
-    pub(super) fn starved(&self) -> u64 {
-        if self.hits() > self.before.hits {
-            self.all_starved().saturating_sub(self.before.starved)
+    /// Number of processes killed because this cgroup reached its limit. Others may be killed
+    /// because the host is out of memory.
+    pub(super) fn oom_kills(&self) -> u64 {
+        if self.limit_hits() > self.baseline.limit_hits {
+            self.total_oom_kills().saturating_sub(self.baseline.oom_kills)
         } else {
             0
         }
     }
 
-    fn all_starved(&self) -> u64 {
+    fn total_oom_kills(&self) -> u64 {
         self.event("memory.oom_control", "oom_kill")
     }
 
-    /// How often there was no more.
-    fn hits(&self) -> u64 {
+    /// Number of times the limit was reached.
+    fn limit_hits(&self) -> u64 {
         match self.version {
             CgroupVersion::One => self.number("memory.failcnt").unwrap_or_default(),
             CgroupVersion::Two => self.event("", "oom"),
         }
     }
 
-    fn event(&self, of_the_older: &str, name: &str) -> u64 {
+    fn event(&self, v1_file: &str, name: &str) -> u64 {
         let file = match self.version {
-            CgroupVersion::One => of_the_older,
+            CgroupVersion::One => v1_file,
             CgroupVersion::Two => "memory.events",
         };
         self.text(file).and_then(|text| field(&text, name)).unwrap_or_default()
     }
 
-    /// The most memory that there ever was.
+    /// Peak memory.
     pub(super) fn peak(&self) -> Option<u64> {
         match self.version {
             CgroupVersion::One => self.number("memory.max_usage_in_bytes"),
-            // That of others cannot be taken off.
-            CgroupVersion::Two => self.number("memory.peak").filter(|_| !self.before.is_used),
+            // The peak of earlier sandboxes cannot be subtracted.
+            CgroupVersion::Two => self.number("memory.peak").filter(|_| !self.baseline.is_used),
         }
     }
 }
 
 impl Drop for CgroupDir {
     fn drop(&mut self) {
-        // Whoever ends is in it a little longer than it is seen.
-        const LONG: Duration = Duration::from_millis(500);
-        if !pool::remove(&self.directory, LONG) {
-            pool::set_aside(std::mem::take(&mut self.directory));
+        // An ending process stays in the cgroup a little longer than it is visible.
+        const TIMEOUT: Duration = Duration::from_millis(500);
+        if !pool::remove(&self.directory, TIMEOUT) {
+            pool::note_unremoved(std::mem::take(&mut self.directory));
         }
     }
 }
 
-/// A line of a name and a number.
+/// The value of the line `name value`.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -200,7 +200,7 @@ mod tests {
     use super::field;
 
     #[test]
-    fn a_field_has_exactly_its_name() {
+    fn field_name_must_match_exactly() {
         let stat = "rss_huge 7\nrss 3\nshmem 4\n";
         let events = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\noom 5\n";
         assert_eq!((field(stat, "rss"), field(stat, "swap")), (Some(3), None));

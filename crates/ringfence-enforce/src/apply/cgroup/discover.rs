@@ -1,4 +1,4 @@
-//! Where groups can be made: in which hierarchy, and below which directory.
+//! Finds the hierarchies and directories in which cgroups can be created.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_sys::process;
 use rustix::fs::Access;
 
-/// What is counted.
+/// A counted resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CgroupResource {
     Memory,
@@ -18,7 +18,7 @@ impl CgroupResource {
     pub(super) const ALL: [CgroupResource; 3] =
         [CgroupResource::Memory, CgroupResource::Processes, CgroupResource::Time];
 
-    /// Who counts it, in the older generation.
+    /// Its controller in v1.
     fn controller(self) -> &'static str {
         match self {
             CgroupResource::Memory => "memory",
@@ -36,7 +36,7 @@ impl CgroupResource {
     }
 }
 
-/// The two generations of control groups. They call everything differently.
+/// The cgroup versions. Their files have different names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CgroupVersion {
     One,
@@ -51,19 +51,19 @@ impl CgroupVersion {
         }
     }
 
-    /// The file that says how much there may be.
-    pub(super) fn ceiling(self, of: CgroupResource) -> &'static str {
+    /// The file that sets the limit.
+    pub(super) fn limit_file(self, of: CgroupResource) -> &'static str {
         match (self, of) {
             (CgroupVersion::One, CgroupResource::Memory) => "memory.limit_in_bytes",
             (CgroupVersion::Two, CgroupResource::Memory) => "memory.max",
             (_, CgroupResource::Processes) => "pids.max",
-            // Nobody is held by it.
+            // CPU time is not limited.
             (_, CgroupResource::Time) => "cpu.stat",
         }
     }
 }
 
-/// A directory below which a group can be made, and what is counted in it.
+/// A directory below which a cgroup can be created, and the resources counted in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CgroupParent {
     pub(super) directory: PathBuf,
@@ -71,39 +71,39 @@ pub(super) struct CgroupParent {
     pub(super) counts: Vec<CgroupResource>,
 }
 
-/// What for it is wanted to know.
+/// Purpose of the lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LookupPurpose {
-    /// To tell somebody: nothing is changed.
+    /// Only to report: nothing is changed.
     Ask,
-    /// To make one: what is ours is divided for it.
+    /// To create a cgroup: our own cgroup is divided for it.
     Make,
 }
 
-/// Where there are groups that count these.
-pub(super) fn places(wanted: &[CgroupResource], aim: LookupPurpose) -> Vec<CgroupParent> {
+/// The parent directories of cgroups that count these resources.
+pub(super) fn find_parents(wanted: &[CgroupResource], purpose: LookupPurpose) -> Vec<CgroupParent> {
     let text = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let hierarchies = hierarchies(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
-    let mut places: Vec<CgroupParent> = Vec::new();
+    let mut parents: Vec<CgroupParent> = Vec::new();
     let mut missing = wanted.to_vec();
     for hierarchy in hierarchies.iter().filter(|hierarchy| !hierarchy.controllers.is_empty()) {
         let counts: Vec<CgroupResource> =
             missing.iter().copied().filter(|of| hierarchy.has(of.controller())).collect();
-        if !counts.is_empty() && is_open(&hierarchy.own) {
+        if !counts.is_empty() && is_writable(&hierarchy.own) {
             missing.retain(|of| !counts.contains(of));
-            places.push(CgroupParent {
+            parents.push(CgroupParent {
                 directory: hierarchy.own.clone(),
                 version: CgroupVersion::One,
                 counts,
             });
         }
     }
-    let second = hierarchies.iter().find(|hierarchy| hierarchy.controllers.is_empty());
+    let v2 = hierarchies.iter().find(|hierarchy| hierarchy.controllers.is_empty());
     if let Some(directory) =
-        second.filter(|_| !missing.is_empty()).and_then(|second| base(second, &missing, aim))
+        v2.filter(|_| !missing.is_empty()).and_then(|v2| find_v2_parent(v2, &missing, purpose))
     {
-        // What is ours can still be divided.
-        let file = if aim == LookupPurpose::Ask && is_ours(&directory) {
+        // Our own cgroup can still be divided.
+        let file = if purpose == LookupPurpose::Ask && is_delegated_to_us(&directory) {
             "cgroup.controllers"
         } else {
             ENABLED
@@ -111,23 +111,23 @@ pub(super) fn places(wanted: &[CgroupResource], aim: LookupPurpose) -> Vec<Cgrou
         let is_counted = |of: &CgroupResource| is_listed(&directory, file, *of);
         let counts: Vec<CgroupResource> = missing.into_iter().filter(is_counted).collect();
         if !counts.is_empty() {
-            places.push(CgroupParent { directory, version: CgroupVersion::Two, counts });
+            parents.push(CgroupParent { directory, version: CgroupVersion::Two, counts });
         }
     }
-    places
+    parents
 }
 
-/// What is counted for those below a directory of the newer generation.
+/// The file that lists the controllers enabled for children (v2).
 const ENABLED: &str = "cgroup.subtree_control";
 
-/// One tree of groups.
+/// One cgroup hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 struct CgroupHierarchy {
-    /// What it counts; empty where that is another thing for every group.
+    /// Its controllers; empty for v2, where they differ per cgroup.
     controllers: Vec<String>,
-    /// The group that this process is in.
+    /// The cgroup of this process.
     own: PathBuf,
-    /// The one that all others are in.
+    /// The root of the hierarchy.
     top: PathBuf,
 }
 
@@ -137,22 +137,22 @@ impl CgroupHierarchy {
     }
 }
 
-/// Out of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// Parses `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn hierarchies(memberships: &str, mounts: &str) -> Vec<CgroupHierarchy> {
-    let mounted: Vec<CgroupMount<'_>> = mounts.lines().filter_map(mounted).collect();
+    let mounts: Vec<CgroupMount<'_>> = mounts.lines().filter_map(parse_mount).collect();
     let one = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (names, path) = (parts.next()?, parts.next()?);
         let controllers: Vec<String> =
             names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        let is_it = |mount: &&CgroupMount<'_>| match controllers.first() {
+        let matches_mount = |mount: &&CgroupMount<'_>| match controllers.first() {
             None => mount.kind == "cgroup2",
             Some(first) => {
                 mount.kind == "cgroup" && mount.options.split(',').any(|option| option == first)
             }
         };
-        let found = mounted.iter().find(is_it)?;
-        // A part of the tree may be all that is shown.
+        let found = mounts.iter().find(matches_mount)?;
+        // The mount may show only a part of the hierarchy.
         let below = Path::new(path).strip_prefix(found.root).ok()?;
         let plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
         plain.then(|| CgroupHierarchy {
@@ -175,59 +175,62 @@ struct CgroupMount<'a> {
     options: &'a str,
 }
 
-fn mounted(line: &str) -> Option<CgroupMount<'_>> {
+fn parse_mount(line: &str) -> Option<CgroupMount<'_>> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
     let mut after = after.split(' ');
     let (root, at) = (before.next()?, before.next()?);
-    // Who writes a name with a space here means somebody else.
+    // A path with an escaped space is not one of ours.
     let is_plain = !root.contains('\\') && !at.contains('\\');
     is_plain.then_some(CgroupMount { root, at, kind: after.next()?, options: after.nth(1)? })
 }
 
-/// Where in the newer generation, whose groups are divided or have processes, and never both.
-/// Always below what holds us: a unit's limits are its sandboxes', too.
-fn base(
+/// The parent directory in v2, where a cgroup has either children with controllers or processes,
+/// never both. Always below our own: a unit's limits apply to its sandboxes, too.
+fn find_v2_parent(
     CgroupHierarchy { own, top, .. }: &CgroupHierarchy,
     wanted: &[CgroupResource],
-    aim: LookupPurpose,
+    purpose: LookupPurpose,
 ) -> Option<PathBuf> {
     if own == top {
-        // There is nothing above, and only the host's very first group has processes and is
-        // divided.
+        // There is no parent, and only the host's root cgroup may have both processes and
+        // controllers for children.
         let is_divided = wanted.iter().any(|of| is_listed(top, ENABLED, *of));
-        return (is_open(top) && is_open(&top.join(PROCESSES)) && is_divided).then(|| top.clone());
+        return (is_writable(top) && is_writable(&top.join(PROCESSES)) && is_divided)
+            .then(|| top.clone());
     }
-    // Where we have made room before, or whoever gave it to us has.
-    let above =
-        own.parent().filter(|above| is_ours(above) && (own.ends_with(ROOM) || is_given(above)));
-    let base =
-        above.or_else(|| Some(own.as_path()).filter(|own| is_ours(own) && has_room(own, aim)))?;
-    if aim == LookupPurpose::Make {
-        enable(base, wanted);
+    // The parent that we, or the service manager, divided before.
+    let above = own.parent().filter(|above| {
+        is_delegated_to_us(above) && (own.ends_with(OWN_CHILD) || is_marked_delegated(above))
+    });
+    let parent = above.or_else(|| {
+        Some(own.as_path()).filter(|own| is_delegated_to_us(own) && make_room(own, purpose))
+    })?;
+    if purpose == LookupPurpose::Make {
+        enable(parent, wanted);
     }
-    Some(base.to_owned())
+    Some(parent.to_owned())
 }
 
-/// The group one step below, in which we are where our own is divided.
-const ROOM: &str = "ringfence";
+/// The child cgroup into which this program moves when its own is divided.
+const OWN_CHILD: &str = "ringfence";
 const PROCESSES: &str = "cgroup.procs";
 
-/// Whether such a file of a directory names what counts this. Time is always counted.
+/// True if the file in the directory lists the resource's controller. CPU time is always counted.
 fn is_listed(directory: &Path, file: &str, of: CgroupResource) -> bool {
     of == CgroupResource::Time
         || text_in(directory, file).split_whitespace().any(|one| one == of.controller())
 }
 
-/// Whether somebody has given it to us to divide. Root could divide everybody's.
-fn is_ours(directory: &Path) -> bool {
-    is_open(directory)
-        && is_open(&directory.join(PROCESSES))
-        && (process::ids().0 != 0 || is_given(directory))
+/// True if the cgroup was delegated to us. Root could divide every cgroup.
+fn is_delegated_to_us(directory: &Path) -> bool {
+    is_writable(directory)
+        && is_writable(&directory.join(PROCESSES))
+        && (process::ids().0 != 0 || is_marked_delegated(directory))
 }
 
-/// Whether systemd says so.
-fn is_given(directory: &Path) -> bool {
+/// True if systemd marks it as delegated.
+fn is_marked_delegated(directory: &Path) -> bool {
     ["user.delegate", "trusted.delegate"].iter().any(|name| is_set(directory, name))
 }
 
@@ -236,11 +239,11 @@ fn is_set(directory: &Path, name: &str) -> bool {
     rustix::fs::getxattr(directory, name, &mut value) == Ok(1) && value == *b"1"
 }
 
-fn is_open(path: &Path) -> bool {
+fn is_writable(path: &Path) -> bool {
     rustix::fs::access(path, Access::WRITE_OK).is_ok()
 }
 
-/// Has more counted below a directory.
+/// Enables more controllers for children.
 fn enable(directory: &Path, wanted: &[CgroupResource]) {
     let (can, does) = (text_in(directory, "cgroup.controllers"), text_in(directory, ENABLED));
     for controller in
@@ -248,24 +251,24 @@ fn enable(directory: &Path, wanted: &[CgroupResource]) {
     {
         let has = |text: &str| text.split_whitespace().any(|one| one == controller);
         if has(&can) && !has(&does) {
-            // What is not counted is seen by reading it again.
+            // A failure is seen when the file is read again.
             let _ = fs::write(directory.join(ENABLED), format!("+{controller}"));
         }
     }
 }
 
-/// Moves this program one step down, so that its group can be divided. Only where nobody else is
-/// in it.
-fn has_room(own: &Path, aim: LookupPurpose) -> bool {
+/// Moves this program to a child cgroup, so that its own can be divided. Only if no other program
+/// is in it.
+fn make_room(own: &Path, purpose: LookupPurpose) -> bool {
     const TRIES: usize = 10;
-    let below = own.join(ROOM);
+    let below = own.join(OWN_CHILD);
     for _ in 0..TRIES {
         let all: Vec<u32> =
             text_in(own, PROCESSES).split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
-        if !all.iter().all(|pid| comes_from_us(*pid)) {
+        if !all.iter().all(|pid| is_descendant(*pid)) {
             return false;
         }
-        if all.is_empty() || aim == LookupPurpose::Ask {
+        if all.is_empty() || purpose == LookupPurpose::Ask {
             return true;
         }
         if !below.is_dir() && fs::create_dir(&below).is_err() {
@@ -278,13 +281,13 @@ fn has_room(own: &Path, aim: LookupPurpose) -> bool {
     false
 }
 
-fn comes_from_us(pid: u32) -> bool {
-    const DEEPEST: usize = 32;
+fn is_descendant(pid: u32) -> bool {
+    const MAX_DEPTH: usize = 32;
     let parent = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
     };
-    std::iter::successors(Some(pid), parent).take(DEEPEST).any(|pid| pid == std::process::id())
+    std::iter::successors(Some(pid), parent).take(MAX_DEPTH).any(|pid| pid == std::process::id())
 }
 
 fn text_in(directory: &Path, file: &str) -> String {
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_found_where_it_is_mounted() {
+    fn cgroup_path_follows_its_mount() {
         check(
             "0::/user.slice/user-1000.slice/session-3.scope\n",
             "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
@@ -325,14 +328,14 @@ mod tests {
                 ("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/cpu,cpuacct"),
             ],
         );
-        // Mounted elsewhere, not at all, or beyond what is shown.
+        // Mounted elsewhere, not at all, or outside the visible part.
         check("4:memory:/other\n0::/../..\n", first, &[]);
         check("0::/../..\n", "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", &[]);
         check("", "", &[]);
     }
 
     #[test]
-    fn everything_has_a_word() {
+    fn every_resource_has_a_word_and_controller() {
         assert!(
             CgroupResource::ALL
                 .iter()

@@ -1,5 +1,5 @@
-//! The groups that this program has made: their names, those that wait for another sandbox, and
-//! those that did not go when they should.
+//! The cgroups that this program has created: their names, idle ones for reuse, and those that
+//! could not be removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,102 +10,106 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::dir::CgroupDir;
 use super::discover::CgroupResource;
 
-/// What all names of groups begin with.
+/// Prefix of all cgroup names.
 const PREFIX: &str = "ringfence-";
 
-/// More hardly ever wait.
-const MOST: usize = 64;
+/// Maximum number of idle cgroups.
+const MAX_IDLE: usize = 64;
 
-/// What is known of the groups of one process. A copy of it that goes on by itself knows nothing.
+/// The cgroups of one process. A fork of the process starts with none.
 struct CgroupPool {
     pid: u32,
     prefix: String,
     waiting: Vec<IdleCgroup>,
-    aside: Vec<PathBuf>,
+    unremoved: Vec<PathBuf>,
 }
 
-/// A group, and what it was made for.
+/// An idle cgroup, and the resources it was made for.
 struct IdleCgroup {
     wanted: Vec<CgroupResource>,
     parts: Vec<CgroupDir>,
 }
 
-static STOCK: Mutex<Option<CgroupPool>> = Mutex::new(None);
+static POOL: Mutex<Option<CgroupPool>> = Mutex::new(None);
 
 fn with<T>(act: impl FnOnce(&mut CgroupPool) -> T) -> T {
-    let mut stock: MutexGuard<'_, Option<CgroupPool>> =
-        STOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pool: MutexGuard<'_, Option<CgroupPool>> =
+        POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
-    if stock.as_ref().is_none_or(|stock| stock.pid != pid) {
-        let new = CgroupPool { pid, prefix: prefix(pid), waiting: Vec::new(), aside: Vec::new() };
-        // What another process has in there is not ours to remove.
-        std::mem::forget(stock.replace(new));
+    if pool.as_ref().is_none_or(|pool| pool.pid != pid) {
+        let new =
+            CgroupPool { pid, prefix: prefix(pid), waiting: Vec::new(), unremoved: Vec::new() };
+        // The entries belong to the parent process and are not ours to remove.
+        std::mem::forget(pool.replace(new));
     }
-    act(stock.as_mut().expect("it was just put there"))
+    act(pool.as_mut().expect("it was just put there"))
 }
 
-/// Tells of the process numbers that it counts by, of the process and when it began: whether it is
-/// still there can be known. And of this moment, since a program may become another.
+/// The prefix contains the pid namespace, the pid and the start time of the process, so that
+/// another process can tell if it has ended; and the current time, since `exec` keeps the start
+/// time.
 fn prefix(pid: u32) -> String {
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    format!("{PREFIX}{}-{pid}-{}-{now}-", numbering(), began(pid).unwrap_or_default())
+    format!("{PREFIX}{}-{pid}-{}-{now}-", pid_namespace(), start_time(pid).unwrap_or_default())
 }
 
-/// Whose numbers processes have here.
-fn numbering() -> u64 {
+/// The pid namespace of this process.
+fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// When a process began: no other of its number has.
-fn began(pid: u32) -> Option<u64> {
+/// Start time of a process: unique together with its pid.
+fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // Behind the name, which may hold anything, the state is the third field.
+    // Behind the name, which may contain any byte, the state is the third field.
     stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// What the names of this program's groups begin with.
+/// The prefix of this program's cgroups.
 pub(super) fn own_prefix() -> String {
-    with(|stock| stock.prefix.clone())
+    with(|pool| pool.prefix.clone())
 }
 
-/// A name that no other group has.
+/// A unique cgroup name.
 pub(super) fn name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{}{}", own_prefix(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whether whoever made it is gone. Of those who count processes in another way nothing is known.
+/// True if the creator of the cgroup has ended. Unknown, and so false, for another pid namespace.
 pub(super) fn is_left_over(name: &str) -> bool {
     let parts: Option<Vec<u64>> = name
         .strip_prefix(PREFIX)
         .and_then(|rest| rest.split('-').map(|part| part.parse().ok()).collect());
-    let Some([numbers, pid, begun, _, _]) = parts.as_deref() else { return false };
-    *numbers == numbering() && u32::try_from(*pid).is_ok_and(|pid| began(pid) != Some(*begun))
+    let Some([numbers, pid, started, _, _]) = parts.as_deref() else { return false };
+    *numbers == pid_namespace()
+        && u32::try_from(*pid).is_ok_and(|pid| start_time(pid) != Some(*started))
 }
 
-/// A group that was made for the same, and that nobody is in.
-pub(super) fn used_before(wanted: &[CgroupResource]) -> Option<Vec<CgroupDir>> {
-    with(|stock| {
-        let at = stock.waiting.iter().rposition(|one| one.wanted == wanted)?;
-        Some(stock.waiting.swap_remove(at).parts)
+/// Takes an idle cgroup that was made for the same resources.
+pub(super) fn take_idle(wanted: &[CgroupResource]) -> Option<Vec<CgroupDir>> {
+    with(|pool| {
+        let at = pool.waiting.iter().rposition(|one| one.wanted == wanted)?;
+        Some(pool.waiting.swap_remove(at).parts)
     })
 }
 
-/// Lets a group wait for another sandbox, unless somebody or something is left in it.
+/// Keeps a cgroup for reuse, unless processes or memory are left in it.
 pub(super) fn keep(wanted: Vec<CgroupResource>, mut parts: Vec<CgroupDir>) {
-    let is_good = !parts.is_empty() && parts.iter().all(|part| part.is_whole() && part.is_free());
-    if !is_good {
+    let is_reusable =
+        !parts.is_empty() && parts.iter().all(|part| part.has_all_limits() && part.is_free());
+    if !is_reusable {
         return;
     }
-    parts.iter_mut().for_each(CgroupDir::forget);
+    parts.iter_mut().for_each(CgroupDir::reset_baseline);
     let one = IdleCgroup { wanted, parts };
-    // One too many is removed when nobody waits for us any more.
-    drop(with(|stock| {
-        if stock.waiting.len() < MOST {
-            stock.waiting.push(one);
+    // A surplus cgroup is removed after the lock is released.
+    drop(with(|pool| {
+        if pool.waiting.len() < MAX_IDLE {
+            pool.waiting.push(one);
             None
         } else {
             Some(one)
@@ -113,13 +117,13 @@ pub(super) fn keep(wanted: Vec<CgroupResource>, mut parts: Vec<CgroupDir>) {
     }));
 }
 
-/// Removes a group when nobody is left in it; answers whether it is gone.
-pub(super) fn remove(directory: &Path, patience: Duration) -> bool {
-    let begun = Instant::now();
+/// Removes a cgroup when it is empty. True if it is gone.
+pub(super) fn remove(directory: &Path, timeout: Duration) -> bool {
+    let started = Instant::now();
     loop {
         match fs::remove_dir(directory) {
             Err(error)
-                if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < patience =>
+                if error.raw_os_error() == Some(libc::EBUSY) && started.elapsed() < timeout =>
             {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -128,14 +132,14 @@ pub(super) fn remove(directory: &Path, patience: Duration) -> bool {
     }
 }
 
-/// It did not go.
-pub(super) fn set_aside(directory: PathBuf) {
-    with(|stock| stock.aside.push(directory));
+/// Notes a cgroup that could not be removed.
+pub(super) fn note_unremoved(directory: PathBuf) {
+    with(|pool| pool.unremoved.push(directory));
 }
 
-/// Removes what did not go before.
-pub(super) fn try_again() {
-    with(|stock| stock.aside.retain(|directory| !remove(directory, Duration::ZERO)));
+/// Retries the cgroups that could not be removed.
+pub(super) fn retry_unremoved() {
+    with(|pool| pool.unremoved.retain(|directory| !remove(directory, Duration::ZERO)));
 }
 
 #[cfg(test)]
@@ -143,14 +147,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_somebody_left_is_left_over() {
-        let (pid, numbers) = (std::process::id(), numbering());
+    fn cgroup_of_ended_process_is_left_over() {
+        let (pid, numbers) = (std::process::id(), pid_namespace());
         assert!(!is_left_over(&name()));
-        assert!(is_left_over(&format!("{PREFIX}{numbers}-{pid}-1-5-3")), "another of that number");
+        assert!(
+            is_left_over(&format!("{PREFIX}{numbers}-{pid}-1-5-3")),
+            "another process with that pid"
+        );
         assert!(is_left_over(&format!("{PREFIX}{numbers}-{}-1-5-3", u32::MAX)));
         assert!(
             !is_left_over(&format!("{PREFIX}{}-{pid}-1-5-3", numbers + 1)),
-            "somebody elsewhere"
+            "another pid namespace"
         );
         for name in [
             "ringfence",
@@ -165,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_begins_once() {
+    fn start_time_is_stable() {
         let pid = std::process::id();
-        assert_eq!(began(pid), began(pid));
-        assert!(began(pid).is_some() && began(u32::MAX).is_none());
+        assert_eq!(start_time(pid), start_time(pid));
+        assert!(start_time(pid).is_some() && start_time(u32::MAX).is_none());
     }
 }

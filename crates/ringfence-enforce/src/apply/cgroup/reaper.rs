@@ -1,4 +1,4 @@
-//! The janitor: removes the groups of a program that was killed before it could.
+//! The cgroup reaper: removes the cgroups of a program that was killed before it could.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -10,65 +10,65 @@ use ringfence_sys::process;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 
-use super::super::watcher::{receive, send, spawn_apart};
-use super::discover::{CgroupResource, LookupPurpose, places};
+use super::super::watcher::{receive, send, spawn_detached};
+use super::discover::{CgroupResource, LookupPurpose, find_parents};
 use super::pool::{is_left_over, own_prefix, remove};
 
-/// The argument that makes the helper one.
-pub(in crate::apply) const JANITOR: &str = "--janitor";
+/// The argument that starts our binary as the cgroup reaper.
+pub(in crate::apply) const REAPER: &str = "--cgroup-reaper";
 
-/// So long it takes care of what does not go.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for removing cgroups.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What it is told.
+/// The task of the cgroup reaper.
 #[derive(Debug, Serialize, Deserialize)]
 struct ReaperRequest {
     directories: Vec<PathBuf>,
     prefix: String,
 }
 
-/// This program's: it waits as long as the socket is open.
+/// The reaper of this program: it waits while the socket is open.
 struct CgroupReaper {
     socket: OwnedFd,
     pid: i32,
-    /// Whose it is: not that of a copy of the program.
-    of: u32,
-    /// For how many groups.
-    groups: usize,
+    /// The pid of the program: a fork has another reaper.
+    owner: u32,
+    /// Number of cgroups.
+    cgroups: usize,
 }
 
 static OURS: Mutex<Option<CgroupReaper>> = Mutex::new(None);
 
-/// Has somebody take care of a group that is about to be made.
-pub(super) fn call() {
+/// Starts the reaper before a cgroup is created, or counts one more cgroup.
+pub(super) fn register() {
     let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
     let this = std::process::id();
-    if let Some(janitor) = ours.as_mut().filter(|janitor| janitor.of == this) {
-        janitor.groups += 1;
+    if let Some(reaper) = ours.as_mut().filter(|reaper| reaper.owner == this) {
+        reaper.cgroups += 1;
         return;
     }
-    let directories: Vec<PathBuf> = places(&CgroupResource::ALL, LookupPurpose::Make)
+    let directories: Vec<PathBuf> = find_parents(&CgroupResource::ALL, LookupPurpose::Make)
         .into_iter()
         .map(|place| place.directory)
         .collect();
     for directory in &directories {
         sweep(directory, is_left_over);
     }
-    // Without one, whoever comes next sweeps.
-    if let Ok((socket, pid)) = spawn_apart(JANITOR) {
+    // Without a reaper, the next program sweeps.
+    if let Ok((socket, pid)) = spawn_detached(REAPER) {
         send(&socket, &ReaperRequest { directories, prefix: own_prefix() });
-        *ours = Some(CgroupReaper { socket, pid, of: this, groups: 1 });
+        *ours = Some(CgroupReaper { socket, pid, owner: this, cgroups: 1 });
     }
 }
 
-/// A group is gone; with the last one the janitor goes.
-pub(super) fn dismiss() {
+/// Counts one cgroup less; the reaper ends with the last one.
+pub(super) fn unregister() {
     let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(janitor) = ours.as_mut().filter(|janitor| janitor.of == std::process::id()) else {
+    let Some(reaper) = ours.as_mut().filter(|reaper| reaper.owner == std::process::id()) else {
         return;
     };
-    janitor.groups = janitor.groups.saturating_sub(1);
-    if janitor.groups == 0
+    reaper.cgroups = reaper.cgroups.saturating_sub(1);
+    if reaper.cgroups == 0
         && let Some(CgroupReaper { socket, pid, .. }) = ours.take()
     {
         drop(socket);
@@ -76,17 +76,17 @@ pub(super) fn dismiss() {
     }
 }
 
-/// Removes groups of such names, where nobody is in them; answers whether none is left.
-fn sweep(directory: &Path, is_meant: impl Fn(&str) -> bool) -> bool {
+/// Removes empty cgroups with matching names. True if none is left.
+fn sweep(directory: &Path, matches: impl Fn(&str) -> bool) -> bool {
     let found = fs::read_dir(directory).into_iter().flatten().flatten();
-    let meant = found.filter(|entry| entry.file_name().to_str().is_some_and(&is_meant));
-    // Each of them, whether or not another one could be removed.
-    meant.filter(|entry| !remove(&entry.path(), Duration::ZERO)).count() == 0
+    let matching = found.filter(|entry| entry.file_name().to_str().is_some_and(&matches));
+    // Tries each one, even if another could not be removed.
+    matching.filter(|entry| !remove(&entry.path(), Duration::ZERO)).count() == 0
 }
 
-/// What our binary does as the janitor; answers its exit status.
+/// Entry point of the cgroup reaper process. Returns its exit status.
 pub(in crate::apply) fn main(control: &OwnedFd) -> i32 {
-    // A directory that somebody wants to unmount is not kept for this.
+    // Do not keep the working directory's mount busy.
     let _ = std::env::set_current_dir("/");
     let Some(ReaperRequest { directories, prefix }) = receive::<ReaperRequest>(control) else {
         return 0;
@@ -98,9 +98,9 @@ pub(in crate::apply) fn main(control: &OwnedFd) -> i32 {
             Err(_) => return 125,
         }
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut left = directories;
-    while begun.elapsed() < PATIENCE {
+    while started.elapsed() < TIMEOUT {
         left.retain(|directory| !sweep(directory, |name| name.starts_with(&prefix)));
         if left.is_empty() {
             return 0;

@@ -1,4 +1,4 @@
-//! The caller: its memory, its directories, its mask.
+//! The calling thread: its memory, its directories, its umask.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,17 +16,17 @@ use crate::apply::parked::{CloseOnExec, SignalRecipient, signal_for};
 
 const PAGE: u64 = 4096;
 
-/// A thread of the sandbox that waits for us.
+/// A thread of the sandbox that waits for the notify handler's reply.
 pub(super) struct NotifyCaller<'a> {
     pub(super) notification: &'a Notification,
-    /// The host's `/proc`, in which the caller has the number we know.
+    /// The host's `/proc`, in which the thread has the pid of the notification.
     pub(super) host_proc: BorrowedFd<'a>,
     pub(super) listener: BorrowedFd<'a>,
-    pub(super) at_hand: &'a FdCache,
+    pub(super) fds: &'a FdCache,
     pub(super) read: &'a CallerMemory,
 }
 
-/// What was read of a caller's memory: where, and what stood there.
+/// Caller memory that was read: addresses and contents.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CallerMemory {
     texts: RefCell<Vec<(u64, CString)>>,
@@ -34,8 +34,8 @@ pub(super) struct CallerMemory {
 }
 
 impl NotifyCaller<'_> {
-    /// Whether the same stands where `memory` was read; reads all of it again.
-    pub(super) fn has(&self, memory: &CallerMemory) -> bool {
+    /// True if the caller's memory still has the content of `memory`. Reads all of it again.
+    pub(super) fn memory_is_unchanged(&self, memory: &CallerMemory) -> bool {
         memory
             .texts
             .borrow()
@@ -50,17 +50,18 @@ impl NotifyCaller<'_> {
         self.notification.pid as i32
     }
 
-    /// An argument as the kernel would take it: an `int`.
-    pub(super) fn int(&self, number: usize) -> i32 {
+    /// An argument as the kernel takes it: an `int`.
+    pub(super) fn int_arg(&self, number: usize) -> i32 {
         self.notification.arguments[number] as i32
     }
 
-    pub(super) fn raw(&self, number: usize) -> u64 {
+    pub(super) fn raw_arg(&self, number: usize) -> u64 {
         self.notification.arguments[number]
     }
 
-    /// Whether what was read belongs to the caller: its number may be another's by now.
-    pub(super) fn still_waits(&self) -> Result<(), Errno> {
+    /// Fails if the caller no longer waits: then its pid may belong to another process, and data
+    /// read through it must not be used.
+    pub(super) fn ensure_waiting(&self) -> Result<(), Errno> {
         if seccomp::is_waiting(self.listener, self.notification.id) {
             Ok(())
         } else {
@@ -68,13 +69,13 @@ impl NotifyCaller<'_> {
         }
     }
 
-    /// The text at an argument.
-    pub(super) fn text(&self, number: usize) -> Result<CString, Errno> {
-        self.text_at(self.raw(number))
+    /// The string at a pointer argument.
+    pub(super) fn string_arg(&self, number: usize) -> Result<CString, Errno> {
+        self.text_at(self.raw_arg(number))
     }
 
-    /// The text at an address: ends with NUL, at most `PATH_MAX` long. Read once: whatever
-    /// stands there later, this is what the call is about.
+    /// The NUL-terminated string at an address, at most `PATH_MAX` long. Read once: a later change
+    /// does not matter.
     pub(super) fn text_at(&self, address: u64) -> Result<CString, Errno> {
         if let Some((_, text)) =
             self.read.texts.borrow().iter().find(|(known, _)| *known == address)
@@ -90,11 +91,11 @@ impl NotifyCaller<'_> {
         let mut text = Vec::new();
         let mut buffer = [0; PAGE as usize];
         while text.len() < PAGE as usize {
-            // Within a page, so that a page that is missing behind the text does no harm;
-            // few names are long, so the first look is a short one.
+            // Reads within one page, so that a missing next page does no harm. Most names are
+            // short, so the first read is short.
             let left = (PAGE - address % PAGE) as usize;
             let want = if text.is_empty() { left.min(256) } else { left };
-            let got = self.look(address, &mut buffer[..want])?;
+            let got = self.read_memory(address, &mut buffer[..want])?;
             if let Some(end) = buffer[..got].iter().position(|byte| *byte == 0) {
                 text.extend_from_slice(&buffer[..end]);
                 return CString::new(text).map_err(|_| Errno::INVAL);
@@ -108,8 +109,8 @@ impl NotifyCaller<'_> {
         Err(Errno::NAMETOOLONG)
     }
 
-    /// Bytes at an address. Read once, as [`Caller::text_at`].
-    pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+    /// Bytes at an address. Read once, as [`NotifyCaller::text_at`].
+    pub(super) fn read_bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let is_known =
             |(known, bytes): &&(u64, Vec<u8>)| *known == address && bytes.len() >= length;
         if let Some((_, bytes)) = self.read.bytes.borrow().iter().find(is_known) {
@@ -122,21 +123,21 @@ impl NotifyCaller<'_> {
 
     fn bytes_from(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; length];
-        if self.look(address, &mut bytes)? < length {
+        if self.read_memory(address, &mut bytes)? < length {
             return Err(Errno::FAULT);
         }
         Ok(bytes)
     }
 
-    fn look(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    fn read_memory(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let again = memory::read_process(self.pid(), address, buffer);
         again
-            .or_else(|_| raised(|| memory::read_process(self.pid(), address, buffer)))
+            .or_else(|_| with_ptrace(|| memory::read_process(self.pid(), address, buffer)))
             .map_err(|_| Errno::FAULT)
     }
 
-    /// The directory that a path of the caller begins at.
-    pub(super) fn directory(&self, number: i32) -> Result<OwnedFd, Errno> {
+    /// Opens the directory at which a path of the caller begins.
+    pub(super) fn open_start(&self, number: i32) -> Result<OwnedFd, Errno> {
         let name = if number == libc::AT_FDCWD {
             format!("{}/cwd", self.pid())
         } else {
@@ -153,45 +154,43 @@ impl NotifyCaller<'_> {
         match open() {
             Err(Errno::NOENT) => Err(Errno::BADF),
             Err(Errno::ACCESS | Errno::PERM) => {
-                raised(|| open().map_err(std::io::Error::from)).map_err(|_| Errno::ACCESS)
+                with_ptrace(|| open().map_err(std::io::Error::from)).map_err(|_| Errno::ACCESS)
             }
             other => other,
         }
     }
 
-    /// The same for what is only walked from: what the caller itself has open there, if it can be
-    /// had.
-    pub(super) fn ground(&self, number: i32) -> Result<OwnedFd, Errno> {
+    /// The same for a directory that is only a start: a copy of the caller's own fd, if possible.
+    pub(super) fn start_directory(&self, number: i32) -> Result<OwnedFd, Errno> {
         if number < 0 {
-            return self.directory(number);
+            return self.open_start(number);
         }
-        match self.at_hand.descriptor(self.pid(), number) {
+        match self.fds.descriptor(self.pid(), number) {
             Err(error) if error.raw_os_error() == Some(libc::EBADF) => Err(Errno::BADF),
-            // A kernel that knows no threads by handles, or a process that hides.
-            Err(_) => self.directory(number),
+            // No pidfds of threads on this kernel, or a process that is not dumpable.
+            Err(_) => self.open_start(number),
             Ok(directory) => Ok(directory),
         }
     }
 
-    /// A copy of one of the caller's descriptors. It is the thread's own: the first thread of its
-    /// process may have ended, or have others. Before Linux 6.9 only that one can be asked.
-    pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
+    /// Copies an fd of the calling thread: the leader of its process may have ended, or may have
+    /// another fd table. Before Linux 6.9 only the leader has a pidfd.
+    pub(super) fn copy_fd(&self, number: i32) -> Result<OwnedFd, Errno> {
         let leader = || process::pidfd(self.ids().map(|ids| ids.leader).unwrap_or(self.pid()));
         let open = || match process::pidfd_of_thread(self.pid()) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => leader(),
             opened => opened,
         };
         let copy = || {
-            open()
-                .and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number))
+            open().and_then(|pidfd| process::pidfd_getfd(std::os::fd::AsFd::as_fd(&pidfd), number))
         };
         copy()
-            .or_else(|_| raised(copy))
+            .or_else(|_| with_ptrace(copy))
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::BADF))
     }
 
-    /// Whether the caller's next program gets one of its descriptors as well.
-    pub(super) fn on_execute(&self, number: i32) -> CloseOnExec {
+    /// The close-on-exec flag of an fd of the caller.
+    pub(super) fn close_on_exec(&self, number: i32) -> CloseOnExec {
         let name = format!("{}/fdinfo/{number}", self.pid());
         let read = || {
             let file = rustix::fs::openat(
@@ -205,27 +204,27 @@ impl NotifyCaller<'_> {
             text.truncate(length);
             Ok::<_, std::io::Error>(String::from_utf8_lossy(&text).into_owned())
         };
-        let text = read().or_else(|_| raised(read)).unwrap_or_default();
+        let text = read().or_else(|_| with_ptrace(read)).unwrap_or_default();
         let flags = text
             .lines()
             .find_map(|line| line.strip_prefix("flags:"))
             .and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-        flags.map_or(CloseOnExec::Close, CloseOnExec::of)
+        flags.map_or(CloseOnExec::Close, CloseOnExec::from_flags)
     }
 
-    /// The program the caller runs.
+    /// The path of the program that the caller runs.
     pub(super) fn program(&self) -> String {
         let read = || {
             rustix::fs::readlinkat(self.host_proc, format!("{}/exe", self.pid()), Vec::new())
                 .map_err(std::io::Error::from)
         };
         read()
-            .or_else(|_| raised(read))
+            .or_else(|_| with_ptrace(read))
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default()
     }
 
-    /// What the caller is called, outside and inside.
+    /// The caller's ids, outside and inside.
     pub(super) fn ids(&self) -> Option<TaskIds> {
         let status = self.status()?;
         let last = |name: &str| -> Option<String> {
@@ -251,16 +250,17 @@ impl NotifyCaller<'_> {
         let mut text = vec![0; 8192];
         let length = rustix::io::read(&file, &mut text).ok()?;
         text.truncate(length);
-        // It may have called itself what is no text.
+        // The process name may not be UTF-8.
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Whether a signal waits for the caller that it wants to handle, and whose it is.
-    pub(super) fn signal(&self) -> Option<SignalRecipient> {
+    /// The recipient of a pending signal that the caller handles, if there is one.
+    pub(super) fn pending_signal(&self) -> Option<SignalRecipient> {
         signal_for(&self.status()?)
     }
 
-    /// The session of a process and the device number of its terminal; zero means us.
+    /// The session of a process and the device number of its terminal; pid zero means the notify
+    /// handler.
     pub(super) fn terminal(&self, pid: i32) -> Option<(i32, u64)> {
         let name = if pid == 0 { "self/stat".to_owned() } else { format!("{pid}/stat") };
         let file = rustix::fs::openat(
@@ -272,7 +272,7 @@ impl NotifyCaller<'_> {
         .ok()?;
         let mut text = [0; 1024];
         let length = rustix::io::read(&file, &mut text[..]).ok()?;
-        // Behind the name, which may hold anything: state, parent, group, session, terminal.
+        // Behind the name, which may contain any byte: state, parent, group, session, terminal.
         let text = std::str::from_utf8(
             &text[..length][text[..length].iter().rposition(|byte| *byte == b')')? + 1..],
         )
@@ -281,7 +281,7 @@ impl NotifyCaller<'_> {
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     }
 
-    /// How large the caller may make a file; `None` is no limit.
+    /// The caller's RLIMIT_FSIZE; `None` means no limit.
     pub(super) fn largest_file(&self) -> Option<u64> {
         let name = format!("{}/limits", self.pid());
         let file = rustix::fs::openat(
@@ -298,22 +298,22 @@ impl NotifyCaller<'_> {
         line.split_whitespace().next()?.parse().ok()
     }
 
-    fn mask(&self) -> Option<u32> {
+    fn umask(&self) -> Option<u32> {
         let status = self.status()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
         u32::from_str_radix(line.trim(), 8).ok()
     }
 }
 
-/// What a thread and its process are called.
+/// Ids of a thread and its process.
 pub(super) struct TaskIds {
     pub(super) leader: i32,
     pub(super) leader_inside: String,
     pub(super) thread_inside: String,
 }
 
-/// With the one capability that reads processes which hide from their own user.
-pub(super) fn raised<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+/// Runs `act` with CAP_SYS_PTRACE, which gives access to processes that are not dumpable.
+pub(super) fn with_ptrace<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
     let bit = 1 << privilege::CAP_SYS_PTRACE;
     privilege::set_capabilities(bit, bit)?;
     let result = act();
@@ -321,92 +321,91 @@ pub(super) fn raised<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::io::Re
     result
 }
 
-/// File mode masks of callers. Asking the kernel each time would cost more than the call.
+/// Umasks of callers. Reading them each time from `/proc` would cost more than the syscall.
 pub(super) struct UmaskCache {
-    /// The number of the sandbox's first process.
+    /// The pid of init.
     init: u32,
-    common: InitialUmask,
+    initial: InitialUmask,
     known: HashMap<u32, (u32, Instant)>,
-    /// When somebody was let through who set one: it may not be so yet.
-    set: Option<Instant>,
+    /// Time at which a `umask` syscall was last continued: it may not have taken effect yet.
+    last_set: Option<Instant>,
     current: Option<u32>,
 }
 
-/// The mask that the sandbox began with. Masks are handed down and we hear of each that is set, so
-/// it is everybody's until then.
+/// The umask with which the sandbox began. Umasks are inherited, and every `umask` raises a
+/// notification, so it is valid for all processes until the first one.
 enum InitialUmask {
     Unknown,
     Known(u32),
-    /// Somebody has set another.
-    Nobodys,
+    /// A process has set another umask.
+    Changed,
 }
 
 impl UmaskCache {
-    /// How long an answer is believed: numbers of processes are used again, and threads
-    /// share their mask.
-    const BELIEVED: Duration = Duration::from_millis(50);
-    const MANY: usize = 4096;
+    /// Validity of an entry: pids are reused, and threads share their umask.
+    const VALID_FOR: Duration = Duration::from_millis(50);
+    const CAPACITY: usize = 4096;
 
     pub(super) fn new(init: u32) -> Self {
         Self {
             init,
-            common: InitialUmask::Unknown,
+            initial: InitialUmask::Unknown,
             known: HashMap::new(),
-            set: None,
+            last_set: None,
             current: None,
         }
     }
 
-    /// The caller sets its mask now.
-    pub(super) fn changed(&mut self, pid: u32, mask: u64) {
-        // The first process makes nothing meanwhile, and takes its own again.
+    /// Notes that the caller sets its umask now.
+    pub(super) fn note_change(&mut self, pid: u32, umask: u64) {
+        // Init creates nothing meanwhile, and restores its own.
         if pid == self.init {
             return;
         }
-        self.common = InitialUmask::Nobodys;
-        self.set = Some(Instant::now());
+        self.initial = InitialUmask::Changed;
+        self.last_set = Some(Instant::now());
         self.known.clear();
-        self.known.insert(pid, (mask as u32 & 0o777, Instant::now()));
+        self.known.insert(pid, (umask as u32 & 0o777, Instant::now()));
     }
 
-    /// The caller's mask.
-    pub(super) fn of(&mut self, caller: &NotifyCaller<'_>) -> u32 {
-        if let InitialUmask::Unknown = self.common
-            && let Some(mask) = caller.mask()
-            && caller.still_waits().is_ok()
+    /// The caller's umask.
+    pub(super) fn umask_for(&mut self, caller: &NotifyCaller<'_>) -> u32 {
+        if let InitialUmask::Unknown = self.initial
+            && let Some(umask) = caller.umask()
+            && caller.ensure_waiting().is_ok()
         {
-            self.common = InitialUmask::Known(mask);
+            self.initial = InitialUmask::Known(umask);
         }
-        match self.common {
-            InitialUmask::Known(mask) => mask,
-            InitialUmask::Unknown | InitialUmask::Nobodys => self.own_of(caller),
+        match self.initial {
+            InitialUmask::Known(umask) => umask,
+            InitialUmask::Unknown | InitialUmask::Changed => self.umask_of_process(caller),
         }
     }
 
-    fn own_of(&mut self, caller: &NotifyCaller<'_>) -> u32 {
+    fn umask_of_process(&mut self, caller: &NotifyCaller<'_>) -> u32 {
         let pid = caller.notification.pid;
         match self.known.get(&pid) {
-            Some((mask, since)) if since.elapsed() < Self::BELIEVED => *mask,
+            Some((umask, since)) if since.elapsed() < Self::VALID_FOR => *umask,
             _ => {
-                if self.known.len() > Self::MANY {
+                if self.known.len() > Self::CAPACITY {
                     self.known.clear();
                 }
-                // Without an answer, what is made is the owner's alone.
-                let mask = caller.mask().unwrap_or(0o077);
-                if self.set.is_none_or(|set| set.elapsed() >= Self::BELIEVED) {
-                    self.known.insert(pid, (mask, Instant::now()));
+                // If it cannot be read, give access only to the owner.
+                let umask = caller.umask().unwrap_or(0o077);
+                if self.last_set.is_none_or(|set| set.elapsed() >= Self::VALID_FOR) {
+                    self.known.insert(pid, (umask, Instant::now()));
                 }
-                mask
+                umask
             }
         }
     }
 
-    /// Takes over the caller's mask for what is made next.
-    pub(super) fn put_on(&mut self, caller: &NotifyCaller<'_>) {
-        let mask = self.of(caller);
-        if self.current != Some(mask) {
-            rustix::process::umask(Mode::from_raw_mode(mask));
-            self.current = Some(mask);
+    /// Sets the notify handler's umask to the caller's, for the next file it creates.
+    pub(super) fn adopt(&mut self, caller: &NotifyCaller<'_>) {
+        let umask = self.umask_for(caller);
+        if self.current != Some(umask) {
+            rustix::process::umask(Mode::from_raw_mode(umask));
+            self.current = Some(umask);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Renames of `config.lock` onto a protected config.
 //!
-//! Git changes a config by writing a lock file and renaming it. The config has a cover, so the
-//! notify handler could not rename onto it: it hands the lock file to the trusted side, which
-//! compares both files and replaces the config on the host.
+//! Git changes a config by writing a lock file and renaming it. The config has a mask, so the
+//! notify handler cannot rename onto it: it sends the lock file to the launcher, which compares
+//! both files and replaces the config on the host.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,40 +19,43 @@ use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::execute::SyscallProxy;
 use super::report::denial;
 use super::resolve::{PathSuffix, ResolvedParent};
-use crate::apply::config_change::{STAGED_CONFIG, Told};
-use crate::apply::helper::tell_with;
+use crate::apply::config_change::{ConfigChangeInfo, STAGED_CONFIG};
+use crate::apply::fd_passing::send_message_with_fds;
 use crate::apply::{SandboxMessage, parked};
 
 /// Files that git replaces in this way.
 const REPLACED: [&str; 3] = ["config", "config.worktree", ".gitmodules"];
 
-/// A change that the caller of the sandbox is to be told of.
-pub(super) struct Handed {
-    told: Told,
+/// A config change to be reported to the launcher.
+pub(super) struct DeferredConfigChange {
+    info: ConfigChangeInfo,
     directory: OwnedFd,
     lock: OwnedFd,
 }
 
-impl Handed {
-    /// Hands it over; the reply to the program.
+impl DeferredConfigChange {
+    /// Sends the change to the launcher. Returns the reply to the calling program.
     pub(super) fn report(self, control: &OwnedFd) -> NotifyReply {
         let (errno, descriptors) =
-            (self.told.call.errno, [self.directory.as_fd(), self.lock.as_fd()]);
-        let is_told =
-            tell_with(control, &SandboxMessage::ReplacesConfig(Box::new(self.told)), &descriptors);
-        if is_told { NotifyReply::Later } else { NotifyReply::Error(errno) }
+            (self.info.call.errno, [self.directory.as_fd(), self.lock.as_fd()]);
+        let is_sent = send_message_with_fds(
+            control,
+            &SandboxMessage::ConfigChange(Box::new(self.info)),
+            &descriptors,
+        );
+        if is_sent { NotifyReply::Later } else { NotifyReply::Error(errno) }
     }
 }
 
-/// Answers whether a name is reserved for a config that is about to take the place of another.
+/// True if the name is reserved for a config that is about to replace another.
 pub(super) fn is_staged(name: &OsStr) -> bool {
     let start = STAGED_CONFIG.as_bytes();
     name.as_bytes().get(..start.len()).is_some_and(|first| first.eq_ignore_ascii_case(start))
 }
 
 impl CreationRules {
-    /// The decision against replacing the config at `target` by its lock file `source`, if a
-    /// built-in protect is all that is against it.
+    /// The decision against replacing the config at `target` with its lock file `source`, if a
+    /// built-in protect rule is the only obstacle.
     fn config_decision(
         &self,
         caller: &NotifyCaller<'_>,
@@ -66,24 +69,29 @@ impl CreationRules {
         if !is_lock || !is_plain || identity(&source.directory)? != identity(&target.directory)? {
             return Ok(None);
         }
-        let decision = self.making(caller, target)?;
+        let decision = self.creation_decision(caller, target)?;
         let is_built_in =
             decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::BuiltIn)
-                && self.grants.is_writable_but_for_built_ins(&decision.path);
+                && self.grants.is_protected_only_by_built_ins(&decision.path);
         let is_protected =
             decision.verdict == Verdict::ReadOnly && self.is_protected(&decision, target)?;
         Ok((is_built_in && is_protected).then_some(decision))
     }
 
-    /// The decision that protects a file by its name, so that no command may give it another.
-    pub(super) fn protecting(&self, host_proc: BorrowedFd<'_>, file: &OwnedFd) -> Option<Decision> {
+    /// The decision that protects a file by its name, so that no command may link it to another
+    /// name.
+    pub(super) fn protecting_decision(
+        &self,
+        host_proc: BorrowedFd<'_>,
+        file: &OwnedFd,
+    ) -> Option<Decision> {
         let path = path_of_directory(host_proc, file.as_fd()).ok()?;
         let (directory, name) = (path.parent()?, path.name()?);
         let decision = self.decide(&path, Access::Write);
         if is_staged(name) {
             return Some(decision);
         }
-        if !self.is_interesting(name) || decision.verdict != Verdict::ReadOnly {
+        if !self.name_could_matter(name) || decision.verdict != Verdict::ReadOnly {
             return None;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -94,7 +102,8 @@ impl CreationRules {
 }
 
 impl SyscallProxy<'_, '_> {
-    /// Hands the lock file of a protected config over; `None` if the rename is about anything else.
+    /// Sends the lock file of a protected config to the launcher; `None` if the rename is about
+    /// another file.
     pub(super) fn replace_config(
         &mut self,
         source: &ResolvedParent,
@@ -104,7 +113,7 @@ impl SyscallProxy<'_, '_> {
         if !flags.is_empty() {
             return Ok(None);
         }
-        let Some(decision) = self.judge.config_decision(self.caller, source, target)? else {
+        let Some(decision) = self.rules.config_decision(self.caller, source, target)? else {
             return Ok(None);
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -118,10 +127,10 @@ impl SyscallProxy<'_, '_> {
             lock => lock.ok().filter(is_lone_file),
         };
         let Some(lock) = lock else {
-            self.judge.refuse(self.caller, Operation::Rename, &decision);
+            self.rules.refuse(self.caller, Operation::Rename, &decision);
             return Err(Errno::ACCESS);
         };
-        let (rule, origin, explicit) = Denial::because(&decision);
+        let (rule, origin, explicit) = Denial::rule_from_decision(&decision);
         let path = path_of(self.caller, target)?;
         let because = (rule, origin);
         let denial = denial(
@@ -138,7 +147,11 @@ impl SyscallProxy<'_, '_> {
             errno: libc::EACCES,
         };
         let directory = rustix::io::fcntl_dupfd_cloexec(&target.directory, 3)?;
-        self.judge.handed = Some(Handed { told: Told { call, path, denial }, directory, lock });
+        self.rules.deferred_config = Some(DeferredConfigChange {
+            info: ConfigChangeInfo { call, path, denial },
+            directory,
+            lock,
+        });
         Ok(Some(NotifyReply::Later))
     }
 }
@@ -147,7 +160,7 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
     rustix::fs::fstat(directory).map(|status| (status.st_dev, status.st_ino))
 }
 
-/// Answers whether it is a plain file with one name, as git makes it.
+/// True if it is a regular file with one name, as git creates it.
 fn is_lone_file(file: &OwnedFd) -> bool {
     let status = rustix::fs::fstat(file);
     status.is_ok_and(|status| {

@@ -1,5 +1,5 @@
-//! Names of git's that the command makes or moves: the watcher asks whose they are, and the
-//! sweep looks at them when the command has ended.
+//! Git marker names that the command creates or moves: the watcher asks if the command made them,
+//! and the sweep checks them when the command has ended.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,23 +11,24 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of};
 use super::resolve::ResolvedParent;
-use crate::apply::{Birth, GitMarker};
+use crate::apply::{FileIdentity, GitMarker};
 use crate::plan::PinReason;
 
-/// Directory of a git directory in which git makes one for each worktree. It never takes one that
-/// is there already, so the command cannot make one ahead for the user.
+/// Subdirectory of a git directory in which git creates one directory per worktree. Git never takes
+/// over an existing one, so the command cannot prepare one for the user.
 const WORKTREES: &str = "worktrees";
 
-/// Directory of a git directory in which git makes one for each submodule. It takes one that is
-/// there already, so the sweep removes what git would obey from those that the command made.
+/// Subdirectory of a git directory in which git creates one directory per submodule. Git takes over
+/// an existing one, so the sweep removes the settings git would obey from those that the command
+/// made.
 const MODULES: &str = "modules";
 
-/// Names in a git directory: a directory that has one of the first three is not above those of
-/// submodules.
-const OF_GIT: [&str; 8] =
+/// Names in a git directory. A directory that has one of the first three is not a parent of
+/// submodule git directories.
+const GIT_DIR_NAMES: [&str; 8] =
     ["HEAD", "config", "objects", "branches", "hooks", "info", "logs", "refs"];
 
-/// Use of a directory in which git makes one for each worktree or submodule.
+/// Kind of a directory in which git creates one directory per worktree or submodule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Store {
     Worktrees,
@@ -45,25 +46,25 @@ impl Store {
 }
 
 impl CreationRules {
-    /// Notes that `place`'s name was made just now.
-    pub(super) fn made(&mut self, caller: &NotifyCaller<'_>, place: &ResolvedParent) {
-        self.took_name();
-        self.made_tracked(caller, place);
+    /// Notes that the name at `place` was just created.
+    pub(super) fn note_created(&mut self, caller: &NotifyCaller<'_>, place: &ResolvedParent) {
+        self.count_name();
+        self.note_created_tracked(caller, place);
         let what = match place.name.as_bytes() {
             b".git" => GitMarker::DotGit,
             b"HEAD" => GitMarker::Head,
-            _ if self.is_interesting(&place.name) => GitMarker::Setting,
-            _ => return self.made_in_store(caller, place),
+            _ if self.name_could_matter(&place.name) => GitMarker::Setting,
+            _ => return self.note_created_in_store(caller, place),
         };
         let (Ok(path), Ok(status)) = (path_of(caller, place), rustix::fs::fstat(&place.directory))
         else {
             return;
         };
         if what == GitMarker::Setting && !self.is_own_setting(&path) {
-            return self.made_in_store(caller, place);
+            return self.note_created_in_store(caller, place);
         }
         let Some(directory) = path.parent() else { return };
-        let birth = Birth::of(&place.directory, place.name.as_os_str());
+        let birth = FileIdentity::from_entry(&place.directory, place.name.as_os_str());
         if self.known.insert((status.st_dev, status.st_ino, what, birth)) {
             self.made.push((
                 rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(),
@@ -74,28 +75,28 @@ impl CreationRules {
         }
     }
 
-    /// Answers whether a directory is the git directory of a submodule that the command made in a
+    /// True if the directory is the git directory of a submodule that the command made in a
     /// repository of the user.
     pub(super) fn is_own_module(&self, identity: (u64, u64), directory: BorrowedFd<'_>) -> bool {
         self.own_modules
             .get(&identity)
-            .is_some_and(|birth| Birth::of_open(directory).as_ref() == Some(birth))
+            .is_some_and(|birth| FileIdentity::from_fd(directory).as_ref() == Some(birth))
     }
 
-    /// The kind of store that a directory is, by its identity and path.
+    /// The kind of store that a directory is, by its inode and path.
     fn store(
         &self,
         directory: &ResolvedParent,
-        around: (u64, u64),
+        parent: (u64, u64),
         path: &AbsPath,
     ) -> Option<Store> {
         let guarded = self
             .guards
-            .get(&around)
+            .get(&parent)
             .filter(|(_, kind)| *kind == PinReason::Git)
             .map(|(path, _)| path);
-        let at = guarded.or(Some(path).filter(|_| self.new_stores.contains(&around)))?;
-        // `modules/vendor` is above the git directory of the submodule `vendor/lib`.
+        let at = guarded.or(Some(path).filter(|_| self.new_stores.contains(&parent)))?;
+        // `modules/vendor` is a parent of the git directory of the submodule `vendor/lib`.
         let is_above = || {
             let is_in_modules = at
                 .ancestors()
@@ -106,29 +107,30 @@ impl CreationRules {
                     .is_ok()
             };
             is_in_modules
-                && !OF_GIT.iter().any(|name| directory.name == *name)
-                && !OF_GIT[..3].iter().any(|name| has(name))
+                && !GIT_DIR_NAMES.iter().any(|name| directory.name == *name)
+                && !GIT_DIR_NAMES[..3].iter().any(|name| has(name))
         };
         at.name().and_then(Store::named).or_else(|| is_above().then_some(Store::Modules))
     }
 
-    /// Notes a directory that was made where a repository of the user keeps those of its
-    /// worktrees and submodules: `git worktree add` and `git submodule update` have to write to it.
-    fn made_in_store(&mut self, caller: &NotifyCaller<'_>, place: &ResolvedParent) {
+    /// Notes a directory that was created where a repository of the user keeps its worktrees and
+    /// submodules: `git worktree add` and `git submodule update` have to write to it.
+    fn note_created_in_store(&mut self, caller: &NotifyCaller<'_>, place: &ResolvedParent) {
         if self.git_guards.is_empty() {
             return;
         }
-        let Ok(around) = rustix::fs::fstat(&place.directory) else { return };
-        let around = (around.st_dev, around.st_ino);
-        let is_guarded = self.git_guards.contains(&around);
-        let is_own_worktree = self.own_worktrees.contains(&around);
-        if !is_guarded && !is_own_worktree && !self.new_stores.contains(&around) {
+        let Ok(parent) = rustix::fs::fstat(&place.directory) else { return };
+        let parent = (parent.st_dev, parent.st_ino);
+        let is_guarded = self.git_guards.contains(&parent);
+        let is_own_worktree = self.own_worktrees.contains(&parent);
+        if !is_guarded && !is_own_worktree && !self.new_stores.contains(&parent) {
             return;
         }
-        let (Ok(path), Some((opened, birth))) = (path_of(caller, place), opened(place)) else {
+        let (Ok(path), Some((opened, birth))) = (path_of(caller, place), open_directory(place))
+        else {
             return;
         };
-        let store = path.parent().and_then(|above| self.store(place, around, &above));
+        let store = path.parent().and_then(|above| self.store(place, parent, &above));
         let named = Store::named(&place.name);
         let is_new_store = store.is_none()
             && ((is_guarded && named.is_some())
@@ -141,7 +143,7 @@ impl CreationRules {
         match store {
             Some(Store::Modules) => {
                 self.own_modules.insert(identity, birth);
-                // Directories of submodules may lie in it.
+                // Git directories of nested submodules may lie in it.
                 self.new_stores.insert(identity);
             }
             Some(Store::Worktrees) => drop(self.own_worktrees.insert(identity)),
@@ -152,13 +154,14 @@ impl CreationRules {
         }
     }
 
-    /// Notes a directory that is about to leave a tree which the survey does not walk, so that
-    /// the repositories in it are looked through.
-    pub(super) fn moved_out(&mut self, what: &ResolvedParent, from: &AbsPath, path: &AbsPath) {
-        if !self.excepted.holds(&self.grants, from) || self.excepted.holds(&self.grants, path) {
+    /// Notes a directory that is about to leave a tree which the survey does not walk, so that the
+    /// repositories in it are checked.
+    pub(super) fn note_moved_out(&mut self, what: &ResolvedParent, from: &AbsPath, path: &AbsPath) {
+        if !self.excepted.contains(&self.grants, from) || self.excepted.contains(&self.grants, path)
+        {
             return;
         }
-        match opened(what) {
+        match open_directory(what) {
             Some((opened, birth)) => {
                 let Ok(status) = rustix::fs::fstat(&opened) else { return };
                 if self.known.insert((status.st_dev, status.st_ino, GitMarker::Tree, Some(birth))) {
@@ -170,11 +173,11 @@ impl CreationRules {
     }
 }
 
-/// The directory that stands at a place.
-fn opened(place: &ResolvedParent) -> Option<(OwnedFd, Birth)> {
+/// Opens the directory at `place`.
+fn open_directory(place: &ResolvedParent) -> Option<(OwnedFd, FileIdentity)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened =
         rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty()).ok()?;
-    let birth = Birth::of_open(opened.as_fd())?;
+    let birth = FileIdentity::from_fd(opened.as_fd())?;
     Some((opened, birth))
 }

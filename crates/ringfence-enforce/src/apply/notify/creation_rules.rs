@@ -1,4 +1,4 @@
-//! May this name be made here?
+//! Checks of names that are about to be created, written, moved or removed.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -15,107 +15,108 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::caller::NotifyCaller;
-use super::config_lock::{Handed, is_staged};
+use super::config_lock::{DeferredConfigChange, is_staged};
 use super::disk_space::SpaceCount;
 use super::excepted::ExceptedTrees;
-use super::hard_links::{HardLinks, Names, is_at};
+use super::hard_links::{KnownHardLinks, Names, is_at};
 use super::project_lock::ProjectLock;
 use super::refs::is_applied_by_git;
 use super::report::denial;
 use super::resolve::{PathAnchor, PathSuffix, ResolvedParent};
 use super::sockets::Sockets;
-use crate::apply::{ApprovalMode, Birth, GitMarker, LaunchSpec, PlanUpdate};
+use crate::apply::{ApprovalMode, FileIdentity, GitMarker, LaunchSpec, PlanUpdate};
 use crate::plan::{OwnPlaces, PinReason, PinnedDir, Step};
 use crate::seccomp::FileOwner;
 use crate::seccomp::calls::Call;
 
-/// What the usher knows of the policy, and what it has seen made.
+/// The notify handler's view of the policy, and the names it has seen created.
 pub(super) struct CreationRules {
     pub(super) grants: Grants,
-    /// Held from before a call is judged until it is carried out.
+    /// Held from before a syscall is checked until it is executed.
     pub(super) lock: ProjectLock,
     index: NameIndex,
     pub(super) guards: HashMap<(u64, u64), (AbsPath, PinReason)>,
-    /// Those of them that are git directories or lie in one.
+    /// Those guards that are git directories or lie in one.
     pub(super) git_guards: HashSet<(u64, u64)>,
-    /// Directories that the command made in one of them, for those of worktrees.
+    /// Directories for worktrees that the command created in a guarded git directory.
     pub(super) new_stores: HashSet<(u64, u64)>,
-    /// Git directories of submodules that the command made in one of them: its own, until the sweep
-    /// has looked through them.
-    pub(super) own_modules: HashMap<(u64, u64), Birth>,
-    /// Directories of worktrees that the command made in one of them.
+    /// Git directories of submodules that the command created in a guarded one: its own, until the
+    /// sweep has checked them.
+    pub(super) own_modules: HashMap<(u64, u64), FileIdentity>,
+    /// Worktree directories that the command created in a guarded git directory.
     pub(super) own_worktrees: HashSet<(u64, u64)>,
-    /// Those of them that are the top of a repository's working tree.
+    /// Those guards that are the top of a repository's working tree.
     pub(super) trees: HashSet<(u64, u64)>,
-    /// Whether there are links that must stay.
+    /// True if there are symlinks that must stay.
     keeps_links: bool,
     pub(super) denials: Vec<Denial>,
-    /// Directories in which patterns do not hold.
+    /// Directories in which patterns do not apply.
     pub(super) excepted: ExceptedTrees,
-    hard_links: HardLinks,
-    /// True while the call in hand renames a file that is open because git tracks it.
+    hard_links: KnownHardLinks,
+    /// True while the current syscall renames a file that is open because git tracks it.
     pub(super) carries_tracked: bool,
-    /// Files with a denied name that the command made or wrote, and that were told of.
-    pub(super) own_files: HashSet<(AbsPath, Birth)>,
-    /// Whether the next file that is opened to be made or emptied is likely to be new.
+    /// Files with a denied name that the command created or wrote, and that were reported.
+    pub(super) own_files: HashSet<(AbsPath, FileIdentity)>,
+    /// True if the next file opened with `O_CREAT | O_TRUNC` is probably new.
     pub(super) expects_new: bool,
-    /// Places of the sandbox's own, of which no rule speaks.
+    /// Paths of the sandbox itself, which no rule names.
     pub(super) own: OwnPlaces,
-    /// Whether the tripwire tells of what is looked for in vain.
-    is_wired: bool,
-    /// Whether some hosts can be reached.
-    is_listed: bool,
+    /// True if the tripwire reports failed lookups.
+    has_tripwire: bool,
+    /// True if the sandbox has an egress server.
+    has_egress: bool,
     owner: FileOwner,
-    /// Whether calls that would be refused wait for an answer.
+    /// `Ask` if syscalls that would be denied wait for the user's answer.
     pub(super) asker: ApprovalMode,
-    /// Directories in which the command made git directories, and which the caller of the
-    /// sandbox has yet to be told of: open, so that they are found wherever they move.
-    pub(super) made: Vec<(Option<OwnedFd>, AbsPath, GitMarker, Option<Birth>)>,
-    pub(super) known: HashSet<(u64, u64, GitMarker, Option<Birth>)>,
-    /// Rules that follow from what came in since, whatever the policy says.
-    found: Vec<Rule>,
+    /// Directories in which the command created git markers, and which are not yet reported to the
+    /// launcher. Kept open, so that they are found after a move.
+    pub(super) made: Vec<(Option<OwnedFd>, AbsPath, GitMarker, Option<FileIdentity>)>,
+    pub(super) known: HashSet<(u64, u64, GitMarker, Option<FileIdentity>)>,
+    /// Rules about files that appeared since the start, independent of the policy.
+    later_rules: Vec<Rule>,
     pub(super) sockets: Sockets,
-    /// Disk space that was taken, where a limit counts it.
+    /// Disk space taken, where a limit counts it.
     pub(super) space: Option<SpaceCount>,
-    /// A change of a config that the caller of the sandbox carries out.
-    pub(super) handed: Option<Handed>,
+    /// A config change that the launcher executes.
+    pub(super) deferred_config: Option<DeferredConfigChange>,
 }
 
 impl CreationRules {
-    /// `None` if what was handed over cannot be read.
+    /// `None` if the launch spec cannot be decoded.
     pub(super) fn new(launch: &LaunchSpec, lock: ProjectLock) -> Option<Self> {
         let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
         let identity = |guard: &PinnedDir| (guard.device, guard.inode);
         let guards = launch
             .plan
-            .guards()
+            .pinned_dirs()
             .iter()
             .map(|guard| (identity(guard), (guard.path.clone(), guard.kind)))
             .collect();
         let git_guards = launch
             .plan
-            .guards()
+            .pinned_dirs()
             .iter()
             .filter(|guard| guard.kind == PinReason::Git)
             .map(identity)
             .collect();
         let trees = launch
             .plan
-            .guards()
+            .pinned_dirs()
             .iter()
             .filter(|guard| guard.kind == PinReason::Tree)
             .map(identity)
             .collect();
-        let keeps_links = launch.plan.guards().iter().any(|guard| guard.kind == PinReason::Link);
+        let keeps_links =
+            launch.plan.pinned_dirs().iter().any(|guard| guard.kind == PinReason::Link);
         let own = launch.plan.own_places(&grants);
         let excepted = ExceptedTrees::new(&grants);
-        let is_wired = launch.plan.steps.contains(&Step::Tripwire);
+        let has_tripwire = launch.plan.steps.contains(&Step::Tripwire);
         Some(Self {
             grants,
             lock,
             excepted,
-            hard_links: HardLinks::default(),
+            hard_links: KnownHardLinks::default(),
             carries_tracked: false,
             own_files: HashSet::new(),
             expects_new: true,
@@ -128,22 +129,22 @@ impl CreationRules {
             trees,
             keeps_links,
             own,
-            is_wired,
-            is_listed: launch.plan.steps.contains(&Step::Egress),
-            owner: FileOwner::of(launch.plan.identity().map(|identity| identity.uid)),
+            has_tripwire,
+            has_egress: launch.plan.steps.contains(&Step::Egress),
+            owner: FileOwner::from_uid(launch.plan.identity().map(|identity| identity.uid)),
             asker: launch.asker,
             denials: Vec::new(),
             made: Vec::new(),
             known: HashSet::new(),
-            found: Vec::new(),
+            later_rules: Vec::new(),
             sockets: Sockets::default(),
-            space: launch.plan.most(Limit::Disk).map(SpaceCount::new),
-            handed: None,
+            space: launch.plan.limit(Limit::Disk).map(SpaceCount::new),
+            deferred_config: None,
         })
     }
 
-    /// Takes over what was added to the plan's file behind `known`; answers where it ends.
-    pub(super) fn add_from(&mut self, plan: &OwnedFd, known: u64) -> u64 {
+    /// Applies the updates that were appended to the plan file after `known`. Returns their end.
+    pub(super) fn apply_updates(&mut self, plan: &OwnedFd, known: u64) -> u64 {
         let Some((added, end)) = PlanUpdate::read(plan, known) else { return known };
         for PlanUpdate { guards, rules, revised } in added {
             if let Some(revised) = revised {
@@ -153,7 +154,7 @@ impl CreationRules {
                 if self.grants.tracked.mode == TrackedMode::Open {
                     self.grants.tracked.extend(opened);
                 }
-                self.grants.rules.extend(self.found.iter().cloned());
+                self.grants.rules.extend(self.later_rules.iter().cloned());
             }
             for guard in guards {
                 let identity = (guard.device, guard.inode);
@@ -166,7 +167,7 @@ impl CreationRules {
                 self.keeps_links |= guard.kind == PinReason::Link;
                 self.guards.insert(identity, (guard.path, guard.kind));
             }
-            self.found
+            self.later_rules
                 .extend(rules.iter().filter(|rule| rule.origin.source != Source::Session).cloned());
             self.grants.rules.extend(rules);
             self.index = NameIndex::new(&self.grants);
@@ -174,18 +175,18 @@ impl CreationRules {
         end
     }
 
-    /// Whose files the command makes.
+    /// The owner of files that the command creates.
     pub(super) fn owner(&self) -> FileOwner {
         self.owner
     }
 
-    /// Whether some hosts can be reached.
-    pub(super) fn is_listed(&self) -> bool {
-        self.is_listed
+    /// True if the sandbox has an egress server.
+    pub(super) fn has_egress(&self) -> bool {
+        self.has_egress
     }
 
-    /// Whether what goes through is told of.
-    pub(super) fn observes(&self) -> bool {
+    /// True if allowed accesses are reported.
+    pub(super) fn reports_allowed(&self) -> bool {
         self.grants.observe == Observe::All
     }
 
@@ -201,9 +202,9 @@ impl CreationRules {
         self.grants.verdict(path, wanted) == Verdict::Allowed
     }
 
-    /// Tells of a call that is let through and will not find what it wants. Where there is a
-    /// tripwire, it tells.
-    pub(super) fn missed(
+    /// Reports a continued syscall that will not find its target. With a tripwire, the tripwire
+    /// reports it.
+    pub(super) fn report_missed(
         &mut self,
         caller: &NotifyCaller<'_>,
         path: &AbsPath,
@@ -211,25 +212,25 @@ impl CreationRules {
         wanted: Access,
     ) {
         let decision = self.grants.decide(path, wanted);
-        if !self.is_wired
-            && !self.own.contain(path)
+        if !self.has_tripwire
+            && !self.own.contains(path)
             && matches!(decision.verdict, Verdict::Absent | Verdict::Denied)
         {
             self.refuse(caller, operation, &decision);
         }
     }
 
-    /// Notes that a host is wanted where the network is shut.
+    /// Notes that a host is contacted where the network is off.
     pub(super) fn refuse_host(&mut self, caller: &NotifyCaller<'_>, target: String) {
-        let because = (Denial::NETWORK_SHUT.to_owned(), "the policy".to_owned());
+        let because = (Denial::NETWORK_NONE.to_owned(), "the policy".to_owned());
         self.denials.push(denial(caller, Operation::Connect, target, because, false));
     }
 
-    /// Whether a call that changes what is there is decided about, rather than only told of: links
-    /// with a denied name must stay, and nothing can cover a link; the names that a file has left
-    /// are counted; and what is changed by a path or in memory must be the file that was judged. So
-    /// must directories of git's: another one would get the inode of one that is gone.
-    pub(super) fn decides(&self, call: Call, arguments: &[u64; 6]) -> bool {
+    /// True if a syscall that changes existing files is decided here, rather than only reported:
+    /// symlinks with a denied name must stay, and no mask can cover a symlink; the remaining names
+    /// of a file are counted; and a change by path or through memory must hit the checked file. Git
+    /// directories must stay too: otherwise a new directory could get the inode of a removed one.
+    pub(super) fn is_decided_here(&self, call: Call, arguments: &[u64; 6]) -> bool {
         match call {
             Call::Rmdir => !self.git_guards.is_empty(),
             Call::Unlinkat if arguments[2] as i32 & libc::AT_REMOVEDIR != 0 => {
@@ -241,36 +242,37 @@ impl CreationRules {
         }
     }
 
-    /// Whether the name alone could matter: most do not, and cost nothing more.
-    pub(super) fn is_interesting(&self, name: &OsStr) -> bool {
-        // A policy that was just made is followed before its directory may have a cover.
-        // In a directory that ignores case, any spelling is the file.
+    /// True if the name alone could matter. Most names do not, and cost no further check.
+    pub(super) fn name_could_matter(&self, name: &OsStr) -> bool {
+        // A new policy file is protected before its directory may have a mask. In a
+        // case-insensitive directory, any spelling is the file.
         const NAMES: [&str; 4] = [".git", "HEAD", "policy.toml", "packed-refs"];
-        self.index.interesting(name)
+        self.index.may_match(name)
             || NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
             || is_applied_by_git(name)
             || is_staged(name)
     }
 
-    /// Judges making `place`'s name.
-    pub(super) fn make(
+    /// Checks creating the name at `place`.
+    pub(super) fn check_create(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
         operation: Operation,
     ) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name)
+        if !self.name_could_matter(&place.name)
             && !self.is_git(place.directory.as_fd())
             && !self.is_opened_by_git(caller, place)
         {
             return Ok(());
         }
-        let decision = self.making(caller, place)?;
+        let decision = self.creation_decision(caller, place)?;
         let path = decision.path.clone();
         let refused = match decision.verdict {
             Verdict::Denied => !self.may_make_denied(caller, place, &decision),
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
-            // With a HEAD, git would take the project itself for a repository, settings and all.
+            // With a HEAD, git would take the project itself for a repository, including its
+            // settings.
             Verdict::Allowed if is_staged(&place.name) => true,
             Verdict::Allowed
                 if place.name == "HEAD"
@@ -278,26 +280,26 @@ impl CreationRules {
             {
                 true
             }
-            // A git directory by any other name.
+            // A git directory under any other name.
             Verdict::Allowed => {
-                self.is_obeyed(place)?
+                self.is_git_setting(place)?
                     || (operation != Operation::Rename && self.is_packed_refs(place))
             }
-            // What is outside fails by itself: the mounts are read-only there.
+            // Outside the opened trees the mounts are read-only and deny by themselves.
             Verdict::Absent => false,
         };
         match (refused, decision.verdict) {
             (false, _) => return Ok(()),
             (true, Verdict::Allowed) => {
-                self.refuse_since(caller, operation, &path, Denial::GIT_WOULD_OBEY)
+                self.refuse_since(caller, operation, &path, Denial::GIT_RESERVED_NAME)
             }
             (true, _) => self.refuse(caller, operation, &decision),
         }
         Err(Errno::ACCESS)
     }
 
-    /// The decision about making `place`'s name, by the rules alone.
-    pub(super) fn making(
+    /// The decision about creating the name at `place`, by the rules alone.
+    pub(super) fn creation_decision(
         &self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
@@ -309,8 +311,8 @@ impl CreationRules {
         Ok(decision)
     }
 
-    /// Whether git would obey the name in a directory that was one of its own before.
-    fn is_obeyed(&self, place: &ResolvedParent) -> Result<bool, Errno> {
+    /// True if git would obey the name in a directory that was a git directory before.
+    fn is_git_setting(&self, place: &ResolvedParent) -> Result<bool, Errno> {
         let status = rustix::fs::fstat(&place.directory)?;
         let is_git = self.git_guards.contains(&(status.st_dev, status.st_ino));
         let is_setting = matches!(
@@ -320,26 +322,27 @@ impl CreationRules {
         Ok(is_git && (is_setting || is_applied_by_git(&place.name)))
     }
 
-    /// Whether a directory is one of git's. Somebody may have opened it before it was covered.
+    /// True if the directory is a guarded git directory. A process may have opened it before it was
+    /// masked.
     pub(super) fn is_git(&self, directory: BorrowedFd<'_>) -> bool {
         !self.git_guards.is_empty()
             && rustix::fs::fstat(directory)
                 .is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
     }
 
-    /// Whether a path begins in a directory of git's. The sandbox's root is ours.
+    /// True if a path begins in a guarded git directory. The sandbox's root never is one.
     pub(super) fn begins_in_git(&self, start: &PathAnchor<'_>) -> bool {
         matches!(start, PathAnchor::Opened(directory) if self.is_git(directory.as_fd()))
     }
 
-    /// Judges writing to what stands at `place`. Covers hold what is protected, but one falls
-    /// off when the host replaces the file, and it takes a moment to put another there.
-    pub(super) fn write(
+    /// Checks writing to the file at `place`. Masks cover protected files, but a mask falls off
+    /// when the host replaces the file, and the watcher needs a moment to mount another.
+    pub(super) fn check_write(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
     ) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name)
+        if !self.name_could_matter(&place.name)
             && !self.is_git(place.directory.as_fd())
             && !self.is_opened_by_git(caller, place)
         {
@@ -347,18 +350,18 @@ impl CreationRules {
         }
         let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
         if decision.verdict == Verdict::Allowed {
-            self.wrote_tracked(place, &decision.path);
+            self.note_written_tracked(place, &decision.path);
         }
         if is_staged(&place.name)
             || self.is_packed_refs(place)
             || (is_applied_by_git(&place.name) && self.is_git(place.directory.as_fd()))
         {
-            self.refuse_since(caller, Operation::Write, &decision.path, Denial::GIT_WOULD_OBEY);
+            self.refuse_since(caller, Operation::Write, &decision.path, Denial::GIT_RESERVED_NAME);
             return Err(Errno::ACCESS);
         }
         let error = match decision.verdict {
             // Other files in such a directory have a mask.
-            Verdict::Denied if self.is_beside_tracked(caller, place) => return Ok(()),
+            Verdict::Denied if self.is_next_to_tracked(caller, place) => return Ok(()),
             Verdict::Denied => Errno::ACCESS,
             Verdict::ReadOnly if self.is_protected(&decision, place)? => Errno::ROFS,
             _ => return Ok(()),
@@ -369,18 +372,18 @@ impl CreationRules {
         Err(error)
     }
 
-    /// Judges writing to what somebody has open.
-    pub(super) fn write_open(
+    /// Checks writing to a file that a process has open.
+    pub(super) fn check_write_open(
         &mut self,
         caller: &NotifyCaller<'_>,
         opened: &OwnedFd,
     ) -> Result<(), Errno> {
-        // What has no path is in no tree.
+        // A file without a path is in no tree.
         let Ok(path) = path_of_directory(caller.host_proc, opened.as_fd()) else { return Ok(()) };
         let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return Ok(()) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(directory.as_path(), flags, Mode::empty()) {
-            Ok(directory) => self.write(
+            Ok(directory) => self.check_write(
                 caller,
                 &ResolvedParent { directory, name: name.to_owned(), end: PathSuffix::Plain },
             ),
@@ -388,25 +391,25 @@ impl CreationRules {
         }
     }
 
-    /// Judges writing to what was opened by its name, where people may have let single files be
-    /// mounted: one that the host has replaced since has no name left, and what is written to
-    /// it would vanish. Whoever answers opens the one that took its place.
-    pub(super) fn write_lasting(
+    /// Checks writing to a file that was opened by name, where the user may have granted single
+    /// files by mounts: after the host has replaced one, the mounted file has no name left, and
+    /// writes to it would be lost. The component that grants the request opens the new file.
+    pub(super) fn check_still_linked(
         &mut self,
         caller: &NotifyCaller<'_>,
         opened: &OwnedFd,
         status: &Stat,
     ) -> Result<(), Errno> {
-        if self.asker == ApprovalMode::Nobody || status.st_nlink > 0 {
+        if self.asker == ApprovalMode::Deny || status.st_nlink > 0 {
             return Ok(());
         }
-        // The kernel's own word for it stands behind the name.
+        // The kernel appends this marker to the name.
         let path = path_of_directory(caller.host_proc, opened.as_fd())?;
         let name = path.as_bytes().strip_suffix(b" (deleted)").unwrap_or(path.as_bytes());
         let path = AbsPath::new(OsStr::from_bytes(name)).ok_or(Errno::NOENT)?;
         let decision = self.grants.decide(&path, Access::Write);
-        // In a writable directory it was removed, and is written without a name as by any program.
-        let is_in_directory = self.grants.opener(&path).is_some_and(|rule| rule.root != path);
+        // In a writable directory the file was removed; writing it without a name is normal.
+        let is_in_directory = self.grants.opening_rule(&path).is_some_and(|rule| rule.root != path);
         if decision.verdict == Verdict::Allowed && is_in_directory {
             return Ok(());
         }
@@ -414,7 +417,7 @@ impl CreationRules {
         Err(Errno::ACCESS)
     }
 
-    /// Tells whether all names of a file lie where the command may write. `status` is of `opened`.
+    /// Locates the names of a file: inside or outside the writable trees. `status` is of `opened`.
     pub(super) fn names_of(
         &mut self,
         caller: &NotifyCaller<'_>,
@@ -426,7 +429,7 @@ impl CreationRules {
             return Ok(Names::Inside);
         }
         let path = path_of_directory(caller.host_proc, opened.as_fd())?;
-        // Without the name by which it was opened, the ones it has left may all lie outside.
+        // If the name by which it was opened is gone, all remaining names may lie outside.
         if status.st_nlink == 1 && is_at(&path, status) {
             return Ok(Names::Inside);
         }
@@ -437,40 +440,40 @@ impl CreationRules {
                 .filter(|rule| rule.effect == Effect::Write)
                 .map(|rule| &rule.root)
         };
-        // A file that the user opened by itself is meant by whatever name.
-        let is_meant = writable().any(|root| *root == path);
-        if is_meant || self.own.contain(&path) {
+        // A file that a rule opens by its own path is writable under every name.
+        let is_granted_by_path = writable().any(|root| *root == path);
+        if is_granted_by_path || self.own.contains(&path) {
             return Ok(Names::Inside);
         }
         let roots: Vec<AbsPath> = writable().cloned().collect();
         self.hard_links.names_of(opened, &roots)
     }
 
-    /// Tells whether it is known that all names of a file lie where the command may write.
+    /// True if all names of a file are known to lie in writable trees.
     pub(super) fn is_inside(&self, file: &OwnedFd) -> bool {
         self.hard_links.is_inside(file)
     }
 
-    /// Notes that a file all of whose names are in writable trees got another one.
-    pub(super) fn linked_inside(&mut self, file: &OwnedFd) {
+    /// Notes that a file with all names in writable trees got another one.
+    pub(super) fn note_linked_inside(&mut self, file: &OwnedFd) {
         self.hard_links.note_inside(file);
     }
 
     /// Notes that the name at `place` is about to be removed.
-    pub(super) fn unlinks(&mut self, place: &ResolvedParent) {
+    pub(super) fn note_unlink(&mut self, place: &ResolvedParent) {
         self.hard_links.forget(place);
     }
 
-    /// Notes that a file is not written, since other names of it lie outside.
+    /// Notes that a file is not written, since it has other names outside.
     pub(super) fn refuse_shared(&mut self, caller: &NotifyCaller<'_>, opened: &OwnedFd) -> Errno {
         if let Ok(path) = path_of_directory(caller.host_proc, opened.as_fd()) {
-            self.refuse_since(caller, Operation::Write, &path, Denial::NAMES_OUTSIDE);
+            self.refuse_since(caller, Operation::Write, &path, Denial::HARD_LINK_OUTSIDE);
         }
         Errno::ACCESS
     }
 
-    /// Judges taking away the name of what stands at `place`.
-    pub(super) fn leave(
+    /// Checks moving away the file at `place`.
+    pub(super) fn check_move_away(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
@@ -482,14 +485,14 @@ impl CreationRules {
         };
         if let Some((path, kind)) = self.guards.get(&(status.st_dev, status.st_ino)) {
             let why = match kind {
-                PinReason::Git => Denial::KEEPS_ITS_NAME,
-                PinReason::Above | PinReason::Tree => Denial::HOLDS_DENIED,
-                PinReason::Link => Denial::LINK_STAYS,
+                PinReason::Git => Denial::GIT_DIRECTORY_IS_FIXED,
+                PinReason::Above | PinReason::Tree => Denial::CONTAINS_DENIED,
+                PinReason::Link => Denial::LINK_IS_FIXED,
             };
             self.refuse_since(caller, Operation::Rename, &path.clone(), why);
             return Err(Errno::ACCESS);
         }
-        if !self.is_interesting(&place.name) && !self.is_opened_by_git(caller, place) {
+        if !self.name_could_matter(&place.name) && !self.is_opened_by_git(caller, place) {
             return Ok(());
         }
         let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
@@ -508,8 +511,8 @@ impl CreationRules {
         Ok(())
     }
 
-    /// Judges taking away a name for good.
-    pub(super) fn remove(
+    /// Checks removing a name.
+    pub(super) fn check_remove(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
@@ -522,7 +525,7 @@ impl CreationRules {
         let identity = (status.st_dev, status.st_ino);
         let kind = FileType::from_raw_mode(status.st_mode);
         if kind.is_dir() && self.git_guards.contains(&identity) {
-            // The kernel refuses it by itself. `git worktree remove` tries it each time.
+            // The kernel denies it by itself. `git worktree remove` tries it each time.
             if place.has_entries() {
                 return Err(Errno::NOTEMPTY);
             }
@@ -530,7 +533,7 @@ impl CreationRules {
                 return Err(Errno::ACCESS);
             }
             let path = path_of(caller, place)?;
-            self.refuse_since(caller, Operation::Write, &path, Denial::KEEPS_ITS_NAME);
+            self.refuse_since(caller, Operation::Write, &path, Denial::GIT_DIRECTORY_IS_FIXED);
             return Err(Errno::ACCESS);
         }
         if kind.is_symlink() && self.guards.contains_key(&identity) {
@@ -541,23 +544,23 @@ impl CreationRules {
         Ok(())
     }
 
-    /// Judges moving `what` to `place`.
-    pub(super) fn moved(
+    /// Checks moving `what` to `place`.
+    pub(super) fn check_move(
         &mut self,
         caller: &NotifyCaller<'_>,
         what: &ResolvedParent,
         place: &ResolvedParent,
     ) -> Result<(), Errno> {
         match what.kind() {
-            Some(FileType::Directory) => self.bring(caller, what, place),
-            Some(FileType::Symlink) => self.link_into(caller, place),
-            _ => self.point(caller, place),
+            Some(FileType::Directory) => self.check_directory_move(caller, what, place),
+            Some(FileType::Symlink) => self.check_symlink(caller, place),
+            _ => self.check_pointer(caller, place),
         }
     }
 
-    /// Judges putting a symbolic link at `place`: git makes none among its own files, and
-    /// one would lead it to settings that have another name.
-    pub(super) fn link_into(
+    /// Checks creating a symlink at `place`: git creates none among its own files, and one would
+    /// lead git to settings under another name.
+    pub(super) fn check_symlink(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
@@ -567,35 +570,35 @@ impl CreationRules {
             || self.is_above_setting(place, &path)?
             || self.is_in_guarded_git(place.directory.as_fd())?
         {
-            return self.keep_out(caller, path);
+            return self.refuse_obstacle(caller, path);
         }
         Ok(())
     }
 
-    /// Judges bringing a whole directory to `place`: with it comes what was made in it under
-    /// other names, so nothing protected or denied may lie below, there or yet to be made.
-    fn bring(
+    /// Checks moving a whole directory to `place`: it brings files created under other names, so no
+    /// protected or denied path may lie below, existing or not.
+    fn check_directory_move(
         &mut self,
         caller: &NotifyCaller<'_>,
         what: &ResolvedParent,
         place: &ResolvedParent,
     ) -> Result<(), Errno> {
-        self.make_directory(caller, place)?;
+        self.check_directory(caller, place)?;
         let (path, from) = (path_of(caller, place)?, path_of(caller, what)?);
-        self.keep_foreign(caller, what, &from)?;
+        self.refuse_foreign_move(caller, what, &from)?;
         let is_above = self.is_above_rule(&path) || self.is_above_setting(place, &path)?;
         if is_above
             || self.is_in_guarded_git(place.directory.as_fd())?
-            || self.holds_caught(what, &from, &path)?
+            || self.contains_matched(what, &from, &path)?
         {
-            return self.keep_out(caller, path);
+            return self.refuse_obstacle(caller, path);
         }
-        self.moved_out(what, &from, &path);
-        self.moved_tracked(&from, &path);
+        self.note_moved_out(what, &from, &path);
+        self.note_moved_tracked(&from, &path);
         Ok(())
     }
 
-    /// Whether something denied or protected lies, or would lie, below `path`.
+    /// True if a denied or protected path lies, or would lie, below `path`.
     pub(super) fn is_above_rule(&self, path: &AbsPath) -> bool {
         let mut rules = self
             .grants
@@ -605,23 +608,23 @@ impl CreationRules {
         rules.any(|rule| rule.root != *path && rule.root.is_within(path))
     }
 
-    /// Whether a pattern catches by its whole path what would come to lie below `path` with
-    /// the directory `what`, or would no longer catch what it catches now. Those that catch by
-    /// the name alone do so in both places, unless an exception holds in one of them.
-    fn holds_caught(
+    /// True if a pattern matches by full path an entry that would lie below `path` after the move
+    /// of `what`, or would no longer match one it matches now. Patterns that match by name alone
+    /// match in both places, unless an exception applies to one of them.
+    fn contains_matched(
         &self,
         what: &ResolvedParent,
         from: &AbsPath,
         path: &AbsPath,
     ) -> Result<bool, Errno> {
-        const MANY: usize = 1_000_000;
+        const MAX_ENTRIES: usize = 1_000_000;
         let by_path = |pattern: &&NameRule| {
             let text = pattern.glob.text();
             text.strip_prefix("**/").unwrap_or(text).contains('/')
                 && pattern.origin.source != Source::BuiltIn
         };
         if self.grants.patterns.iter().find(by_path).is_none()
-            && !self.excepted.differs(&self.grants, from, path)
+            && !self.excepted.differs_between(&self.grants, from, path)
         {
             return Ok(false);
         }
@@ -645,7 +648,7 @@ impl CreationRules {
             let directory = match directory {
                 Ok(directory) => directory,
                 Err(Errno::NOENT | Errno::NOTDIR) => continue,
-                // What cannot be looked through is not let in.
+                // A directory that cannot be read is not let in.
                 Err(_) => return Ok(true),
             };
             for entry in rustix::fs::Dir::read_from(&directory)? {
@@ -656,9 +659,9 @@ impl CreationRules {
                 }
                 seen += 1;
                 let there = below.join(name);
-                if seen > MANY
-                    || (self.index.interesting(name)
-                        && self.is_caught(&from.join(&there), &path.join(&there)))
+                if seen > MAX_ENTRIES
+                    || (self.index.may_match(name)
+                        && self.is_matched(&from.join(&there), &path.join(&there)))
                 {
                     return Ok(true);
                 }
@@ -670,9 +673,10 @@ impl CreationRules {
         Ok(false)
     }
 
-    /// Whether what moves from `was` to `path` is denied or protected at either. The built-in
-    /// protects of git hold in repositories that were there before, which keep their names.
-    fn is_caught(&self, was: &AbsPath, path: &AbsPath) -> bool {
+    /// True if a file that moves from `was` to `path` is denied or protected at either. The
+    /// built-in protect rules for git apply in repositories that existed before, which keep their
+    /// names.
+    fn is_matched(&self, was: &AbsPath, path: &AbsPath) -> bool {
         let decision = self.grants.decide(path, Access::Write);
         let is_of_git = || {
             matches!(&decision.rule, Some(DecidingRule::Pattern(pattern))
@@ -686,26 +690,27 @@ impl CreationRules {
         }
     }
 
-    pub(super) fn keep_out(
+    pub(super) fn refuse_obstacle(
         &mut self,
         caller: &NotifyCaller<'_>,
         path: AbsPath,
     ) -> Result<(), Errno> {
-        self.refuse_since(caller, Operation::Rename, &path, Denial::IN_THE_WAY);
+        self.refuse_since(caller, Operation::Rename, &path, Denial::ABOVE_DENIED);
         Err(Errno::ACCESS)
     }
 
-    /// Whether a read-only verdict is a protect's, and one that holds here.
+    /// True if a read-only verdict comes from a protect rule that applies here.
     ///
-    /// The built-in protects of git hold in repositories that were there before; the
-    /// command's own are its own, until they are looked through at the end.
+    /// The built-in protect rules for git apply in repositories that existed before; the command's
+    /// own repositories are its own, until the sweep checks them at the end.
     pub(super) fn is_protected(
         &self,
         decision: &Decision,
         place: &ResolvedParent,
     ) -> Result<bool, Errno> {
         match &decision.rule {
-            // What somebody opened for reading has no mount of its own once the host replaced it.
+            // A file opened for reading by a session rule has no mount of its own once the host
+            // replaced it.
             Some(DecidingRule::Rule(rule)) if rule.origin.source == Source::Session => Ok(true),
             Some(DecidingRule::Rule(rule)) => Ok(rule.effect == Effect::Protect),
             Some(DecidingRule::Pattern(pattern))
@@ -719,13 +724,14 @@ impl CreationRules {
         }
     }
 
-    /// True for a guarded directory and all below it, but for git directories of submodules that
-    /// the command made: by identity, upwards, so that no renaming above it changes the answer.
+    /// True for a guarded directory and everything below it, except git directories of submodules
+    /// that the command created. Compares inodes, upwards, so that renaming a parent does not
+    /// change the answer.
     fn is_in_guarded_git(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
-        const DEEP: usize = 4096;
+        const MAX_DEPTH: usize = 4096;
         let mut here = rustix::io::fcntl_dupfd_cloexec(directory, 3)?;
         let mut before = None;
-        for _ in 0..DEEP {
+        for _ in 0..MAX_DEPTH {
             let status = rustix::fs::fstat(&here)?;
             let identity = (status.st_dev, status.st_ino);
             if self.is_own_module(identity, here.as_fd()) {
@@ -748,7 +754,7 @@ pub(super) fn path_of(caller: &NotifyCaller<'_>, place: &ResolvedParent) -> Resu
     Ok(path_of_directory(caller.host_proc, place.directory.as_fd())?.join(&place.name))
 }
 
-/// Where a directory is now, as seen from the sandbox's root.
+/// The current path of a directory, as seen from the sandbox's root.
 pub(super) fn path_of_directory(
     host_proc: BorrowedFd<'_>,
     directory: BorrowedFd<'_>,

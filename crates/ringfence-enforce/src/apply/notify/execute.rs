@@ -1,4 +1,4 @@
-//! The calls themselves.
+//! Executes syscalls for callers.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,10 +15,10 @@ use super::caller::{NotifyCaller, UmaskCache};
 use super::connect;
 use super::creation_rules::CreationRules;
 use super::hard_links::{Names, is_only_name_in};
-use super::open_flags::{PLAIN, Wish};
-use super::predict::held;
+use super::open_flags::{MODE_BITS, OpenRequest};
+use super::predict::check_mount_point;
 use super::proc_links;
-use super::project_lock::Hold;
+use super::project_lock::LockMode;
 use super::report::CreatedKind;
 use super::resolve::{self, FinalSymlink, PathAnchor, PathResolution, PathSuffix, ResolvedParent};
 use super::sockets;
@@ -26,52 +26,53 @@ use super::terminal::{is_own_terminal, is_terminal_of_caller};
 use crate::apply::WriteIntent;
 use crate::seccomp::calls::{Arch, Call};
 
-const HERE: i32 = libc::AT_FDCWD;
+const CWD_FD: i32 = libc::AT_FDCWD;
 
-/// Carries out `call` for `caller`, if it may.
-pub(super) fn act(
+/// Executes `call` for `caller`, if the policy allows it.
+pub(super) fn execute(
     call: Call,
     caller: &NotifyCaller<'_>,
-    masks: &mut UmaskCache,
-    judge: &mut CreationRules,
+    umasks: &mut UmaskCache,
+    rules: &mut CreationRules,
 ) -> Result<NotifyReply, Errno> {
-    judge.carries_tracked = false;
-    let acted = carry_out(call, caller, masks, judge);
-    judge.lock.release();
-    for (directory, path) in held_by(call, acted.as_ref().err()) {
-        if let Ok(Some(held)) =
-            held(caller, (directory.map_or(HERE, |number| caller.int(number)), *path))
-        {
-            judge.foreseen(caller, &held);
+    rules.carries_tracked = false;
+    let acted = dispatch(call, caller, umasks, rules);
+    rules.lock.release();
+    for (directory, path) in mount_point_args(call, acted.as_ref().err()) {
+        if let Ok(Some(mounted)) = check_mount_point(
+            caller,
+            (directory.map_or(CWD_FD, |number| caller.int_arg(number)), *path),
+        ) {
+            rules.report_predicted(caller, &mounted);
         }
     }
     if let Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::XDEV)) =
         &acted
     {
-        // Only to be told: whatever it was, it has failed.
-        let _ = tell_failed(call, caller, judge, *error);
+        // Only a report: the syscall has failed in any case.
+        let _ = report_failed(call, caller, rules, *error);
     }
     acted
 }
 
-fn tell_failed(
+fn report_failed(
     call: Call,
     caller: &NotifyCaller<'_>,
-    judge: &mut CreationRules,
+    rules: &mut CreationRules,
     error: Errno,
 ) -> Result<(), Errno> {
-    let from = |directory: Option<usize>| directory.map_or(HERE, |number| caller.int(number));
-    if let Some((directory, path)) = source(call)
-        && !judge.finds(caller, from(directory), &caller.text(path)?)?
+    let from = |directory: Option<usize>| directory.map_or(CWD_FD, |number| caller.int_arg(number));
+    if let Some((directory, path)) = source_args(call)
+        && !rules.check_source_exists(caller, from(directory), &caller.string_arg(path)?)?
     {
         return Ok(());
     }
-    let Some((directory, path, making)) = form(call) else { return Ok(()) };
-    judge.failed(caller, error, (from(directory), &caller.text(path)?), making)
+    let Some((directory, path, making)) = created_args(call) else { return Ok(()) };
+    rules.report_failed(caller, error, (from(directory), &caller.string_arg(path)?), making)
 }
 
-/// Where a call says to what it gives a name.
-fn source(call: Call) -> Option<(Option<usize>, usize)> {
+/// The arguments that name the source of a rename or link.
+fn source_args(call: Call) -> Option<(Option<usize>, usize)> {
     match call {
         Call::Rename | Call::Link => Some((None, 0)),
         Call::Renameat | Call::Renameat2 | Call::Linkat => Some((Some(0), 1)),
@@ -79,53 +80,52 @@ fn source(call: Call) -> Option<(Option<usize>, usize)> {
     }
 }
 
-/// Which names of a call may have let it fail because a mount stands on them.
-fn held_by(call: Call, error: Option<&Errno>) -> &'static [(Option<usize>, usize)] {
+/// The arguments that may name a mount point, which makes the syscall fail.
+fn mount_point_args(call: Call, error: Option<&Errno>) -> &'static [(Option<usize>, usize)] {
     match (call, error) {
         (Call::Rename, Some(&Errno::BUSY)) => &[(None, 0), (None, 1)],
         (Call::Renameat | Call::Renameat2, Some(&Errno::BUSY)) => &[(Some(0), 1), (Some(2), 3)],
-        // Another name would be in another mount.
+        // The new name would lie in another mount.
         (Call::Link, Some(&Errno::XDEV)) => &[(None, 0)],
         (Call::Linkat, Some(&Errno::XDEV)) => &[(Some(0), 1)],
         _ => &[],
     }
 }
 
-/// What somebody could be asked to let this call do: opening to write, and making a file or a
-/// directory. All else stays refused: it is about two names at a time, or about what is there
-/// and would be gone.
-pub(super) fn deed(
+/// The part of a syscall about which the user can be asked: opening for writing, and creating a
+/// file or a directory. Every other syscall stays denied: it involves two names, or removes data.
+pub(super) fn write_intent(
     call: Call,
     caller: &NotifyCaller<'_>,
-    masks: &mut UmaskCache,
+    umasks: &mut UmaskCache,
 ) -> Option<WriteIntent> {
     let (flags, mode) = match call {
-        Call::Open => (caller.int(1), caller.raw(2)),
-        Call::Creat => (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1)),
-        Call::Openat => (caller.int(2), caller.raw(3)),
+        Call::Open => (caller.int_arg(1), caller.raw_arg(2)),
+        Call::Creat => (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw_arg(1)),
+        Call::Openat => (caller.int_arg(2), caller.raw_arg(3)),
         Call::Mkdir => {
             return Some(WriteIntent::MakeDirectory {
-                mode: caller.raw(1) as u32 & PLAIN & !masks.of(caller),
+                mode: caller.raw_arg(1) as u32 & MODE_BITS & !umasks.umask_for(caller),
             });
         }
         Call::Mkdirat => {
             return Some(WriteIntent::MakeDirectory {
-                mode: caller.raw(2) as u32 & PLAIN & !masks.of(caller),
+                mode: caller.raw_arg(2) as u32 & MODE_BITS & !umasks.umask_for(caller),
             });
         }
         _ => return None,
     };
-    let wish = Wish::new(flags, mode as u32);
+    let request = OpenRequest::new(flags, mode as u32);
     let is_plain = flags & (libc::O_PATH | libc::O_DIRECTORY) == 0;
     is_plain.then(|| WriteIntent::Open {
-        flags: wish.flags.bits(),
-        mode: wish.mode.as_raw_mode() & !masks.of(caller),
-        on_execute: wish.on_execute,
+        flags: request.flags.bits(),
+        mode: request.mode.as_raw_mode() & !umasks.umask_for(caller),
+        on_execute: request.on_execute,
     })
 }
 
-/// Where a call says what it makes: the directory, the path, and what making that is.
-fn form(call: Call) -> Option<(Option<usize>, usize, CreatedKind)> {
+/// The arguments that name the created file: directory, path, and kind.
+fn created_args(call: Call) -> Option<(Option<usize>, usize, CreatedKind)> {
     use CreatedKind::{File, Name, Renamed};
     Some(match call {
         Call::Open | Call::Creat => (None, 0, File),
@@ -141,87 +141,99 @@ fn form(call: Call) -> Option<(Option<usize>, usize, CreatedKind)> {
     })
 }
 
-fn carry_out(
+fn dispatch(
     call: Call,
     caller: &NotifyCaller<'_>,
-    masks: &mut UmaskCache,
-    judge: &mut CreationRules,
+    umasks: &mut UmaskCache,
+    rules: &mut CreationRules,
 ) -> Result<NotifyReply, Errno> {
-    let mut acts =
-        SyscallProxy { caller, masks, judge, hold: Hold::of(call), began: sockets::now() };
-    let arch = Arch::from_audit(caller.notification.arch);
+    let mut proxy = SyscallProxy {
+        caller,
+        umasks,
+        rules,
+        hold: LockMode::for_call(call),
+        began: sockets::now(),
+    };
+    let arch = Arch::from_audit_arch(caller.notification.arch);
     match call {
-        Call::Open => acts.open(HERE, 0, caller.int(1), caller.raw(2) as u32),
-        Call::Creat => {
-            acts.open(HERE, 0, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1) as u32)
+        Call::Open => proxy.open(CWD_FD, 0, caller.int_arg(1), caller.raw_arg(2) as u32),
+        Call::Creat => proxy.open(
+            CWD_FD,
+            0,
+            libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
+            caller.raw_arg(1) as u32,
+        ),
+        Call::Openat => {
+            proxy.open(caller.int_arg(0), 1, caller.int_arg(2), caller.raw_arg(3) as u32)
         }
-        Call::Openat => acts.open(caller.int(0), 1, caller.int(2), caller.raw(3) as u32),
-        Call::Mkdir => acts.mkdir(HERE, 0, caller.raw(1) as u32),
-        Call::Mkdirat => acts.mkdir(caller.int(0), 1, caller.raw(2) as u32),
-        Call::Mknod => acts.mknod(HERE, 0, caller.raw(1) as u32),
-        Call::Mknodat => acts.mknod(caller.int(0), 1, caller.raw(2) as u32),
-        Call::Symlink => acts.symlink(0, HERE, 1),
-        Call::Symlinkat => acts.symlink(0, caller.int(1), 2),
-        Call::Link => acts.link((HERE, 0), (HERE, 1), 0),
-        Call::Linkat => acts.link((caller.int(0), 1), (caller.int(2), 3), caller.int(4)),
-        Call::Rename => acts.rename((HERE, 0), (HERE, 1), 0),
-        Call::Renameat => acts.rename((caller.int(0), 1), (caller.int(2), 3), 0),
+        Call::Mkdir => proxy.mkdir(CWD_FD, 0, caller.raw_arg(1) as u32),
+        Call::Mkdirat => proxy.mkdir(caller.int_arg(0), 1, caller.raw_arg(2) as u32),
+        Call::Mknod => proxy.mknod(CWD_FD, 0, caller.raw_arg(1) as u32),
+        Call::Mknodat => proxy.mknod(caller.int_arg(0), 1, caller.raw_arg(2) as u32),
+        Call::Symlink => proxy.symlink(0, CWD_FD, 1),
+        Call::Symlinkat => proxy.symlink(0, caller.int_arg(1), 2),
+        Call::Link => proxy.link((CWD_FD, 0), (CWD_FD, 1), 0),
+        Call::Linkat => {
+            proxy.link((caller.int_arg(0), 1), (caller.int_arg(2), 3), caller.int_arg(4))
+        }
+        Call::Rename => proxy.rename((CWD_FD, 0), (CWD_FD, 1), 0),
+        Call::Renameat => proxy.rename((caller.int_arg(0), 1), (caller.int_arg(2), 3), 0),
         Call::Renameat2 => {
-            acts.rename((caller.int(0), 1), (caller.int(2), 3), caller.raw(4) as u32)
+            proxy.rename((caller.int_arg(0), 1), (caller.int_arg(2), 3), caller.raw_arg(4) as u32)
         }
-        Call::Unlink => acts.unlink(HERE, 0, 0),
-        Call::Unlinkat => acts.unlink(caller.int(0), 1, caller.int(2)),
-        Call::Rmdir => acts.unlink(HERE, 0, libc::AT_REMOVEDIR),
-        Call::Bind => acts.bind(caller.int(0), caller.raw(1), caller.raw(2)),
-        Call::Socketcall => acts.socketcall(),
-        Call::Truncate if arch == Some(Arch::X86) => acts.truncate(caller.int(1).into()),
-        Call::Truncate => acts.truncate(caller.raw(1) as i64),
+        Call::Unlink => proxy.unlink(CWD_FD, 0, 0),
+        Call::Unlinkat => proxy.unlink(caller.int_arg(0), 1, caller.int_arg(2)),
+        Call::Rmdir => proxy.unlink(CWD_FD, 0, libc::AT_REMOVEDIR),
+        Call::Bind => proxy.bind(caller.int_arg(0), caller.raw_arg(1), caller.raw_arg(2)),
+        Call::Socketcall => proxy.socketcall(),
+        Call::Truncate if arch == Some(Arch::X86) => proxy.truncate(caller.int_arg(1).into()),
+        Call::Truncate => proxy.truncate(caller.raw_arg(1) as i64),
         Call::Truncate64 => {
-            acts.truncate((caller.raw(1) & 0xffff_ffff | caller.raw(2) << 32) as i64)
+            proxy.truncate((caller.raw_arg(1) & 0xffff_ffff | caller.raw_arg(2) << 32) as i64)
         }
-        Call::Ioctl => acts.set_flags(),
+        Call::Ioctl => proxy.set_flags(),
         _ => Err(Errno::NOSYS),
     }
 }
 
-/// Opens `/dev/null`, if that is what is wanted, or the terminal of somebody who has none.
-pub(super) fn open_nothing(caller: &NotifyCaller<'_>) -> Option<NotifyReply> {
+/// Answers opens of `/dev/null`, and of `/dev/tty` by a process without a terminal.
+pub(super) fn open_without_policy(caller: &NotifyCaller<'_>) -> Option<NotifyReply> {
     let call = Call::from_number(
-        Arch::from_audit(caller.notification.arch)?,
+        Arch::from_audit_arch(caller.notification.arch)?,
         caller.notification.call as u32,
     )?;
     let (path, flags) = match call {
-        Call::Open => (0, caller.int(1)),
-        Call::Openat => (1, caller.int(2)),
+        Call::Open => (0, caller.int_arg(1)),
+        Call::Openat => (1, caller.int_arg(2)),
         _ => return None,
     };
     let is_plain = flags & (libc::O_PATH | libc::O_EXCL | libc::O_DIRECTORY) == 0;
-    let path = caller.text(path).ok().filter(|_| is_plain)?;
+    let path = caller.string_arg(path).ok().filter(|_| is_plain)?;
     if path.as_c_str() == c"/dev/tty" && caller.terminal(caller.pid())?.1 == 0 {
         return Some(NotifyReply::Error(libc::ENXIO));
     }
     if path.as_c_str() != c"/dev/null" {
         return None;
     }
-    let wish = Wish::new(flags, 0).without_making();
-    // Nobody ever waits for it.
+    let request = OpenRequest::new(flags, 0).without_create();
+    // It never blocks.
     let opened = rustix::fs::openat2(
-        caller.at_hand.root().ok()?,
+        caller.fds.root().ok()?,
         c"dev/null",
-        wish.flags,
-        wish.mode,
+        request.flags,
+        request.mode,
         ResolveFlags::NO_SYMLINKS,
     );
-    Some(NotifyReply::Descriptor(opened.ok()?, wish.target_flags()))
+    Some(NotifyReply::Descriptor(opened.ok()?, request.fd_flags()))
 }
 
 pub(super) struct SyscallProxy<'a, 'b> {
     pub(super) caller: &'a NotifyCaller<'b>,
-    masks: &'a mut UmaskCache,
-    pub(super) judge: &'a mut CreationRules,
-    /// How the call holds the project's lock.
-    pub(super) hold: Hold,
-    /// The time before anything was opened, by the clock of file systems.
+    umasks: &'a mut UmaskCache,
+    pub(super) rules: &'a mut CreationRules,
+    /// Lock mode of the project lock for this syscall.
+    pub(super) hold: LockMode,
+    /// The time before anything was opened, by the file systems' clock.
     pub(super) began: Timespec,
 }
 
@@ -234,170 +246,182 @@ impl SyscallProxy<'_, '_> {
         mode: u32,
     ) -> Result<NotifyReply, Errno> {
         if flags & libc::O_PATH != 0 {
-            // Makes nothing, whatever else it says, and says so in a register.
+            // `O_PATH` creates nothing, and is passed in a register.
             return Ok(NotifyReply::Through);
         }
-        let path = self.caller.text(path)?;
+        let path = self.caller.string_arg(path)?;
         let start = resolve::start(self.caller, directory, &path)?;
-        self.caller.still_waits()?;
+        self.caller.ensure_waiting()?;
         if path.to_bytes().ends_with(b"/") {
             return Err(Errno::ISDIR);
         }
-        let wish = Wish::new(flags, mode);
-        if wish.flags.contains(OFlags::CREATE) {
-            self.masks.put_on(self.caller);
+        let request = OpenRequest::new(flags, mode);
+        if request.flags.contains(OFlags::CREATE) {
+            self.umasks.adopt(self.caller);
         }
-        // No link on the way and a name that matters to nobody: one call, as the caller
-        // would have made it. The name made is the one read, whatever happens meanwhile.
-        if resolve::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name))
-            && !self.judge.begins_in_git(&start)
-            && !self.judge.may_enter_opened(self.caller, &start, &path)
+        // No symlink in the path and a name that matters to no rule: one syscall, as the caller
+        // would make it. It creates exactly the name that was read.
+        if resolve::last_name(&path).is_some_and(|name| !self.rules.name_could_matter(name))
+            && !self.rules.begins_in_git(&start)
+            && !self.rules.may_enter_opened(self.caller, &start, &path)
         {
-            // What is new has no other name and nothing to take away. What was there the last time
-            // is likely to be there again.
-            if wish.flags.contains(OFlags::CREATE | OFlags::TRUNC)
-                && self.judge.expects_new
-                && let Ok(made) = wish.exclusively().open_at(start.as_fd(), &path)
+            // A new file has no other name and no content. If the last such open found an existing
+            // file, the next one probably does too.
+            if request.flags.contains(OFlags::CREATE | OFlags::TRUNC)
+                && self.rules.expects_new
+                && let Ok(made) = request.with_excl().open_at(start.as_fd(), &path)
             {
-                self.judge.took_name();
-                return wish.exclusively().reply(made);
+                self.rules.count_name();
+                return request.with_excl().reply(made);
             }
-            match wish.open_at(start.as_fd(), &path) {
+            match request.open_at(start.as_fd(), &path) {
                 Err(Errno::LOOP) => {}
                 other => {
-                    // Whoever waits for the other end of a pipe must not keep what the caller has
-                    // open.
-                    let may_wait = wish.only_reads() || matches!(other, Err(Errno::NXIO));
+                    // A process that waits for the other end of a FIFO must not keep the caller's
+                    // open file.
+                    let may_wait =
+                        request.may_wait_for_writer() || matches!(other, Err(Errno::NXIO));
                     let start =
                         if may_wait { PathAnchor::Opened(start.into_opened()?) } else { start };
-                    self.judge.count_opened(&wish, &other);
-                    return self.opened(other, &wish, start.as_fd(), &path);
+                    self.rules.count_opened(&request, &other);
+                    return self.opened(other, &request, start.as_fd(), &path);
                 }
             }
         }
-        let follow = if wish.flags.intersects(OFlags::NOFOLLOW)
-            || wish.flags.contains(OFlags::CREATE | OFlags::EXCL)
+        let follow = if request.flags.intersects(OFlags::NOFOLLOW)
+            || request.flags.contains(OFlags::CREATE | OFlags::EXCL)
         {
             FinalSymlink::Keep
         } else {
             FinalSymlink::Follow
         };
         match resolve::walk(self.caller, start, &path, follow)? {
-            PathResolution::Open(through) => self.open_through(&through, &wish),
-            PathResolution::Place(place) => self.open_place(&place, wish),
+            PathResolution::Open(through) => self.open_through(&through, &request),
+            PathResolution::Place(place) => self.open_place(&place, request),
         }
     }
 
-    fn open_place(&mut self, place: &ResolvedParent, wish: Wish) -> Result<NotifyReply, Errno> {
-        self.judge.lock.take(self.hold);
+    fn open_place(
+        &mut self,
+        place: &ResolvedParent,
+        request: OpenRequest,
+    ) -> Result<NotifyReply, Errno> {
+        self.rules.lock.take(self.hold);
         let exists = place.kind().is_some();
-        // What exists is opened, not made: should it vanish meanwhile, the call fails
-        // rather than making it anew unjudged. Its covers decide who may read it.
-        if !exists && !wish.flags.contains(OFlags::CREATE) {
+        // An existing file is opened, not created: if it vanishes meanwhile, the open fails instead
+        // of creating an unchecked file. Masks decide about reading.
+        if !exists && !request.flags.contains(OFlags::CREATE) {
             return Err(Errno::NOENT);
         } else if !exists {
-            self.judge.make(self.caller, place, Operation::Create)?;
-            self.judge.point(self.caller, place)?;
-        } else if wish.flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            self.rules.check_create(self.caller, place, Operation::Create)?;
+            self.rules.check_pointer(self.caller, place)?;
+        } else if request.flags.contains(OFlags::CREATE | OFlags::EXCL) {
             return Err(Errno::EXIST);
-        } else if wish.writes() {
-            self.judge.write(self.caller, place)?;
+        } else if request.writes() {
+            self.rules.check_write(self.caller, place)?;
         }
         let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
-        let wish = if exists { wish.without_making() } else { wish };
-        let opened = wish.open_at(place.directory.as_fd(), &name);
+        let request = if exists { request.without_create() } else { request };
+        let opened = request.open_at(place.directory.as_fd(), &name);
         if !exists && opened.is_ok() {
-            self.judge.made(self.caller, place);
+            self.rules.note_created(self.caller, place);
         }
-        self.judge.lock.release();
-        self.opened(opened, &wish, place.directory.as_fd(), &name)
+        self.rules.lock.release();
+        self.opened(opened, &request, place.directory.as_fd(), &name)
     }
 
-    /// Opens again what one of `/proc`'s links leads to.
-    fn open_through(&mut self, through: &OwnedFd, wish: &Wish) -> Result<NotifyReply, Errno> {
-        if wish.writes() {
-            self.judge.write_open(self.caller, through)?;
+    /// Reopens the target of a magic link of `/proc`.
+    fn open_through(
+        &mut self,
+        through: &OwnedFd,
+        request: &OpenRequest,
+    ) -> Result<NotifyReply, Errno> {
+        if request.writes() {
+            self.rules.check_write_open(self.caller, through)?;
             self.refuse_shared(through)?;
         }
         let through = format!("self/fd/{}", through.as_raw_fd());
-        // Without waiting: a pipe without another end is refused, not waited for.
+        // Without blocking: a FIFO without another end gives an error.
         let flags =
-            (wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
-        wish.reply(rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?)
+            (request.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
+        request.reply(rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?)
     }
 
-    /// Refuses to open a file for writing that has a name outside: it has none here that could be
-    /// given a copy. A caller that has it open for writing gains nothing, such as by `/dev/stdout`.
+    /// Denies opening for writing a file that also has a name outside: it has no name here that
+    /// could get a copy. A caller that already has it open for writing gains nothing, for example
+    /// through `/dev/stdout`.
     pub(super) fn refuse_shared(&mut self, through: &OwnedFd) -> Result<(), Errno> {
         let status = rustix::fs::fstat(through)?;
         if proc_links::writes_to(self.caller, &status)?
-            || self.judge.names_of(self.caller, through, &status)? != Names::Outside
+            || self.rules.names_of(self.caller, through, &status)? != Names::Outside
         {
             return Ok(());
         }
-        Err(self.judge.refuse_shared(self.caller, through))
+        Err(self.rules.refuse_shared(self.caller, through))
     }
 
     fn opened(
         &mut self,
         opened: Result<OwnedFd, Errno>,
-        wish: &Wish,
+        request: &OpenRequest,
         start: BorrowedFd<'_>,
         path: &CStr,
     ) -> Result<NotifyReply, Errno> {
         match opened {
-            // A pipe without another end: the caller wants to wait for one, we cannot.
-            Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) => {
-                self.open_later(wish, start, path)
+            // A FIFO without another end: the caller wants to wait, the notify handler must not.
+            Err(Errno::NXIO)
+                if !request.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) =>
+            {
+                self.open_later(request, start, path)
             }
-            Err(Errno::NXIO) if is_terminal_of_caller(start, path) => self.open_terminal(wish),
+            Err(Errno::NXIO) if is_terminal_of_caller(start, path) => self.open_terminal(request),
             Err(error) => Err(error),
             Ok(opened) => {
-                // Through no link, so it bears its name.
+                // The path has no symlink, so its last component is the file's name.
                 if resolve::last_name(path).is_some_and(|name| name == "tty")
                     && is_own_terminal(&opened)
                 {
-                    return self.open_terminal(wish);
+                    return self.open_terminal(request);
                 }
-                let opened = if wish.writes() {
-                    self.prepare_writing(opened, wish, start, path)?
+                let opened = if request.writes() {
+                    self.prepare_writing(opened, request, start, path)?
                 } else {
                     opened
                 };
-                // Opened for reading, a pipe does not tell whether it has a writer yet; in
-                // the other directions it is open as the caller would have had it.
-                if wish.only_reads() {
+                // For a FIFO opened for reading it is unknown if there is a writer yet; for other
+                // modes the fd is as the caller expects it.
+                if request.may_wait_for_writer() {
                     let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
                     if kind == FileType::Fifo {
                         drop(opened);
-                        return self.open_later(wish, start, path);
+                        return self.open_later(request, start, path);
                     }
                 }
-                wish.reply(opened)
+                request.reply(opened)
             }
         }
     }
 
-    /// Opens in a process of its own, which may wait as long as the caller would have. (Not
-    /// in a thread: the warden's children are in another process namespace than it is.)
+    /// Opens in a child process, which may wait as long as the caller would. A child, not a thread:
+    /// the supervisor's children are in another pid namespace than the supervisor itself.
     fn open_later(
         &self,
-        wish: &Wish,
+        request: &OpenRequest,
         start: BorrowedFd<'_>,
         path: &CStr,
     ) -> Result<NotifyReply, Errno> {
-        let (wish, id, listener) =
-            (wish.without_making(), self.caller.notification.id, self.caller.listener);
+        let (request, id, listener) =
+            (request.without_create(), self.caller.notification.id, self.caller.listener);
         match process::fork().map_err(|_| Errno::AGAIN)? {
             Fork::Parent(_) => Ok(NotifyReply::Later),
             Fork::Child => {
-                let opened = if wish.flags.contains(OFlags::WRONLY) {
-                    self.wait_for_reader(&wish, start, path)
+                let opened = if request.flags.contains(OFlags::WRONLY) {
+                    self.wait_for_reader(&request, start, path)
                 } else {
                     rustix::fs::openat2(
                         start,
                         path,
-                        wish.flags - OFlags::TRUNC,
+                        request.flags - OFlags::TRUNC,
                         Mode::empty(),
                         ResolveFlags::NO_SYMLINKS,
                     )
@@ -405,7 +429,7 @@ impl SyscallProxy<'_, '_> {
                 };
                 let _ = match opened {
                     Ok(opened) => {
-                        seccomp::answer_with(listener, id, opened.as_fd(), wish.target_flags())
+                        seccomp::answer_with_fd(listener, id, opened.as_fd(), request.fd_flags())
                     }
                     Err(number) => seccomp::answer(listener, id, Err(number)),
                 };
@@ -414,32 +438,32 @@ impl SyscallProxy<'_, '_> {
         }
     }
 
-    /// Tries until the pipe has a reader, the caller is gone, or a signal waits for it.
+    /// Tries until the FIFO has a reader, the caller is gone, or a signal is pending for it.
     fn wait_for_reader(
         &self,
-        wish: &Wish,
+        request: &OpenRequest,
         start: BorrowedFd<'_>,
         path: &CStr,
     ) -> Result<OwnedFd, i32> {
         loop {
-            match wish.open_at(start, path) {
+            match request.open_at(start, path) {
                 Err(Errno::NXIO) => {}
-                // Whatever took the pipe's place was not judged.
+                // A file that replaced the FIFO was not checked.
                 Ok(opened) if !is_fifo(&opened) => return Err(libc::ENXIO),
-                Ok(opened) => return wish.unblocked(opened).map_err(Errno::raw_os_error),
+                Ok(opened) => return request.clear_nonblock(opened).map_err(Errno::raw_os_error),
                 Err(error) => return Err(error.raw_os_error()),
             }
-            if self.caller.still_waits().is_err() {
+            if self.caller.ensure_waiting().is_err() {
                 process::exit_now(0);
             }
-            if let Some(whose) = self.caller.signal() {
+            if let Some(whose) = self.caller.pending_signal() {
                 return Err(whose.number());
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 
-    /// The place a name will be made at, judged.
+    /// Resolves and checks the place of a name to be created.
     fn place(
         &mut self,
         directory: i32,
@@ -447,33 +471,33 @@ impl SyscallProxy<'_, '_> {
         operation: Operation,
     ) -> Result<ResolvedParent, Errno> {
         let place = self.resolve(directory, path)?;
-        self.judge.lock.take(self.hold);
-        self.judge.make(self.caller, &place, operation)?;
+        self.rules.lock.take(self.hold);
+        self.rules.check_create(self.caller, &place, operation)?;
         Ok(place)
     }
 
     fn resolve(&self, directory: i32, path: usize) -> Result<ResolvedParent, Errno> {
-        let path = self.caller.text(path)?;
-        let place = resolve::keep(self.caller, directory, &path)?;
-        self.caller.still_waits()?;
+        let path = self.caller.string_arg(path)?;
+        let place = resolve::resolve_parent(self.caller, directory, &path)?;
+        self.caller.ensure_waiting()?;
         Ok(place)
     }
 
-    /// Answers for a call that made `place`'s name, or did not.
+    /// Notes the created name and replies.
     fn done(
         &mut self,
         place: &ResolvedParent,
         result: Result<(), Errno>,
     ) -> Result<NotifyReply, Errno> {
         result?;
-        self.judge.made(self.caller, place);
+        self.rules.note_created(self.caller, place);
         Ok(NotifyReply::Value(0))
     }
 
-    /// The same for what is not a directory, and so cannot be written with a slash.
+    /// The same for a file that is not a directory: its path must not end in a slash.
     fn file_place(&mut self, directory: i32, path: usize) -> Result<ResolvedParent, Errno> {
         let place = self.place(directory, path, Operation::Create)?;
-        self.judge.point(self.caller, &place)?;
+        self.rules.check_pointer(self.caller, &place)?;
         match (place.end, place.kind()) {
             (PathSuffix::Slash, None) => Err(Errno::NOENT),
             (PathSuffix::Slash, Some(_)) => Err(Errno::EXIST),
@@ -483,8 +507,8 @@ impl SyscallProxy<'_, '_> {
 
     fn mkdir(&mut self, directory: i32, path: usize, mode: u32) -> Result<NotifyReply, Errno> {
         let place = self.place(directory, path, Operation::Create)?;
-        self.judge.make_directory(self.caller, &place)?;
-        self.masks.put_on(self.caller);
+        self.rules.check_directory(self.caller, &place)?;
+        self.umasks.adopt(self.caller);
         let made = rustix::fs::mkdirat(
             &place.directory,
             place.name.as_os_str(),
@@ -501,12 +525,12 @@ impl SyscallProxy<'_, '_> {
             _ => return Err(Errno::PERM),
         };
         let place = self.file_place(directory, path)?;
-        self.masks.put_on(self.caller);
+        self.umasks.adopt(self.caller);
         let made = rustix::fs::mknodat(
             &place.directory,
             place.name.as_os_str(),
             kind,
-            Mode::from_raw_mode(mode & PLAIN),
+            Mode::from_raw_mode(mode & MODE_BITS),
             0,
         );
         self.done(&place, made)
@@ -518,9 +542,9 @@ impl SyscallProxy<'_, '_> {
         directory: i32,
         path: usize,
     ) -> Result<NotifyReply, Errno> {
-        let target = self.caller.text(target)?;
+        let target = self.caller.string_arg(target)?;
         let place = self.file_place(directory, path)?;
-        self.judge.link_into(self.caller, &place)?;
+        self.rules.check_symlink(self.caller, &place)?;
         let made = rustix::fs::symlinkat(target, &place.directory, place.name.as_os_str());
         self.done(&place, made)
     }
@@ -534,9 +558,9 @@ impl SyscallProxy<'_, '_> {
         if flags & !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_FOLLOW) != 0 {
             return Err(Errno::INVAL);
         }
-        let path = self.caller.text(old.1)?;
+        let path = self.caller.string_arg(old.1)?;
         let (source, only_name) = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            (self.caller.directory(old.0)?, None)
+            (self.caller.open_start(old.0)?, None)
         } else {
             let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 {
                 FinalSymlink::Follow
@@ -566,18 +590,18 @@ impl SyscallProxy<'_, '_> {
         };
         let place = self.file_place(new.0, new.1)?;
         let host_proc = self.caller.host_proc;
-        if self.judge.is_kept_from_links(host_proc, &source) {
+        if self.rules.is_kept_from_links(host_proc, &source) {
             return Err(Errno::ACCESS);
         }
-        if let Some(decision) = self.judge.protecting(host_proc, &source) {
-            self.judge.refuse(self.caller, Operation::Rename, &decision);
+        if let Some(decision) = self.rules.protecting_decision(host_proc, &source) {
+            self.rules.refuse(self.caller, Operation::Rename, &decision);
             return Err(Errno::ACCESS);
         }
         if FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_symlink() {
-            self.judge.link_into(self.caller, &place)?;
+            self.rules.check_symlink(self.caller, &place)?;
         }
         let is_inside = only_name.is_some_and(|name| is_only_name(&name, &source))
-            || self.judge.is_inside(&source);
+            || self.rules.is_inside(&source);
         let name = format!("self/fd/{}", source.as_raw_fd());
         let made = rustix::fs::linkat(
             self.caller.host_proc,
@@ -587,7 +611,7 @@ impl SyscallProxy<'_, '_> {
             AtFlags::SYMLINK_FOLLOW,
         );
         if made.is_ok() && is_inside {
-            self.judge.linked_inside(&source);
+            self.rules.note_linked_inside(&source);
         }
         self.done(&place, made)
     }
@@ -599,38 +623,38 @@ impl SyscallProxy<'_, '_> {
         flags: u32,
     ) -> Result<NotifyReply, Errno> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        let path = self.caller.text(old.1)?;
-        // `.` and `..` are somebody's working directory and not to be renamed.
+        let path = self.caller.string_arg(old.1)?;
+        // `.` and `..` may be a working directory and cannot be renamed.
         let busy = |error| if error == Errno::EXIST { Errno::BUSY } else { error };
-        let source = resolve::keep(self.caller, old.0, &path).map_err(busy)?;
+        let source = resolve::resolve_parent(self.caller, old.0, &path).map_err(busy)?;
         let target = self.resolve(new.0, new.1).map_err(busy);
-        self.judge.lock.take(self.hold);
-        self.judge.leave(self.caller, &source)?;
+        self.rules.lock.take(self.hold);
+        self.rules.check_move_away(self.caller, &source)?;
         let target = target?;
         if let Some(reply) = self.replace_config(&source, &target, flags)? {
             return Ok(reply);
         }
-        self.judge.carry(self.caller, &source);
-        self.judge.make(self.caller, &target, Operation::Rename)?;
-        self.judge.moved(self.caller, &source, &target)?;
+        self.rules.note_rename_source(self.caller, &source);
+        self.rules.check_create(self.caller, &target, Operation::Rename)?;
+        self.rules.check_move(self.caller, &source, &target)?;
         if flags.contains(RenameFlags::EXCHANGE) {
-            self.judge.moved(self.caller, &target, &source)?;
+            self.rules.check_move(self.caller, &target, &source)?;
         }
         let is_slashed = source.end == PathSuffix::Slash || target.end == PathSuffix::Slash;
         if is_slashed && source.kind().is_some_and(|kind| kind != FileType::Directory) {
             return Err(Errno::NOTDIR);
         }
         if flags.contains(RenameFlags::EXCHANGE) {
-            self.judge.leave(self.caller, &target)?;
-            self.judge.make(self.caller, &source, Operation::Rename)?;
+            self.rules.check_move_away(self.caller, &target)?;
+            self.rules.check_create(self.caller, &source, Operation::Rename)?;
         }
-        self.judge.unlinks(&target);
+        self.rules.note_unlink(&target);
         let is_swapped =
-            flags.contains(RenameFlags::EXCHANGE) && self.judge.is_packed_refs(&source);
-        if is_swapped || self.judge.is_packed_refs(&target) {
+            flags.contains(RenameFlags::EXCHANGE) && self.rules.is_packed_refs(&source);
+        if is_swapped || self.rules.is_packed_refs(&target) {
             return self.rename_refs(&source, &target, flags);
         }
-        // Every checkout puts another `HEAD` in the place of the one that is there.
+        // Every checkout replaces the existing `HEAD`.
         let is_new_head = target.name == "HEAD"
             && target.kind() == Some(FileType::RegularFile)
             && flags.is_empty();
@@ -645,7 +669,7 @@ impl SyscallProxy<'_, '_> {
             return renamed.map(|()| NotifyReply::Value(0));
         }
         if renamed.is_ok() && flags.contains(RenameFlags::EXCHANGE) {
-            self.judge.made(self.caller, &source);
+            self.rules.note_created(self.caller, &source);
         }
         self.done(&target, renamed)
     }
@@ -654,14 +678,14 @@ impl SyscallProxy<'_, '_> {
         let flags = AtFlags::from_bits(flags as u32)
             .filter(|flags| (*flags - AtFlags::REMOVEDIR).is_empty())
             .ok_or(Errno::INVAL)?;
-        let path = self.caller.text(path)?;
+        let path = self.caller.string_arg(path)?;
         let unnamed = |error| match (error, path.to_bytes().ends_with(b"..")) {
             (Errno::EXIST, true) => Errno::NOTEMPTY,
             (Errno::EXIST, false) => Errno::INVAL,
             (error, _) => error,
         };
-        let place = resolve::keep(self.caller, directory, &path).map_err(unnamed)?;
-        self.caller.still_waits()?;
+        let place = resolve::resolve_parent(self.caller, directory, &path).map_err(unnamed)?;
+        self.caller.ensure_waiting()?;
         if place.end == PathSuffix::Slash && !flags.contains(AtFlags::REMOVEDIR) {
             return Err(if place.kind() == Some(FileType::Directory) {
                 Errno::ISDIR
@@ -669,8 +693,8 @@ impl SyscallProxy<'_, '_> {
                 Errno::NOTDIR
             });
         }
-        self.judge.remove(self.caller, &place)?;
-        self.judge.unlinks(&place);
+        self.rules.check_remove(self.caller, &place)?;
+        self.rules.note_unlink(&place);
         rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags)
             .map(|()| NotifyReply::Value(0))
     }
@@ -680,9 +704,9 @@ impl SyscallProxy<'_, '_> {
         if length > LONGEST {
             return Err(Errno::INVAL);
         }
-        let address = self.caller.bytes(address, length as usize)?;
-        let socket = self.caller.descriptor(socket)?;
-        self.caller.still_waits()?;
+        let address = self.caller.read_bytes(address, length as usize)?;
+        let socket = self.caller.copy_fd(socket)?;
+        self.caller.ensure_waiting()?;
         let family = address.get(..2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
         let path = address.get(2..).unwrap_or_default();
         let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
@@ -691,46 +715,51 @@ impl SyscallProxy<'_, '_> {
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         };
         if family != Some(libc::AF_UNIX as u16)
-            && self.judge.is_listed()
-            && !connect::is_of_the_sandbox(&socket)?
+            && self.rules.has_egress()
+            && !connect::is_sandbox_socket(&socket)?
         {
             return Err(Errno::INVAL);
         }
         if family != Some(libc::AF_UNIX as u16) || path.is_empty() {
             return bind(&address).map(|()| NotifyReply::Value(0));
         }
-        self.masks.put_on(self.caller);
+        self.umasks.adopt(self.caller);
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
-        // As it is written, so that the socket tells its name as it was given; but below
-        // `/proc`, `self` would be us.
+        // The address as written, so that `getsockname` returns it; but below `/proc`, `self` would
+        // be the notify handler.
         let is_plain = !path.to_bytes().starts_with(b"/proc/");
         if is_plain
-            && resolve::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name))
+            && resolve::last_name(&path).is_some_and(|name| !self.rules.name_could_matter(name))
         {
-            rustix::process::fchdir(self.caller.directory(HERE)?)?;
-            self.caller.still_waits()?;
+            rustix::process::fchdir(self.caller.open_start(CWD_FD)?)?;
+            self.caller.ensure_waiting()?;
             return bind(&address).map(|()| NotifyReply::Value(0)).inspect_err(|error| {
-                let _ = self.judge.failed(self.caller, *error, (HERE, &path), CreatedKind::Name);
+                let _ = self.rules.report_failed(
+                    self.caller,
+                    *error,
+                    (CWD_FD, &path),
+                    CreatedKind::Name,
+                );
             });
         }
-        let place = resolve::keep(self.caller, HERE, &path)?;
-        self.judge.lock.take(self.hold);
-        self.judge.make(self.caller, &place, Operation::Create)?;
+        let place = resolve::resolve_parent(self.caller, CWD_FD, &path)?;
+        self.rules.lock.take(self.hold);
+        self.rules.check_create(self.caller, &place, Operation::Create)?;
         rustix::process::fchdir(&place.directory)?;
         let name = place.name.as_encoded_bytes();
         bind(&[&(libc::AF_UNIX as u16).to_ne_bytes(), name, b"\0"].concat())
             .map(|()| NotifyReply::Value(0))
     }
 
-    /// `socket` and `bind` of 32-bit programs, whose arguments stand in memory.
+    /// `socket` and `bind` of 32-bit programs, whose arguments are in memory.
     fn socketcall(&mut self) -> Result<NotifyReply, Errno> {
         const SOCKET: i32 = 1;
         const BIND: i32 = 2;
-        let words = self.caller.bytes(self.caller.raw(1), 12)?;
+        let words = self.caller.read_bytes(self.caller.raw_arg(1), 12)?;
         let word = |i: usize| {
             u32::from_ne_bytes([words[i * 4], words[i * 4 + 1], words[i * 4 + 2], words[i * 4 + 3]])
         };
-        match self.caller.int(0) {
+        match self.caller.int_arg(0) {
             BIND => self.bind(word(0) as i32, word(1).into(), word(2).into()),
             SOCKET => {
                 let (family, kind, protocol) = (word(0) as i32, word(1) as i32, word(2) as i32);
@@ -739,7 +768,7 @@ impl SyscallProxy<'_, '_> {
                 if !known {
                     return Err(Errno::AFNOSUPPORT);
                 }
-                self.caller.still_waits()?;
+                self.caller.ensure_waiting()?;
                 let socket = net::socket(family, kind | libc::SOCK_CLOEXEC, protocol)
                     .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
                 Ok(NotifyReply::Descriptor(socket, (kind & libc::SOCK_CLOEXEC) as u32))
@@ -749,7 +778,7 @@ impl SyscallProxy<'_, '_> {
     }
 }
 
-/// Whether a file has the name `place` and no other.
+/// True if `place` is the file's only name.
 fn is_only_name(place: &ResolvedParent, file: &OwnedFd) -> bool {
     rustix::fs::fstat(file)
         .is_ok_and(|status| is_only_name_in(place.directory.as_fd(), &place.name, &status))
@@ -765,7 +794,7 @@ fn is_pipe(start: BorrowedFd<'_>, path: &CStr) -> bool {
         .is_some_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
-/// What stands at a path, through no link.
+/// The status of the file at a path without symlinks.
 pub(super) fn status_of(start: BorrowedFd<'_>, path: &CStr) -> Option<rustix::fs::Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there =

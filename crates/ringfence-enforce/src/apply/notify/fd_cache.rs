@@ -1,4 +1,5 @@
-//! What is opened once for many calls: opening it anew costs as much as the call itself.
+//! Fds that are opened once and used for many syscalls: opening them each time costs as much as the
+//! syscall itself.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -11,22 +12,22 @@ use rustix::io::Errno;
 #[derive(Default)]
 pub(super) struct FdCache {
     root: Option<OwnedFd>,
-    /// The thread that was asked for a descriptor last. A number that another has by now leads
-    /// to nobody: the handle is of the one that has ended.
+    /// Pidfd of the thread from which an fd was copied last. If the pid is reused, the pidfd still
+    /// refers to the ended thread, and the copy fails with ESRCH.
     latest: RefCell<Option<(i32, OwnedFd)>>,
     threads: Cell<ThreadPidfds>,
 }
 
-/// Whether the kernel gives handles of threads (6.9; before, of processes only).
+/// Support for pidfds of threads (Linux 6.9; before, of processes only).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum ThreadPidfds {
     #[default]
-    Known,
-    Unknown,
+    Supported,
+    Unsupported,
 }
 
 impl FdCache {
-    /// We are in the sandbox: its root is ours from now on, and stays.
+    /// Opens the sandbox's root, after the notify handler has entered the sandbox.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         self.root = Some(rustix::fs::open(
             "/",
@@ -41,26 +42,26 @@ impl FdCache {
         self.root.as_ref().map(AsFd::as_fd).ok_or(Errno::NOENT)
     }
 
-    /// A copy of a thread's descriptor.
+    /// Copies an fd of a thread.
     pub(super) fn descriptor(&self, thread: i32, number: i32) -> io::Result<OwnedFd> {
-        if self.threads.get() == ThreadPidfds::Unknown {
+        if self.threads.get() == ThreadPidfds::Unsupported {
             return Err(Errno::INVAL.into());
         }
         let mut latest = self.latest.borrow_mut();
         if let Some((known, handle)) = latest.as_ref()
             && *known == thread
         {
-            match process::descriptor_of(handle.as_fd(), number) {
+            match process::pidfd_getfd(handle.as_fd(), number) {
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 copied => return copied,
             }
         }
         let handle = process::pidfd_of_thread(thread).inspect_err(|error| {
             if error.raw_os_error() == Some(libc::EINVAL) {
-                self.threads.set(ThreadPidfds::Unknown);
+                self.threads.set(ThreadPidfds::Unsupported);
             }
         })?;
         let (_, handle) = latest.insert((thread, handle));
-        process::descriptor_of(handle.as_fd(), number)
+        process::pidfd_getfd(handle.as_fd(), number)
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! `git clone /path`, pnpm and uv fill a project with hard links to files of other repositories and
 //! of shared stores. A write through such a name changes the file everywhere. The kernel does not
-//! tell where the other names of a file are, so they are counted: directories list the inode of
+//! report where the other names of a file are, so they are counted: directories list the inode of
 //! each entry, and one walk through the writable trees finds every inode with several names in
 //! them.
 //!
 //! The walk takes place at the first write to a file with several names that the command did not
-//! link itself, which is rare: most programs replace a file rather than write into it. Meanwhile no
-//! name can be made or moved, since the calls that do so wait for us. Another sandbox in the same
-//! project could move a name past the walk and have it counted twice; its inode's change time gives
-//! that away.
+//! link itself. That is rare: most programs replace a file rather than write into it. Meanwhile no
+//! name can be created or moved, since those syscalls wait for the notify handler. Another sandbox
+//! in the same project could move a name past the walk and have it counted twice; the inode's
+//! change time reveals that.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -28,45 +28,45 @@ use rustix::time::Timespec;
 
 use super::resolve::ResolvedParent;
 
-/// Where the names of a file lie.
+/// Location of a file's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
-    /// All of them in writable trees.
+    /// All of them lie in writable trees.
     Inside,
-    /// At least one of them elsewhere, or it is not known where.
+    /// At least one lies elsewhere, or its location is unknown.
     Outside,
 }
 
-/// The files whose names were looked for.
+/// The files whose names were searched.
 #[derive(Default)]
-pub(super) struct HardLinks {
-    /// With how many names a file had at the time. The command can move names within the writable
-    /// trees, but neither out nor in: mounts are in between. So an answer holds while there are as
-    /// many, unless one was removed: the host may have added one since.
-    known: HashMap<Identity, (Names, u32)>,
+pub(super) struct KnownHardLinks {
+    /// The result, and the link count at that time. The command can move names within the writable
+    /// trees, but neither out nor in: mounts separate them. So a result is valid while the count is
+    /// the same, unless a name was removed: the host may have added one since.
+    known: HashMap<LinkedInode, (Names, u32)>,
     index: Option<Index>,
 }
 
-/// A file, whatever its name. With the time of its birth, since inodes are used again.
+/// A file, independent of its name. The birth time tells reused inodes apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Identity {
+struct LinkedInode {
     device: (u32, u32),
     inode: u64,
     birth: (i64, u32),
 }
 
-/// How often an inode is listed in the writable trees, where that is more than once.
+/// Number of entries per inode in the writable trees, where it is more than one.
 struct Index {
     counts: HashMap<(u64, u64), u32>,
-    /// When the walk began, by the clock of file systems.
-    begun: SystemTime,
+    /// Start of the walk, by the file systems' clock.
+    started_at: SystemTime,
     ended: Instant,
     took: Duration,
 }
 
-impl HardLinks {
-    /// How many answers are kept.
-    const MANY: usize = 65_536;
+impl KnownHardLinks {
+    /// Number of results that are kept.
+    const CAPACITY: usize = 65_536;
 
     /// Notes that every name of a file lies in a writable tree.
     pub(super) fn note_inside(&mut self, file: &OwnedFd) {
@@ -75,26 +75,25 @@ impl HardLinks {
         }
     }
 
-    /// Tells whether it is known that every name of a file lies in a writable tree.
+    /// True if every name of a file is known to lie in a writable tree.
     pub(super) fn is_inside(&self, file: &OwnedFd) -> bool {
         !self.known.is_empty()
             && status(file).is_ok_and(|status| self.recall(&status) == Some(Names::Inside))
     }
 
     fn recall(&self, status: &Statx) -> Option<Names> {
-        let (names, count) = self.known.get(&Identity::of(status))?;
+        let (names, count) = self.known.get(&LinkedInode::from_statx(status))?;
         (*names == Names::Outside || status.stx_nlink == *count).then_some(*names)
     }
 
     fn note(&mut self, status: &Statx, names: Names) {
-        if self.known.len() >= Self::MANY {
+        if self.known.len() >= Self::CAPACITY {
             self.known.clear();
         }
-        self.known.insert(Identity::of(status), (names, status.stx_nlink));
+        self.known.insert(LinkedInode::from_statx(status), (names, status.stx_nlink));
     }
 
-    /// Forgets that all names of the file at a place are inside, since this one is about to be
-    /// removed.
+    /// Forgets the result for the file at `place`, since this name is about to be removed.
     pub(super) fn forget(&mut self, place: &ResolvedParent) {
         if self.known.is_empty() {
             return;
@@ -104,7 +103,7 @@ impl HardLinks {
         else {
             return;
         };
-        let identity = Identity::of(&status);
+        let identity = LinkedInode::from_statx(&status);
         if self.known.get(&identity).is_some_and(|(names, _)| *names == Names::Inside) {
             self.known.remove(&identity);
         }
@@ -114,19 +113,19 @@ impl HardLinks {
         self.known.is_empty()
     }
 
-    /// Tells where the names of a file lie that has several, or has lost the one it was opened by.
+    /// Locates the names of a file that has several, or has lost the one it was opened by.
     pub(super) fn names_of(&mut self, file: &OwnedFd, roots: &[AbsPath]) -> Result<Names, Errno> {
         let before = status(file)?;
         if let Some(known) = self.recall(&before) {
             return Ok(known);
         }
-        let is_newer = |index: &Index| changed(&before) >= index.begun;
+        let is_newer = |index: &Index| changed(&before) >= index.started_at;
         if self.index.as_ref().is_none_or(is_newer) {
             if self.index.as_ref().is_some_and(|index| !index.may_repeat()) {
                 return Ok(Names::Outside);
             }
             self.index = Some(Index::new(roots));
-            // Linked, unlinked or moved meanwhile.
+            // It was linked, unlinked or moved during the walk.
             if changed(&status(file)?) != changed(&before) {
                 return Ok(Names::Outside);
             }
@@ -144,24 +143,24 @@ impl HardLinks {
     }
 }
 
-impl Identity {
-    fn of(status: &Statx) -> Self {
+impl LinkedInode {
+    fn from_statx(status: &Statx) -> Self {
         let birth = (status.stx_btime.tv_sec, status.stx_btime.tv_nsec);
         Self { device: (status.stx_dev_major, status.stx_dev_minor), inode: status.stx_ino, birth }
     }
 }
 
-/// Tells whether the name by which a file was opened after `began` is still there, if it had only
-/// one according to `status`.
+/// True if the name by which a file was opened after `began` certainly still exists, for a file
+/// with one link.
 ///
 /// Removing a name sets the change time. The kernel sets it before it marks the path as deleted, so
-/// an open may find a name that was counted off a moment ago.
+/// an open may find a name that was removed a moment ago.
 pub(super) fn is_settled(status: &Stat, began: Timespec) -> bool {
     const MOMENT: i64 = 2;
     status.st_nlink == 1 && status.st_ctime + MOMENT < began.tv_sec
 }
 
-/// Tells whether `path`, by which a file is open, is its only name.
+/// True if `path`, by which a file is open, is its only name.
 pub(super) fn is_at(path: &AbsPath, status: &Stat) -> bool {
     let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return false };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -169,11 +168,11 @@ pub(super) fn is_at(path: &AbsPath, status: &Stat) -> bool {
         .is_ok_and(|directory| is_only_name_in(directory.as_fd(), name, status))
 }
 
-/// Tells whether `name` in `directory` is the only name of the file of `status`. Names are removed
-/// under the directory's lock, and looked up under it here.
+/// True if `name` in `directory` is the only name of the file of `status`. The kernel removes names
+/// under the directory's lock; the lookup here takes the same lock.
 pub(super) fn is_only_name_in(directory: BorrowedFd<'_>, name: &OsStr, status: &Stat) -> bool {
-    // With a slash behind the name of a file, the kernel locks the directory, looks the name up and
-    // removes nothing.
+    // For a trailing slash behind a file's name, the kernel locks the directory, looks the name up
+    // and removes nothing.
     let slashed = [name.as_bytes(), b"/"].concat();
     rustix::fs::unlinkat(directory, slashed.as_slice(), AtFlags::empty()) == Err(Errno::NOTDIR)
         && rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| {
@@ -185,7 +184,7 @@ fn status(file: &OwnedFd) -> Result<Statx, Errno> {
     rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
 }
 
-/// The type of what stands at `path`, for file systems that do not list it.
+/// The type of the file at `path`, for file systems whose directory entries have none.
 fn kind_at(root: &OwnedFd, path: &Path) -> Result<FileType, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
@@ -201,13 +200,13 @@ fn changed(status: &Statx) -> SystemTime {
 }
 
 impl Index {
-    /// Walks through `roots`. What is not reached in time counts as outside.
+    /// Walks through `roots`. Names that are not reached in time count as outside.
     fn new(roots: &[AbsPath]) -> Self {
-        const LONGEST: Duration = Duration::from_secs(5);
-        const MANY: usize = 4_000_000;
-        // Change times are those of the last tick.
+        const MAX_TIME: Duration = Duration::from_secs(5);
+        const MAX_ENTRIES: usize = 4_000_000;
+        // Change times have the resolution of a tick.
         const TICK: Duration = Duration::from_millis(20);
-        let (begun, started) = (SystemTime::now() - TICK, Instant::now());
+        let (started_at, started) = (SystemTime::now() - TICK, Instant::now());
         let mut walk = Walk::default();
         for root in roots {
             let Ok(opened) = rustix::fs::open(
@@ -219,17 +218,17 @@ impl Index {
             };
             let mut waiting = vec![PathBuf::from(".")];
             while let Some(path) = waiting.pop() {
-                if walk.listed.len() > MANY || started.elapsed() > LONGEST {
+                if walk.listed.len() > MAX_ENTRIES || started.elapsed() > MAX_TIME {
                     break;
                 }
-                // A directory that cannot be read keeps its names to itself: they count as outside.
+                // Names in an unreadable directory count as outside.
                 let _ = walk.directory(&opened, &path, &mut waiting);
             }
         }
-        Self { counts: walk.counts(), begun, ended: Instant::now(), took: started.elapsed() }
+        Self { counts: walk.counts(), started_at, ended: Instant::now(), took: started.elapsed() }
     }
 
-    /// Whether the time that walks take stays small.
+    /// True if another walk would take at most an eighth of the time.
     fn may_repeat(&self) -> bool {
         const SHARE: u32 = 8;
         self.ended.elapsed() >= self.took * SHARE
@@ -238,9 +237,9 @@ impl Index {
 
 #[derive(Default)]
 struct Walk {
-    /// Device and inode of each entry that is no directory.
+    /// Device and inode of each regular file entry.
     listed: Vec<(u64, u64)>,
-    /// Directories, so that none is counted twice: roots overlap, and a host may mount one twice.
+    /// Directories already read: roots overlap, and the host may mount a directory twice.
     seen: HashSet<(u64, u64)>,
 }
 
@@ -278,7 +277,7 @@ impl Walk {
         Ok(())
     }
 
-    /// How often each is listed that is listed more than once.
+    /// Number of entries of each inode that has more than one.
     fn counts(mut self) -> HashMap<(u64, u64), u32> {
         self.listed.sort_unstable();
         let same = self.listed.chunk_by(|one, other| one == other).filter(|same| same.len() > 1);

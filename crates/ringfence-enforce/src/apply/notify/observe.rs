@@ -1,8 +1,7 @@
-//! What goes through: looked at where the policy wants to know, and decided nothing by.
+//! Records accesses that are allowed, where the policy asks for it. Decides nothing.
 //!
-//! The kernel carries these calls out as they stand, and another thread may change a path
-//! after it was read here: what is told may be another path than was opened, and nothing
-//! that is shut is open for it.
+//! The kernel continues these syscalls, and another thread may change a path after it was read
+//! here: the report may name another path than was opened, but no denied path becomes accessible.
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -20,58 +19,58 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve;
 use crate::apply::SandboxMessage;
-use crate::apply::helper::tell;
+use crate::apply::fd_passing::send_message;
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::is_only_observed;
 
-/// What was seen and has not been told yet.
+/// Accesses that were seen and not reported yet.
 #[derive(Default)]
 pub(super) struct AccessRecorder {
-    kept: Vec<Allowance>,
+    allowances: Vec<Allowance>,
     known: HashMap<(String, String, &'static str), usize>,
     dropped: u64,
 }
 
-/// A call that is looked at.
+/// A syscall that is recorded.
 pub(super) struct ObservedCall {
     call: Call,
-    /// Whether it comes by for nothing else.
-    is_all: bool,
-    /// `None` if it is about no path, or one that cannot be read: the sandbox's first process,
-    /// which starts the command, lets nobody look.
+    /// True if the notification serves only the recording.
+    is_recording_only: bool,
+    /// `None` if the syscall names no path, or one that cannot be read: init, which starts the
+    /// command, is not dumpable.
     named: Option<ObservedPath>,
 }
 
-/// What a call names.
+/// The path that a syscall names.
 struct ObservedPath {
     directory: i32,
     path: CString,
     operation: Operation,
-    /// Where the path leads, if it does.
+    /// The real path of an existing target.
     there: Option<AbsPath>,
 }
 
 impl ObservedCall {
-    /// What the caller is about; `None` if its call is unknown.
-    pub(super) fn at(caller: &NotifyCaller<'_>) -> Option<Self> {
+    /// Reads the syscall; `None` if it is unknown.
+    pub(super) fn from_caller(caller: &NotifyCaller<'_>) -> Option<Self> {
         let notification = caller.notification;
         let call =
-            Call::from_number(Arch::from_audit(notification.arch)?, notification.call as u32)?;
+            Call::from_number(Arch::from_audit_arch(notification.arch)?, notification.call as u32)?;
         Some(Self {
             call,
-            is_all: is_only_observed(call, &notification.arguments),
+            is_recording_only: is_only_observed(call, &notification.arguments),
             named: named(call, caller),
         })
     }
 
-    /// Whether the call comes by for nothing but being looked at.
-    pub(super) fn is_all(&self) -> bool {
-        self.is_all
+    /// True if the notification serves only the recording.
+    pub(super) fn is_recording_only(&self) -> bool {
+        self.is_recording_only
     }
 
-    /// Whether what was noted is to be told now: at a call that is made seldom, and by the
-    /// sandbox's first process when all is over.
-    pub(super) fn is_end(&self) -> bool {
+    /// True if the recorded accesses are to be reported now: at `umask`, which is rare and which
+    /// init calls at the end.
+    pub(super) fn ends_batch(&self) -> bool {
         self.call == Call::Umask
     }
 }
@@ -79,8 +78,8 @@ impl ObservedCall {
 fn named(call: Call, caller: &NotifyCaller<'_>) -> Option<ObservedPath> {
     use Operation::{Create, Execute, Rename};
     let (directory, path, operation) = match call {
-        Call::Open => (None, 0, wanted(caller.int(1))),
-        Call::Openat => (Some(0), 1, wanted(caller.int(2))),
+        Call::Open => (None, 0, operation_of_open(caller.int_arg(1))),
+        Call::Openat => (Some(0), 1, operation_of_open(caller.int_arg(2))),
         Call::Creat => (None, 0, Operation::Write),
         Call::Execve => (None, 0, Execute),
         Call::Execveat => (Some(0), 1, Execute),
@@ -93,23 +92,23 @@ fn named(call: Call, caller: &NotifyCaller<'_>) -> Option<ObservedPath> {
         Call::Renameat | Call::Renameat2 => (Some(2), 3, Rename),
         _ => return None,
     };
-    let directory = directory.map_or(libc::AT_FDCWD, |number| caller.int(number));
-    let path = caller.text(path).ok()?;
+    let directory = directory.map_or(libc::AT_FDCWD, |number| caller.int_arg(number));
+    let path = caller.string_arg(path).ok()?;
     let opens = !matches!(operation, Create | Rename);
     let there = opens.then(|| resolve(caller, directory, &path)).flatten();
     Some(ObservedPath { directory, path, operation, there })
 }
 
-fn wanted(flags: i32) -> Operation {
+fn operation_of_open(flags: i32) -> Operation {
     if flags & libc::O_ACCMODE == libc::O_RDONLY { Operation::Read } else { Operation::Write }
 }
 
-/// The real path of what the caller opens; `None` if there is nothing, or nothing but what
-/// is the caller's own below `/proc`.
+/// The real path of the file that the caller opens; `None` if it is absent or below the caller's
+/// own `/proc` entry.
 fn resolve(caller: &NotifyCaller<'_>, directory: i32, path: &CString) -> Option<AbsPath> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = if path.is_empty() {
-        caller.directory(directory)
+        caller.open_start(directory)
     } else {
         let start = resolve::start(caller, directory, path).ok()?;
         rustix::fs::openat(start, path.as_c_str(), flags, Mode::empty())
@@ -118,47 +117,49 @@ fn resolve(caller: &NotifyCaller<'_>, directory: i32, path: &CString) -> Option<
 }
 
 impl AccessRecorder {
-    /// Notes a call that was answered so.
+    /// Records a syscall and its reply.
     pub(super) fn note(
         &mut self,
         caller: &NotifyCaller<'_>,
-        look: &ObservedCall,
+        observed: &ObservedCall,
         reply: &NotifyReply,
-        judge: &mut CreationRules,
+        rules: &mut CreationRules,
     ) {
-        match (&look.named, reply) {
+        match (&observed.named, reply) {
             (_, NotifyReply::Error(_)) => {}
-            (_, NotifyReply::Through) if look.call == Call::Connect => self.connects(caller, judge),
-            (Some(named), NotifyReply::Through) => self.passes(caller, named, judge),
+            (_, NotifyReply::Through) if observed.call == Call::Connect => {
+                self.record_connect(caller, rules)
+            }
+            (Some(named), NotifyReply::Through) => self.record_continued(caller, named, rules),
             (
                 Some(named),
                 NotifyReply::Value(_) | NotifyReply::Descriptor(..) | NotifyReply::Later,
-            ) => self.done(caller, named, judge),
+            ) => self.record_executed(caller, named, rules),
             (None, _) => {}
         }
     }
 
-    /// What goes through by itself, before it does.
-    fn passes(
+    /// Records a syscall that the kernel continues.
+    fn record_continued(
         &mut self,
         caller: &NotifyCaller<'_>,
         named: &ObservedPath,
-        judge: &mut CreationRules,
+        rules: &mut CreationRules,
     ) {
         let access = access(named.operation);
         match &named.there {
-            Some(path) if judge.allows(path, access) => {
-                self.allowed(caller, named.operation, path, judge)
+            Some(path) if rules.allows(path, access) => {
+                self.record_allowed(caller, named.operation, path, rules)
             }
-            // What no rule speaks of and is there is the sandbox's own.
-            Some(path) if judge.decide(path, access).verdict == Verdict::Absent => {}
-            Some(path) => judge.missed(caller, path, named.operation, access),
+            // An existing path that no rule names belongs to the sandbox itself.
+            Some(path) if rules.decide(path, access).verdict == Verdict::Absent => {}
+            Some(path) => rules.report_missed(caller, path, named.operation, access),
             None => {
                 let start = resolve::start(caller, named.directory, &named.path);
                 if let Ok(base) =
                     start.and_then(|start| path_of_directory(caller.host_proc, start.as_fd()))
                 {
-                    judge.missed(
+                    rules.report_missed(
                         caller,
                         &base.join(OsStr::from_bytes(named.path.to_bytes())),
                         named.operation,
@@ -169,12 +170,17 @@ impl AccessRecorder {
         }
     }
 
-    /// What the usher has done for the caller.
-    fn done(&mut self, caller: &NotifyCaller<'_>, named: &ObservedPath, judge: &CreationRules) {
+    /// Records a syscall that the notify handler executed.
+    fn record_executed(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        named: &ObservedPath,
+        rules: &CreationRules,
+    ) {
         if let Some(path) = &named.there {
-            return self.allowed(caller, named.operation, path, judge);
+            return self.record_allowed(caller, named.operation, path, rules);
         }
-        let made = resolve::keep(caller, named.directory, &named.path)
+        let made = resolve::resolve_parent(caller, named.directory, &named.path)
             .and_then(|place| path_of(caller, &place));
         if let Ok(path) = made {
             let operation = if named.operation == Operation::Rename {
@@ -182,22 +188,22 @@ impl AccessRecorder {
             } else {
                 Operation::Create
             };
-            self.allowed(caller, operation, &path, judge);
+            self.record_allowed(caller, operation, &path, rules);
         }
     }
 
-    fn allowed(
+    fn record_allowed(
         &mut self,
         caller: &NotifyCaller<'_>,
         operation: Operation,
         path: &AbsPath,
-        judge: &CreationRules,
+        rules: &CreationRules,
     ) {
-        let decision = judge.decide(path, access(operation));
-        // What no rule speaks of is the sandbox's own.
+        let decision = rules.decide(path, access(operation));
+        // A path that no rule names belongs to the sandbox itself.
         if let (Verdict::Allowed, Some(because)) = (decision.verdict, &decision.rule) {
             let origin = because.origin();
-            self.add(
+            self.record(
                 caller,
                 operation,
                 path.to_string_lossy().into_owned(),
@@ -206,43 +212,43 @@ impl AccessRecorder {
         }
     }
 
-    /// A connection, before the kernel tries to make it.
-    fn connects(&mut self, caller: &NotifyCaller<'_>, judge: &CreationRules) {
+    /// Records a connection before the kernel makes it.
+    fn record_connect(&mut self, caller: &NotifyCaller<'_>, rules: &CreationRules) {
         const LONGEST: u64 = 128;
-        // Elsewhere the handler has told of it.
-        if judge.network() != NetworkMode::Full {
+        // In other modes `connect.rs` reports it.
+        if rules.network() != NetworkMode::Full {
             return;
         }
-        let length = caller.raw(2).min(LONGEST) as usize;
+        let length = caller.raw_arg(2).min(LONGEST) as usize;
         if let Some(address) =
-            caller.bytes(caller.raw(1), length).ok().and_then(|bytes| host(&bytes))
+            caller.read_bytes(caller.raw_arg(1), length).ok().and_then(|bytes| host(&bytes))
         {
             let because = ("network.mode = full".to_owned(), "the policy".to_owned());
-            self.add(caller, Operation::Connect, address.to_string(), because);
+            self.record(caller, Operation::Connect, address.to_string(), because);
         }
     }
 
-    fn add(
+    fn record(
         &mut self,
         caller: &NotifyCaller<'_>,
         operation: Operation,
         target: String,
         (rule, origin): (String, String),
     ) {
-        const MANY: usize = 10_000;
+        const CAPACITY: usize = 10_000;
         let program = caller.program();
         let key = (target, program, operation.word());
         if let Some(at) = self.known.get(&key) {
-            self.kept[*at].count += 1;
-        } else if self.kept.len() == MANY {
+            self.allowances[*at].count += 1;
+        } else if self.allowances.len() == CAPACITY {
             self.dropped += 1;
         } else {
             let (target, program, _) = key.clone();
-            self.known.insert(key, self.kept.len());
+            self.known.insert(key, self.allowances.len());
             let time_ms = SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, |since| since.as_millis() as u64);
-            self.kept.push(Allowance {
+            self.allowances.push(Allowance {
                 operation,
                 target,
                 rule,
@@ -255,15 +261,15 @@ impl AccessRecorder {
         }
     }
 
-    /// Tells what has not been told.
+    /// Reports every access not reported yet.
     pub(super) fn report(&mut self, control: BorrowedFd<'_>) {
-        for allowance in self.kept.iter_mut().filter(|allowance| allowance.count > 0) {
-            tell(control, &SandboxMessage::Passed(Box::new(allowance.clone())));
+        for allowance in self.allowances.iter_mut().filter(|allowance| allowance.count > 0) {
+            send_message(control, &SandboxMessage::Allowed(Box::new(allowance.clone())));
             allowance.count = 0;
         }
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            tell(control, &SandboxMessage::Unlisted(dropped));
+            send_message(control, &SandboxMessage::Unlisted(dropped));
         }
     }
 }
@@ -301,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_the_kernel_reads_them() {
+    fn sockaddr_is_parsed_as_the_kernel_does() {
         check(libc::AF_INET, &[1, 187, 10, 0, 0, 1, 0, 0], Some("10.0.0.1:443"));
         check(libc::AF_INET, &[1, 187, 10, 0, 0], None);
         let mut six = [0; 26];

@@ -9,19 +9,19 @@ use rustix::io::Errno;
 use super::NotifyReply;
 use crate::apply::CloseOnExec;
 
-/// The bits of a mode that are taken over: no file is made to run as its owner or group.
-pub(super) const PLAIN: u32 = 0o1777;
+/// Mode bits that are kept: setuid and setgid are dropped.
+pub(super) const MODE_BITS: u32 = 0o1777;
 
-/// How a file is to be opened.
+/// The flags and mode of an open.
 #[derive(Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct OpenRequest {
     pub(super) flags: OFlags,
     pub(super) mode: Mode,
     pub(super) on_execute: CloseOnExec,
 }
 
-impl Wish {
-    /// `openat` ignores bits that `openat2` refuses.
+impl OpenRequest {
+    /// Masks the flags: `openat` ignores bits that `openat2` rejects.
     pub(super) fn new(flags: i32, mode: u32) -> Self {
         const KNOWN: i32 = libc::O_ACCMODE
             | libc::O_CREAT
@@ -40,28 +40,29 @@ impl Wish {
             | OFlags::CLOEXEC
             | OFlags::LARGEFILE;
         let mode = if known.contains(OFlags::CREATE) {
-            Mode::from_raw_mode(mode & PLAIN)
+            Mode::from_raw_mode(mode & MODE_BITS)
         } else {
             Mode::empty()
         };
-        Self { flags: known, mode, on_execute: CloseOnExec::of(flags) }
+        Self { flags: known, mode, on_execute: CloseOnExec::from_flags(flags) }
     }
 
     pub(super) fn writes(&self) -> bool {
         self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC)
     }
 
-    /// Answers whether an open of a pipe would wait for a writer.
-    pub(super) fn only_reads(&self) -> bool {
+    /// True if an open of a FIFO would wait for a writer.
+    pub(super) fn may_wait_for_writer(&self) -> bool {
         !self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::NONBLOCK)
     }
 
-    pub(super) fn without_making(self) -> Self {
+    pub(super) fn without_create(self) -> Self {
         Self { flags: self.flags - (OFlags::CREATE | OFlags::EXCL), mode: Mode::empty(), ..self }
     }
 
-    /// What keeps an open from waiting. What is made anew is a plain file, which never does.
-    pub(super) fn impatience(&self) -> OFlags {
+    /// Flag that keeps an open from blocking. A file created with `O_EXCL` is regular and never
+    /// blocks.
+    pub(super) fn nonblock_flag(&self) -> OFlags {
         if self.flags.contains(OFlags::CREATE | OFlags::EXCL) {
             OFlags::empty()
         } else {
@@ -69,18 +70,19 @@ impl Wish {
         }
     }
 
-    /// The same, but only for a name that is not there yet.
-    pub(super) fn exclusively(self) -> Self {
+    /// The same open, but it fails if the name exists.
+    pub(super) fn with_excl(self) -> Self {
         Self { flags: self.flags | OFlags::EXCL, ..self }
     }
 
-    /// Never waits, follows no link and leaves the content: that goes once the file is judged.
+    /// Opens without blocking, follows no symlink and does not truncate: truncation waits for the
+    /// policy check.
     pub(super) fn open_at(&self, directory: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
-        let flags = (self.flags - OFlags::TRUNC) | self.impatience();
+        let flags = (self.flags - OFlags::TRUNC) | self.nonblock_flag();
         rustix::fs::openat2(directory, path, flags, self.mode, ResolveFlags::NO_SYMLINKS)
     }
 
-    /// Takes the content away, if that was wanted of what is open now.
+    /// Truncates the opened file, if the caller asked for it.
     pub(super) fn truncate(
         &self,
         host_proc: BorrowedFd<'_>,
@@ -104,13 +106,13 @@ impl Wish {
         .map(drop)
     }
 
-    pub(super) fn target_flags(&self) -> u32 {
+    pub(super) fn fd_flags(&self) -> u32 {
         self.on_execute.flags()
     }
 
-    /// Takes off the flag with which it was opened so as not to wait.
-    pub(super) fn unblocked(&self, opened: OwnedFd) -> Result<OwnedFd, Errno> {
-        if !self.flags.contains(OFlags::NONBLOCK) && !self.impatience().is_empty() {
+    /// Clears `O_NONBLOCK`, which was set so as not to block.
+    pub(super) fn clear_nonblock(&self, opened: OwnedFd) -> Result<OwnedFd, Errno> {
+        if !self.flags.contains(OFlags::NONBLOCK) && !self.nonblock_flag().is_empty() {
             rustix::fs::fcntl_setfl(
                 &opened,
                 self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME),
@@ -120,6 +122,6 @@ impl Wish {
     }
 
     pub(super) fn reply(&self, opened: OwnedFd) -> Result<NotifyReply, Errno> {
-        Ok(NotifyReply::Descriptor(self.unblocked(opened)?, self.target_flags()))
+        Ok(NotifyReply::Descriptor(self.clear_nonblock(opened)?, self.fd_flags()))
     }
 }

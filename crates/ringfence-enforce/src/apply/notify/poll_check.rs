@@ -1,7 +1,7 @@
-//! Whether a caller waits for events of a socket that is not connected yet.
+//! Detects callers that wait with `epoll` for events of a socket that is not connected yet.
 //!
-//! `epoll` knows a file, not a number: were another socket put in its place, the caller would
-//! wait for ever.
+//! `epoll` registers the open file, not the fd number: if the notify handler replaced the socket,
+//! the caller would wait forever.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -9,16 +9,15 @@ use std::io::{self, BufRead, BufReader};
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::caller::{NotifyCaller, raised};
+use super::caller::{NotifyCaller, with_ptrace};
 
-/// Among more than so many, nobody looks.
-const MANY: usize = 1024;
+/// Limit of fds to search.
+const MAX_FDS: usize = 1024;
 
-/// Whether one of the caller's `epoll` descriptors knows `number`. Where that cannot be told, it
-/// is taken to.
+/// True if one of the caller's epoll fds watches fd `number`, or if that cannot be determined.
 pub(super) fn is_watched(caller: &NotifyCaller<'_>, number: i32) -> bool {
     let look = || any_watches(caller, number);
-    look().or_else(|_| raised(look)).unwrap_or(true)
+    look().or_else(|_| with_ptrace(look)).unwrap_or(true)
 }
 
 fn any_watches(caller: &NotifyCaller<'_>, number: i32) -> io::Result<bool> {
@@ -31,16 +30,16 @@ fn any_watches(caller: &NotifyCaller<'_>, number: i32) -> io::Result<bool> {
             Mode::empty(),
         )
     };
-    let (descriptors, about) = (open("fd")?, open("fdinfo")?);
+    let (descriptors, fdinfo) = (open("fd")?, open("fdinfo")?);
     for (count, entry) in Dir::read_from(&descriptors)?.enumerate() {
         let entry = entry?;
-        if count > MANY {
+        if count > MAX_FDS {
             return Ok(true);
         }
         let leads = rustix::fs::readlinkat(&descriptors, entry.file_name(), Vec::new());
         if leads.is_ok_and(|place| place.as_bytes() == b"anon_inode:[eventpoll]") {
             let file = match rustix::fs::openat(
-                &about,
+                &fdinfo,
                 entry.file_name(),
                 OFlags::RDONLY | OFlags::CLOEXEC,
                 Mode::empty(),
@@ -49,7 +48,7 @@ fn any_watches(caller: &NotifyCaller<'_>, number: i32) -> io::Result<bool> {
                 Err(Errno::NOENT) => continue,
                 opened => File::from(opened?),
             };
-            if knows(BufReader::new(file), number)? {
+            if lists_fd(BufReader::new(file), number)? {
                 return Ok(true);
             }
         }
@@ -57,9 +56,9 @@ fn any_watches(caller: &NotifyCaller<'_>, number: i32) -> io::Result<bool> {
     Ok(false)
 }
 
-/// `tfd:        5 events:       1d data: …` for each that it waits for.
-fn knows(about: impl BufRead, number: i32) -> io::Result<bool> {
-    for line in about.lines() {
+/// Parses `fdinfo`: one line `tfd:        5 events:       1d data: …` per watched fd.
+fn lists_fd(fdinfo: impl BufRead, number: i32) -> io::Result<bool> {
+    for line in fdinfo.lines() {
         let line = line?;
         let watched = line.strip_prefix("tfd:").and_then(|rest| rest.split_whitespace().next());
         if watched.is_some_and(|watched| watched.parse() == Ok(number)) {
@@ -74,12 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_found_among_those_that_are_waited_for() {
-        let about = "pos:\t0\nflags:\t02000002\ntfd:        5 events:       1d data:                5\ntfd:       12 events:        1 data: 7\n";
+    fn watched_fd_is_found_in_fdinfo() {
+        let fdinfo = "pos:\t0\nflags:\t02000002\ntfd:        5 events:       1d data:                5\ntfd:       12 events:        1 data: 7\n";
         for (number, expected) in
             [(5, true), (12, true), (1, false), (2, false), (7, false), (0, false)]
         {
-            assert_eq!(knows(about.as_bytes(), number).unwrap(), expected, "{number}");
+            assert_eq!(lists_fd(fdinfo.as_bytes(), number).unwrap(), expected, "{number}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Calls that change or take away what is there: the kernel carries them out, and those that
-//! are going to fail by the policy are told of.
+//! Syscalls that change or remove existing files: the kernel executes them, and the notify handler
+//! reports those that the policy makes fail.
 //!
-//! Nothing is decided here. The mounts refuse, so a path that another thread changes
-//! meanwhile changes what is told and never what is done: such a call can be let through.
-//! That it will fail must be known before, since nobody hears how a call has ended.
+//! Nothing is decided here. The mounts deny, so a path that another thread changes meanwhile
+//! changes the report and never the effect; the kernel may continue such a syscall. The failure
+//! must be predicted, since no component sees the result of a continued syscall.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -21,106 +21,109 @@ use super::caller::NotifyCaller;
 use super::resolve::{self, FinalSymlink};
 use crate::seccomp::calls::Call;
 
-/// What a call wants to do to what is there.
+/// The effect of a syscall on an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileMutation {
-    /// Write a file.
+    /// Writes the file.
     Content,
-    /// Change what is known of it: mode, owner, times, attributes.
+    /// Changes its metadata: mode, owner, times, attributes.
     Attributes,
-    /// Take its name away.
+    /// Removes its name.
     Name,
-    /// Make a file without a name in it.
+    /// Creates an unnamed file in it (`O_TMPFILE`).
     Inside,
 }
 
-/// Which arguments say what is to be changed.
+/// The arguments that name the file.
 #[derive(Debug, Clone, Copy)]
 struct MutationArgs {
     directory: Option<usize>,
-    /// Without a path, the descriptor itself is meant.
+    /// `None` if the syscall takes the fd itself.
     path: Option<usize>,
     last: FinalSymlink,
     change: FileMutation,
 }
 
-/// A call that is going to fail by the policy.
+/// A syscall that is going to fail because of the policy.
 pub(super) struct PredictedDenial {
-    /// On what.
+    /// The file it names.
     pub(super) there: OwnedFd,
     pub(super) operation: Operation,
 }
 
-/// Whether `call` is going to fail by the policy.
-pub(super) fn foresee(
+/// Predicts if `call` is going to fail because of the policy.
+pub(super) fn predict_denial(
     call: Call,
     caller: &NotifyCaller<'_>,
     mounts: &mut MountCache,
 ) -> Option<PredictedDenial> {
-    let form = form(call, caller)?;
-    let directory = form.directory.map_or(libc::AT_FDCWD, |number| caller.int(number));
-    let path = form.path.map_or(Ok(c"".to_owned()), |number| caller.text(number));
-    // What cannot be read or is not there fails by itself.
-    path.and_then(|path| look(caller, mounts, (directory, &path), form)).ok()?
+    let args = args_of_call(call, caller)?;
+    let directory = args.directory.map_or(libc::AT_FDCWD, |number| caller.int_arg(number));
+    let path = args.path.map_or(Ok(c"".to_owned()), |number| caller.string_arg(number));
+    // The kernel itself reports an unreadable or absent path.
+    path.and_then(|path| check_path(caller, mounts, (directory, &path), args)).ok()?
 }
 
-/// Whether a renaming or linking failed because what it names is mounted by itself.
-pub(super) fn held(
+/// Checks if a rename or link failed because the name is a mount point.
+pub(super) fn check_mount_point(
     caller: &NotifyCaller<'_>,
     (directory, path): (i32, usize),
 ) -> Result<Option<PredictedDenial>, Errno> {
-    let path = caller.text(path)?;
-    if !is_name(&path) {
+    let path = caller.string_arg(path)?;
+    if !ends_in_name(&path) {
         return Ok(None);
     }
-    let (way, status) = PathStart::find(caller, (directory, &path), FinalSymlink::Keep)?;
+    let (start_path, status) = PathStart::find(caller, (directory, &path), FinalSymlink::Keep)?;
     if !is_mounted(&status) {
         return Ok(None);
     }
-    Ok(Some(PredictedDenial { there: way.open(FinalSymlink::Keep)?, operation: Operation::Rename }))
+    Ok(Some(PredictedDenial {
+        there: start_path.open(FinalSymlink::Keep)?,
+        operation: Operation::Rename,
+    }))
 }
 
-fn look(
+fn check_path(
     caller: &NotifyCaller<'_>,
     mounts: &mut MountCache,
     (directory, path): (i32, &CStr),
-    form: MutationArgs,
+    args: MutationArgs,
 ) -> Result<Option<PredictedDenial>, Errno> {
-    if form.change == FileMutation::Name && !is_name(path) {
+    if args.change == FileMutation::Name && !ends_in_name(path) {
         return Ok(None);
     }
-    let last = if path.is_empty() { FinalSymlink::Follow } else { form.last };
-    let (way, status) = PathStart::find(caller, (directory, path), last)?;
+    let last = if path.is_empty() { FinalSymlink::Follow } else { args.last };
+    let (start_path, status) = PathStart::find(caller, (directory, path), last)?;
     let kind = FileType::from_raw_mode(status.stx_mode.into());
-    let fails = match form.change {
+    let fails = match args.change {
         FileMutation::Name if is_mounted(&status) => true,
-        // Devices and pipes are written wherever they stand.
+        // Devices and FIFOs can be written on read-only mounts.
         FileMutation::Content if kind != FileType::RegularFile => false,
         FileMutation::Inside if kind != FileType::Directory => false,
-        _ => mounts.is_read_only(&status, || way.open(last))?,
+        _ => mounts.is_read_only(&status, || start_path.open(last))?,
     };
     if !fails {
         return Ok(None);
     }
-    let there = way.open(last)?;
-    caller.still_waits()?;
+    let there = start_path.open(last)?;
+    caller.ensure_waiting()?;
     let operation =
-        if form.change == FileMutation::Inside { Operation::Create } else { Operation::Write };
+        if args.change == FileMutation::Inside { Operation::Create } else { Operation::Write };
     Ok(Some(PredictedDenial { there, operation }))
 }
 
-fn form(call: Call, caller: &NotifyCaller<'_>) -> Option<MutationArgs> {
+fn args_of_call(call: Call, caller: &NotifyCaller<'_>) -> Option<MutationArgs> {
     use FileMutation::{Attributes, Content, Name};
     use FinalSymlink::{Follow, Keep};
     let at = |directory, path, last, change| {
         Some(MutationArgs { directory, path: Some(path), last, change })
     };
     let flagged = |number: usize| {
-        if caller.int(number) & libc::AT_SYMLINK_NOFOLLOW == 0 { Follow } else { Keep }
+        if caller.int_arg(number) & libc::AT_SYMLINK_NOFOLLOW == 0 { Follow } else { Keep }
     };
     match call {
-        Call::Open => opened(None, 0, caller.int(1)),
-        Call::Openat => opened(Some(0), 1, caller.int(2)),
+        Call::Open => args_of_open(None, 0, caller.int_arg(1)),
+        Call::Openat => args_of_open(Some(0), 1, caller.int_arg(2)),
         Call::Truncate | Call::Truncate64 => at(None, 0, Follow, Content),
         Call::Chmod
         | Call::Chown
@@ -146,7 +149,7 @@ fn form(call: Call, caller: &NotifyCaller<'_>) -> Option<MutationArgs> {
     }
 }
 
-fn opened(directory: Option<usize>, path: usize, flags: i32) -> Option<MutationArgs> {
+fn args_of_open(directory: Option<usize>, path: usize, flags: i32) -> Option<MutationArgs> {
     if flags & libc::O_PATH != 0 {
         return None;
     }
@@ -160,21 +163,21 @@ fn opened(directory: Option<usize>, path: usize, flags: i32) -> Option<MutationA
     Some(MutationArgs { directory, path: Some(path), last, change })
 }
 
-/// How what a caller names is reached from here.
+/// A path from which the notify handler reaches the file that the caller names.
 struct PathStart<'a> {
     from: PathBase<'a>,
     path: PathBuf,
 }
 
 enum PathBase<'a> {
-    /// By a path from the host's `/proc`.
+    /// Relative to the host's `/proc`.
     Proc(BorrowedFd<'a>),
-    /// Open already; the path is empty.
+    /// An opened file; the path is empty.
     Opened(OwnedFd),
 }
 
 impl<'a> PathStart<'a> {
-    /// Also says what stands there.
+    /// Also returns the file's status.
     fn find(
         caller: &NotifyCaller<'a>,
         (directory, text): (i32, &CStr),
@@ -182,7 +185,7 @@ impl<'a> PathStart<'a> {
     ) -> Result<(Self, Statx), Errno> {
         let written = Path::new(OsStr::from_bytes(text.to_bytes()));
         let own = PathBuf::from(caller.pid().to_string());
-        // By the caller's own directory in `/proc`: it saves opening where the path begins.
+        // Through the caller's directory in `/proc`: saves opening the start of the path.
         let path = match (written.strip_prefix("/proc/self"), directory) {
             (Ok(rest), _) => own.join(rest),
             _ if written.is_absolute() => written.to_owned(),
@@ -190,24 +193,24 @@ impl<'a> PathStart<'a> {
             (_, number) if text.is_empty() => own.join(format!("fd/{number}")),
             (_, number) => own.join(format!("fd/{number}")).join(written),
         };
-        let way = PathStart { from: PathBase::Proc(caller.host_proc), path };
-        match way.status(last) {
-            // A name that is not there where the path begins leads through no link.
+        let start_path = PathStart { from: PathBase::Proc(caller.host_proc), path };
+        match start_path.status(last) {
+            // A single name that is absent in the start directory involves no symlink.
             Err(Errno::NOENT) if last == FinalSymlink::Keep && !text.to_bytes().contains(&b'/') => {
                 Err(Errno::NOENT)
             }
-            // A process that hides from its own user, who we are; or a path that leads through a
-            // link to the caller's own directory in `/proc`.
+            // A process that is not dumpable for its own user, which is our user too; or a path
+            // that leads through a symlink to the caller's own directory in `/proc`.
             Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => {
                 let there = if text.is_empty() {
-                    caller.directory(directory)?
+                    caller.open_start(directory)?
                 } else {
                     resolve::open(caller, directory, text, last)?
                 };
-                let way = PathStart { from: PathBase::Opened(there), path: PathBuf::new() };
-                way.status(last).map(|status| (way, status))
+                let start_path = PathStart { from: PathBase::Opened(there), path: PathBuf::new() };
+                start_path.status(last).map(|status| (start_path, status))
             }
-            status => status.map(|status| (way, status)),
+            status => status.map(|status| (start_path, status)),
         }
     }
 
@@ -219,14 +222,17 @@ impl<'a> PathStart<'a> {
     }
 
     fn status(&self, last: FinalSymlink) -> Result<Statx, Errno> {
-        /// As far as the kernel knows: nobody who serves a file system need be asked.
-        const AS_KNOWN: AtFlags = AtFlags::from_bits_retain(0x4000);
-        /// A number that no other mount ever gets (6.8); older kernels answer the usual one.
-        const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+        /// `AT_STATX_DONT_SYNC`: do not query the server of a network or FUSE file system.
+        const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+        /// Unique mount id (Linux 6.8); older kernels return the reusable one.
+        const UNIQUE_MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
         let keep =
             if last == FinalSymlink::Keep { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
-        let mask =
-            StatxFlags::TYPE | StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MNT_ID | UNIQUE;
+        let mask = StatxFlags::TYPE
+            | StatxFlags::INO
+            | StatxFlags::BTIME
+            | StatxFlags::MNT_ID
+            | UNIQUE_MOUNT_ID;
         let empty = if let PathBase::Opened(_) = self.from {
             AtFlags::EMPTY_PATH
         } else {
@@ -235,7 +241,7 @@ impl<'a> PathStart<'a> {
         rustix::fs::statx(
             self.start(),
             &self.path,
-            keep | empty | AtFlags::NO_AUTOMOUNT | AS_KNOWN,
+            keep | empty | AtFlags::NO_AUTOMOUNT | DONT_SYNC,
             mask,
         )
     }
@@ -254,18 +260,18 @@ impl<'a> PathStart<'a> {
     }
 }
 
-/// Whether a path ends in a name: `.` and `..` can be neither renamed nor removed anywhere.
-fn is_name(path: &CStr) -> bool {
+/// True if a path ends in a name: `.` and `..` can be neither renamed nor removed.
+fn ends_in_name(path: &CStr) -> bool {
     let mut parts = path.to_bytes().rsplit(|byte| *byte == b'/');
     parts.find(|part| !part.is_empty()).is_some_and(|last| !matches!(last, b"." | b".."))
 }
 
-/// Whether a mount stands on it: such a name cannot be taken away.
+/// True if it is a mount point: such a name cannot be removed.
 pub(super) fn is_mounted(status: &Statx) -> bool {
     status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 
-/// Which mounts of the sandbox are read-only: that never changes.
+/// Read-only state of the sandbox's mounts, which never changes.
 #[derive(Default)]
 pub(super) struct MountCache {
     known: HashMap<u64, bool>,

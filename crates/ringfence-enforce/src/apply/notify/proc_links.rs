@@ -1,4 +1,4 @@
-//! Paths that lead to what a process has open: links of `/proc`, and what is offered to a shell.
+//! Paths that lead to open files of a process: links in `/proc`, and streams offered to a shell.
 
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -6,37 +6,40 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::caller::{NotifyCaller, raised};
-use crate::apply::{CloseOnExec, OFFERED};
+use super::NotifyReply;
+use super::caller::{NotifyCaller, with_ptrace};
+use crate::apply::fd_passing::send_message_with_fds;
+use crate::apply::parked::NotificationInfo;
+use crate::apply::{CloseOnExec, OFFERED_STREAMS, SandboxMessage};
 use crate::seccomp::calls::Call;
 
-const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// What the link `name` in `directory` leads to, as the caller would have got it.
+/// Opens the target of the link `name` in `directory`, as the caller would.
 ///
-/// A process can pass through its own also where it hides from us. A pipe is open only to who could
-/// write to it anyway: the outputs of two commands of a session are two pipes, and what one of them
-/// left running has no business in the other's.
-pub(super) fn pass(
+/// A process can follow its own links even if it is not dumpable. A pipe is opened only for a
+/// caller that already has it open for writing: the outputs of two commands of a session are two
+/// pipes, and a background process of one command must not write to the other's.
+pub(super) fn open_magic_link(
     caller: &NotifyCaller<'_>,
     directory: BorrowedFd<'_>,
     name: &OsStr,
 ) -> Result<OwnedFd, Errno> {
-    let open = || rustix::fs::openat(directory, name, PASS, Mode::empty());
-    let is_own = is_of(caller, directory)?;
-    let through =
-        open().or_else(
-            |error| if is_own && error == Errno::ACCESS { hidden(open) } else { Err(error) },
-        )?;
-    // Also of its own: it may have got that one from another, to read from it, or to look at it.
+    let open = || rustix::fs::openat(directory, name, PATH_FLAGS, Mode::empty());
+    let is_own = is_own_proc_dir(caller, directory)?;
+    let through = open().or_else(|error| {
+        if is_own && error == Errno::ACCESS { open_with_ptrace(open) } else { Err(error) }
+    })?;
+    // Also for its own links: the caller may have received the pipe from another process only to
+    // read it.
     if is_pipe(&through)? && !writes_to(caller, &rustix::fs::fstat(&through)?)? {
         return Err(Errno::ACCESS);
     }
     Ok(through)
 }
 
-/// Whether these are the caller's own descriptors.
-fn is_of(caller: &NotifyCaller<'_>, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+/// True if `directory` is the caller's own `/proc/PID`, `fd` or `ns` directory.
+fn is_own_proc_dir(caller: &NotifyCaller<'_>, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
     let ids = caller.ids().ok_or(Errno::SRCH)?;
     let here = rustix::fs::fstat(directory)?;
     let (process, thread) = (&ids.leader_inside, &ids.thread_inside);
@@ -50,13 +53,13 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Whether it is a pipe without a name.
+/// True if it is an anonymous pipe.
 fn is_pipe(opened: &OwnedFd) -> Result<bool, Errno> {
     const PIPEFS_MAGIC: i64 = 0x5049_5045;
     Ok(rustix::fs::fstatfs(opened)?.f_type as i64 == PIPEFS_MAGIC)
 }
 
-/// Answers whether the caller has this file or pipe open for writing.
+/// True if the caller has this file or pipe open for writing.
 pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, Errno> {
     let found = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -70,7 +73,7 @@ pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, 
             let entry = entry?;
             let leads_there = rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::empty())
                 .is_ok_and(|there| is_same(&there, file));
-            // The link's own mode says what it is open for.
+            // The link's own mode gives the access mode of the fd.
             let is_to_write = || {
                 let link =
                     rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
@@ -82,24 +85,41 @@ pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, 
         }
         Ok(false)
     };
-    // Of one that hides, nothing is found at first.
-    if found() == Ok(true) { Ok(true) } else { hidden(found) }
+    // For a caller that is not dumpable the first search finds nothing.
+    if found() == Ok(true) { Ok(true) } else { open_with_ptrace(found) }
 }
 
-/// With the right to look into processes that hide.
-fn hidden<T>(look: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    raised(|| look().map_err(std::io::Error::from))
+/// Runs `look` with CAP_SYS_PTRACE raised, for callers that are not dumpable.
+fn open_with_ptrace<T>(look: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    with_ptrace(|| look().map_err(std::io::Error::from))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::ACCESS))
 }
 
-/// Which of the streams that are offered to a shell is wanted, if one is.
-pub(super) fn takes(call: Call, caller: &NotifyCaller<'_>) -> Option<(u32, CloseOnExec)> {
+/// The number of the offered stream that the syscall opens, if it opens one.
+pub(super) fn offered_stream(call: Call, caller: &NotifyCaller<'_>) -> Option<(u32, CloseOnExec)> {
     let (path, flags) = match call {
-        Call::Open => (0, caller.int(1)),
-        Call::Openat => (1, caller.int(2)),
+        Call::Open => (0, caller.int_arg(1)),
+        Call::Openat => (1, caller.int_arg(2)),
         _ => return None,
     };
-    let path = caller.text(path).ok()?;
-    let number = path.to_bytes().strip_prefix(OFFERED.as_bytes())?;
-    Some((std::str::from_utf8(number).ok()?.parse().ok()?, CloseOnExec::of(flags)))
+    let path = caller.string_arg(path).ok()?;
+    let number = path.to_bytes().strip_prefix(OFFERED_STREAMS.as_bytes())?;
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, CloseOnExec::from_flags(flags)))
+}
+
+/// Asks the launcher for an offered stream; the launcher replies to the caller.
+pub(super) fn request_stream(
+    caller: &NotifyCaller<'_>,
+    number: u32,
+    on_execute: CloseOnExec,
+    control: &OwnedFd,
+) -> NotifyReply {
+    let (id, pid) = (caller.notification.id, caller.notification.pid);
+    let info = NotificationInfo { id, pid, errno: libc::ENOENT };
+    let message = SandboxMessage::StreamRequested(number, on_execute, info);
+    if send_message_with_fds(control, &message, &[]) {
+        NotifyReply::Later
+    } else {
+        NotifyReply::Error(libc::ENOENT)
+    }
 }

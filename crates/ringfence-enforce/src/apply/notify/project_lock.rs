@@ -1,14 +1,14 @@
-//! The lock that the notify handlers of all runs of one project share.
+//! The lock shared by the notify handlers of all runs of one project.
 //!
-//! A handler judges a name and then acts on it, one call after the other. The handler of another
-//! run could exchange a file for a symbolic link in between, or put a secret into a directory that
-//! is about to move. So each holds the lock from before it judges until it has acted: alone where a
-//! name moves or a link is made, together with others where a new name is made.
+//! A notify handler checks a name and then acts on it, in two syscalls. The notify handler of
+//! another run could exchange a file for a symlink in between, or put a secret into a directory
+//! that is about to move. So each holds the lock from before the check until it has acted:
+//! exclusively for a rename or a link, shared for a new name.
 //!
-//! The lock is on a file of the project's store (`flock`), which no command can reach. It is not
-//! held while a path is resolved, nor while a user is asked or a pipe waits for its other end. A
-//! file whose name matters to no rule is made without it: neither its name nor its kind changes a
-//! verdict.
+//! The lock is a `flock` on a file in the project's store, which no command can reach. It is not
+//! held while a path is resolved, while the user is asked, or while a pipe waits for its other end.
+//! A file whose name matters to no rule is created without the lock: neither its name nor its type
+//! changes a verdict.
 
 use std::os::fd::OwnedFd;
 
@@ -16,15 +16,15 @@ use rustix::fs::FlockOperation;
 
 use crate::seccomp::calls::Call;
 
-/// How a call holds the lock.
+/// Lock mode for a syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum LockMode {
     Shared,
     Exclusive,
 }
 
-impl Hold {
-    pub(super) fn of(call: Call) -> Self {
+impl LockMode {
+    pub(super) fn for_call(call: Call) -> Self {
         match call {
             Call::Rename
             | Call::Renameat
@@ -32,15 +32,15 @@ impl Hold {
             | Call::Link
             | Call::Linkat
             | Call::Symlink
-            | Call::Symlinkat => Hold::Exclusive,
-            _ => Hold::Shared,
+            | Call::Symlinkat => LockMode::Exclusive,
+            _ => LockMode::Shared,
         }
     }
 }
 
 pub(super) struct ProjectLock {
-    /// `None` where the project has no store: a home that is missing or read-only. Then two runs at
-    /// once are not kept apart.
+    /// `None` if the project has no store (home directory missing or read-only). Then two
+    /// concurrent runs are not serialised.
     file: Option<OwnedFd>,
     is_held: bool,
 }
@@ -51,14 +51,14 @@ impl ProjectLock {
     }
 
     /// Waits for the lock, unless this call holds it already.
-    pub(super) fn take(&mut self, hold: Hold) {
+    pub(super) fn take(&mut self, hold: LockMode) {
         let Some(file) = self.file.as_ref().filter(|_| !self.is_held) else { return };
-        let how = match hold {
-            Hold::Shared => FlockOperation::LockShared,
-            Hold::Exclusive => FlockOperation::LockExclusive,
+        let operation = match hold {
+            LockMode::Shared => FlockOperation::LockShared,
+            LockMode::Exclusive => FlockOperation::LockExclusive,
         };
-        // A file system without locks keeps no two runs apart; the call itself is judged as ever.
-        self.is_held = rustix::io::retry_on_intr(|| rustix::fs::flock(file, how)).is_ok();
+        // On a file system without locks, runs are not serialised; the check itself is unchanged.
+        self.is_held = rustix::io::retry_on_intr(|| rustix::fs::flock(file, operation)).is_ok();
     }
 
     pub(super) fn release(&mut self) {

@@ -1,8 +1,8 @@
-//! The file in which git packs refs. Git takes a ref from it that has no file of its own, also
-//! `MERGE_AUTOSTASH`, which it applies at the next commit.
+//! Packed refs: git looks up a ref in this file if the ref has no file of its own. That includes
+//! `MERGE_AUTOSTASH`, which git applies at the next commit.
 //!
-//! In a git directory of the user it changes only by a rename, as git does it. The command may have
-//! the renamed file open, so that a copy is put in place that was looked through.
+//! In the user's git directories the file changes only by a rename, as git does it. The command may
+//! have the renamed file open for writing, so the notify handler puts a checked copy in place.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,17 +18,17 @@ use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::execute::SyscallProxy;
 use super::resolve::{PathSuffix, ResolvedParent};
 
-/// Largest file of refs that a command may put in place.
-const LARGEST: u64 = 256 << 20;
+/// Largest packed-refs file that a command may put in place.
+const MAX_SIZE: u64 = 256 << 20;
 
 impl CreationRules {
-    /// Answers whether a place is that of packed refs in a git directory of the user.
+    /// True if `place` is the packed-refs file of a git directory of the user.
     pub(super) fn is_packed_refs(&self, place: &ResolvedParent) -> bool {
         place.name.eq_ignore_ascii_case("packed-refs") && self.is_git(place.directory.as_fd())
     }
 
-    /// Answers whether a file is one that no command may write in a git directory of the user: by
-    /// another name it could.
+    /// True if no command may write this file in a git directory of the user: through another name
+    /// it could.
     pub(super) fn is_kept_from_links(&self, host_proc: BorrowedFd<'_>, file: &OwnedFd) -> bool {
         let Ok(path) = path_of_directory(host_proc, file.as_fd()) else { return false };
         let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return false };
@@ -42,8 +42,8 @@ impl CreationRules {
 }
 
 impl SyscallProxy<'_, '_> {
-    /// Puts a copy of `source` in the place of packed refs, if it names only refs, and takes
-    /// `source` away.
+    /// Puts a copy of `source` in place of packed-refs, if it names only refs, and removes
+    /// `source`.
     pub(super) fn rename_refs(
         &mut self,
         source: &ResolvedParent,
@@ -60,7 +60,12 @@ impl SyscallProxy<'_, '_> {
         let content = content.ok().filter(|text| is_plain && names_only_refs(text));
         let Some(content) = content else {
             let path = path_of(self.caller, target)?;
-            self.judge.refuse_since(self.caller, Operation::Rename, &path, Denial::GIT_WOULD_OBEY);
+            self.rules.refuse_since(
+                self.caller,
+                Operation::Rename,
+                &path,
+                Denial::GIT_RESERVED_NAME,
+            );
             return Err(Errno::ACCESS);
         };
         let status = rustix::fs::statat(
@@ -107,7 +112,8 @@ impl SyscallProxy<'_, '_> {
     }
 }
 
-/// Writes to the disk, as git does before it renames: else a power loss could leave an empty file.
+/// Writes and syncs, as git does before it renames: otherwise a power loss could leave an empty
+/// file.
 fn write(file: OwnedFd, content: &[u8]) -> std::io::Result<()> {
     let mut file = File::from(file);
     file.write_all(content)?;
@@ -126,15 +132,15 @@ fn read(place: &ResolvedParent) -> std::io::Result<Vec<u8>> {
         return Err(std::io::ErrorKind::InvalidInput.into());
     }
     let mut text = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LARGEST {
+    file.take(MAX_SIZE + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_SIZE {
         Err(std::io::ErrorKind::FileTooLarge.into())
     } else {
         Ok(text)
     }
 }
 
-/// Answers whether every line is a comment, the object of a tag, or a ref by its whole name.
+/// True if every line is a comment, a peeled tag object, or a ref by its full name.
 fn names_only_refs(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).all(|line| {
         let name = line.iter().position(|byte| *byte == b' ').map(|space| &line[space + 1..]);
@@ -142,8 +148,8 @@ fn names_only_refs(text: &[u8]) -> bool {
     })
 }
 
-/// True if git on the host acts on a file of this name by itself, at the next commit: it copies the
-/// files that a `MERGE_RR` names, and applies the changes of a `MERGE_AUTOSTASH`.
+/// True if git on the host acts on a file of this name at the next commit: it copies the files that
+/// a `MERGE_RR` names, and applies the changes of a `MERGE_AUTOSTASH`.
 pub(super) fn is_applied_by_git(name: &OsStr) -> bool {
     ["MERGE_RR", "MERGE_AUTOSTASH"].iter().any(|applied| name.eq_ignore_ascii_case(applied))
 }
@@ -153,7 +159,7 @@ mod tests {
     use super::names_only_refs;
 
     #[test]
-    fn refs_are_told_from_state() {
+    fn packed_refs_with_pseudo_ref_is_rejected() {
         assert!(names_only_refs(
             b"# pack-refs with: peeled \n12 refs/heads/x\n34 refs/tags/y\n^56\n"
         ));

@@ -1,4 +1,4 @@
-//! What the caller of the sandbox is told.
+//! Reports to the launcher.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,27 +14,27 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::predict::PredictedDenial;
 use super::resolve::{self, FinalSymlink, PathResolution};
-use crate::apply::helper::{tell, tell_with};
+use crate::apply::fd_passing::{send_message, send_message_with_fds};
 use crate::apply::parked;
 use crate::apply::pending_write::PendingWriteInfo;
 use crate::apply::{ApprovalMode, SandboxMessage, WriteIntent};
 use crate::seccomp::calls::Call;
 
-/// What a call would make.
+/// The kind of name that a syscall would create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CreatedKind {
-    /// A file to write, unless it is there already.
+    /// A file to write, unless it exists.
     File,
     /// Any other name.
     Name,
-    /// Another name for something.
+    /// Another name for an existing file.
     Renamed,
 }
 
 impl CreationRules {
-    /// Tells of a call that failed, if the policy is why. Not every failure is a refusal: a
-    /// file may be shut by its own mode, and much is looked for that is nowhere.
-    pub(super) fn failed(
+    /// Reports a failed syscall if the policy is the cause. Not every failure is a denial: a file's
+    /// own mode may forbid the access, and programs look for many files that do not exist.
+    pub(super) fn report_failed(
         &mut self,
         caller: &NotifyCaller<'_>,
         error: Errno,
@@ -44,15 +44,15 @@ impl CreationRules {
         if !self.denials.is_empty() {
             return Ok(());
         }
-        let (path, operation) = meant(caller, directory, path, making)?;
+        let (path, operation) = target_of_call(caller, directory, path, making)?;
         let decision = self.grants.decide(&path, Access::Write);
         let is_refused = match decision.verdict {
             Verdict::Allowed => {
-                self.failed_around(caller, error, operation, &path);
+                self.report_failed_in_readonly_parent(caller, error, operation, &path);
                 false
             }
             Verdict::Absent => !self.is_own(&path),
-            // In an opened tree it is as on the host that a directory is not there.
+            // In an opened tree a directory is absent because it is absent on the host.
             Verdict::Denied | Verdict::ReadOnly => error != Errno::NOENT,
         };
         if is_refused {
@@ -61,23 +61,23 @@ impl CreationRules {
         Ok(())
     }
 
-    /// Tells of a name that a rule opens and that cannot be made: it was absent when the sandbox
-    /// was made, and nothing may be made in the directory around it.
-    fn failed_around(
+    /// Reports a name that a rule opens and that cannot be created: it was absent when the sandbox
+    /// was built, and its parent directory is not writable.
+    fn report_failed_in_readonly_parent(
         &mut self,
         caller: &NotifyCaller<'_>,
         error: Errno,
         operation: Operation,
         path: &AbsPath,
     ) {
-        let around = path.parent().map(|around| self.grants.decide(&around, Access::Write));
-        let Some(around) = around
-            .filter(|around| around.verdict != Verdict::Allowed && !self.is_own(&around.path))
+        let parent = path.parent().map(|parent| self.grants.decide(&parent, Access::Write));
+        let Some(parent) = parent
+            .filter(|parent| parent.verdict != Verdict::Allowed && !self.is_own(&parent.path))
         else {
             return;
         };
         if matches!(error, Errno::ROFS | Errno::ACCESS | Errno::PERM) {
-            let (rule, origin, explicit) = Denial::because(&around);
+            let (rule, origin, explicit) = Denial::rule_from_decision(&parent);
             self.denials.push(denial(
                 caller,
                 operation,
@@ -88,8 +88,8 @@ impl CreationRules {
         }
     }
 
-    /// Whether what is to get a name is there. If the policy is why it is not, tells so.
-    pub(super) fn finds(
+    /// True if the source of a rename or link exists. If the policy hides it, reports that.
+    pub(super) fn check_source_exists(
         &mut self,
         caller: &NotifyCaller<'_>,
         directory: i32,
@@ -99,7 +99,7 @@ impl CreationRules {
         if rustix::fs::statat(&start, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Ok(true);
         }
-        let (path, _) = meant(caller, directory, path, CreatedKind::Name)?;
+        let (path, _) = target_of_call(caller, directory, path, CreatedKind::Name)?;
         let decision = self.grants.decide(&path, Access::Read);
         if decision.verdict == Verdict::Denied
             || (decision.verdict == Verdict::Absent && !self.is_own(&path))
@@ -110,24 +110,30 @@ impl CreationRules {
     }
 
     fn is_own(&self, path: &AbsPath) -> bool {
-        self.own.contain(path)
+        self.own.contains(path)
     }
 
-    /// Tells of a call that a read-only mount refuses, or that a mount is in the way of.
-    pub(super) fn foreseen(&mut self, caller: &NotifyCaller<'_>, foreseen: &PredictedDenial) {
-        let Ok(path) = path_of_directory(caller.host_proc, foreseen.there.as_fd()) else { return };
+    /// Reports a syscall that a read-only mount or a mount point makes fail.
+    pub(super) fn report_predicted(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        predicted: &PredictedDenial,
+    ) {
+        let Ok(path) = path_of_directory(caller.host_proc, predicted.there.as_fd()) else {
+            return;
+        };
         let decision = self.grants.decide(&path, Access::Write);
-        let operation = foreseen.operation;
+        let operation = predicted.operation;
         match decision.verdict {
-            // The kernel's own files refuse by themselves.
+            // Files in `/proc` deny by themselves.
             Verdict::Absent if path.as_path().starts_with("/proc") => {}
             Verdict::Allowed => {
-                let is_opened = self.own.are(&path)
+                let is_opened = self.own.is_own_path(&path)
                     || self.grants.rules.iter().any(|rule| rule.root == path && rule.opens());
                 let why = match operation {
                     Operation::Connect => Denial::HOST_SOCKET,
-                    _ if is_opened => Denial::OPENED_BY_ITSELF,
-                    _ => Denial::ANOTHER_NAME,
+                    _ if is_opened => Denial::IS_MOUNT_POINT,
+                    _ => Denial::ALIAS_OF_DENIED,
                 };
                 self.refuse_since(caller, operation, &path, why);
             }
@@ -141,12 +147,12 @@ impl CreationRules {
         operation: Operation,
         decision: &Decision,
     ) {
-        let (rule, origin, explicit) = Denial::because(decision);
+        let (rule, origin, explicit) = Denial::rule_from_decision(decision);
         let target = decision.path.to_string_lossy().into_owned();
         self.denials.push(denial(caller, operation, target, (rule, origin), explicit));
     }
 
-    /// Notes a refusal that follows from what is built in, not from a rule about `path`.
+    /// Notes a denial that follows from a built-in reason, not from a rule about `path`.
     pub(super) fn refuse_since(
         &mut self,
         caller: &NotifyCaller<'_>,
@@ -164,30 +170,30 @@ impl CreationRules {
         ));
     }
 
-    /// Notes that the filter refuses a call, whatever it is about.
+    /// Notes that the seccomp filter denies a syscall, independent of its target.
     pub(super) fn refuse_call(&mut self, caller: &NotifyCaller<'_>, call: Call, why: &str) {
         let because = (why.to_owned(), "built in".to_owned());
         self.denials.push(denial(caller, Operation::Call, call.name(), because, false));
     }
 
-    /// Whether somebody can be asked about a call that has failed for one rule.
-    pub(super) fn could_plead(&self) -> bool {
-        self.asker == ApprovalMode::Somebody && self.denials.len() == 1
+    /// True if the user can be asked about a syscall that failed because of one rule.
+    pub(super) fn can_ask(&self) -> bool {
+        self.asker == ApprovalMode::Ask && self.denials.len() == 1
     }
 
-    /// Lets a call that is about to fail with `number` wait for an answer, if it failed for a
-    /// rule about one path. Answers whether it does.
-    pub(super) fn plead(
+    /// Parks a syscall that is about to fail with errno `number` until the user answers, if it
+    /// failed because of a rule about one path. True if it is parked.
+    pub(super) fn ask_user(
         &mut self,
         caller: &NotifyCaller<'_>,
-        deed: WriteIntent,
+        intent: WriteIntent,
         number: i32,
         control: &OwnedFd,
     ) -> bool {
         let [denial] = self.denials.as_slice() else { return false };
         let is_askable = matches!(denial.operation, Operation::Write | Operation::Create)
-            && !Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str())
-            // What is no text cannot be asked about.
+            && !Denial::SANDBOX_RULES.contains(&denial.rule.as_str())
+            // A target that is not UTF-8 cannot be shown to the user.
             && !denial.target.contains(char::REPLACEMENT_CHARACTER);
         let Some(path) = AbsPath::new(&denial.target).filter(|_| is_askable) else { return false };
         let call = parked::NotificationInfo {
@@ -195,48 +201,48 @@ impl CreationRules {
             pid: caller.notification.pid,
             errno: number,
         };
-        let is_told = tell_with(
+        let is_sent = send_message_with_fds(
             control,
-            &SandboxMessage::Pleads(Box::new(PendingWriteInfo {
+            &SandboxMessage::PendingWrite(Box::new(PendingWriteInfo {
                 call,
                 denial: denial.clone(),
                 path,
-                deed,
+                intent,
             })),
             &[],
         );
-        if is_told {
+        if is_sent {
             self.denials.clear();
         }
-        is_told
+        is_sent
     }
 
-    /// Tells the caller of the sandbox what there is to tell.
+    /// Sends everything noted to the launcher.
     pub(super) fn report(&mut self, control: impl AsFd) {
         if let Some(space) = &mut self.space {
             space.report(&control);
         }
         for denial in self.denials.drain(..) {
-            tell(&control, &SandboxMessage::Denied(Box::new(denial)));
+            send_message(&control, &SandboxMessage::Denied(Box::new(denial)));
         }
         for (directory, path, what, birth) in self.made.drain(..) {
-            let is_told = directory.is_some_and(|directory| {
-                tell_with(
+            let is_sent = directory.is_some_and(|directory| {
+                send_message_with_fds(
                     &control,
-                    &SandboxMessage::Made(path.clone(), what, birth),
+                    &SandboxMessage::MarkerCreated(path.clone(), what, birth),
                     &[directory.as_fd()],
                 )
             });
-            if !is_told {
-                // Without the descriptor it is still known that there is something to look for.
-                tell(&control, &SandboxMessage::Made(path, what, birth));
+            if !is_sent {
+                // Without the fd, the launcher still knows that there is a path to check.
+                send_message(&control, &SandboxMessage::MarkerCreated(path, what, birth));
             }
         }
     }
 }
 
-/// What was to be made of it, and how that is called.
-fn meant(
+/// The path that the syscall would create or write, and the operation.
+fn target_of_call(
     caller: &NotifyCaller<'_>,
     directory: i32,
     path: &CStr,
@@ -254,7 +260,7 @@ fn meant(
     let last = if making == CreatedKind::File { FinalSymlink::Follow } else { FinalSymlink::Keep };
     let path = match resolve::walk(caller, start, path, last) {
         Ok(PathResolution::Place(place)) => path_of(caller, &place)?,
-        // It leads to where nothing is: only what was written is known.
+        // The parent is absent: only the path as written is known.
         _ => written,
     };
     Ok((path, if making == CreatedKind::Renamed { Operation::Rename } else { Operation::Create }))

@@ -1,4 +1,5 @@
-//! From a caller's path to a directory and a last component that nobody can exchange.
+//! Resolves a caller's path to a directory fd and a last component, which no other process can
+//! exchange.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -11,23 +12,23 @@ use rustix::io::Errno;
 use super::caller::NotifyCaller;
 use super::proc_links;
 
-/// Where a name is, or would be made.
+/// A directory and the name of an entry that exists there or would be created.
 pub(super) struct ResolvedParent {
     pub(super) directory: OwnedFd,
     pub(super) name: OsString,
     pub(super) end: PathSuffix,
 }
 
-/// How a path was written at its end.
+/// The end of a path as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathSuffix {
     Plain,
-    /// With a slash: a directory is meant.
+    /// With a slash: the path names a directory.
     Slash,
 }
 
 impl ResolvedParent {
-    /// Answers whether there is anything in the directory that stands here.
+    /// True if this is a directory with entries.
     pub(super) fn has_entries(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened =
@@ -38,7 +39,7 @@ impl ResolvedParent {
         })
     }
 
-    /// What stands there now; `None` if nothing does.
+    /// The type of the entry; `None` if it is absent.
     pub(super) fn kind(&self) -> Option<FileType> {
         let status =
             rustix::fs::statat(&self.directory, self.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)
@@ -47,31 +48,38 @@ impl ResolvedParent {
     }
 }
 
-/// Whether a link at the end of the path is followed.
+/// Handling of a symlink at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FinalSymlink {
     Follow,
     Keep,
 }
 
-/// Where a path leads.
+/// Result of resolving a path.
 pub(super) enum PathResolution {
-    /// To a name in a directory.
+    /// A name in a directory.
     Place(ResolvedParent),
-    /// Through one of `/proc`'s links to something already open: nothing can be made there.
+    /// An open file behind a magic link of `/proc`: nothing can be created there.
     Open(OwnedFd),
 }
 
-const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// The last component of a path as it is written; `None` where it is no name.
+impl PathResolution {
+    fn place(directory: OwnedFd, name: OsString) -> Self {
+        Self::Place(ResolvedParent { directory, name, end: PathSuffix::Plain })
+    }
+}
+
+/// The last component of a path as written; `None` if it is `.`, `..` or empty.
 pub(super) fn last_name(path: &CStr) -> Option<&OsStr> {
     let bytes = path.to_bytes();
     let name = bytes.rsplit(|byte| *byte == b'/').next()?;
     (!matches!(name, b"" | b"." | b"..")).then(|| OsStr::from_bytes(name))
 }
 
-/// The directory a path begins at; absolute paths begin at the sandbox's root, which is ours.
+/// The directory at which a path begins. Absolute paths begin at the sandbox's root, which is also
+/// the notify handler's root.
 pub(super) fn start<'a>(
     caller: &NotifyCaller<'a>,
     directory: i32,
@@ -81,12 +89,12 @@ pub(super) fn start<'a>(
         return Err(Errno::NOENT);
     }
     if path.to_bytes().starts_with(b"/") {
-        return caller.at_hand.root().map(PathAnchor::Root);
+        return caller.fds.root().map(PathAnchor::Root);
     }
-    caller.ground(directory).map(PathAnchor::Opened)
+    caller.start_directory(directory).map(PathAnchor::Opened)
 }
 
-/// Where a path begins.
+/// The start of a path.
 pub(super) enum PathAnchor<'a> {
     Root(BorrowedFd<'a>),
     Opened(OwnedFd),
@@ -102,31 +110,31 @@ impl AsFd for PathAnchor<'_> {
 }
 
 impl PathAnchor<'_> {
-    /// To be kept for as long as one likes.
+    /// Converts to an fd that may be kept.
     pub(super) fn into_opened(self) -> Result<OwnedFd, Errno> {
         match self {
             PathAnchor::Root(root) => rustix::io::fcntl_dupfd_cloexec(root, 0),
-            // Not the caller's own: whoever keeps that keeps its locks.
+            // Not a copy of the caller's open file: keeping that would keep its locks.
             PathAnchor::Opened(directory) => {
-                rustix::fs::openat(directory, c".", PASS | OFlags::DIRECTORY, Mode::empty())
+                rustix::fs::openat(directory, c".", PATH_FLAGS | OFlags::DIRECTORY, Mode::empty())
             }
         }
     }
 }
 
-/// The place of a path whose last component is not followed (`mkdir`, `rename`, …).
-pub(super) fn keep(
+/// Resolves a path without following its last component (`mkdir`, `rename`, …).
+pub(super) fn resolve_parent(
     caller: &NotifyCaller<'_>,
     directory: i32,
     path: &CStr,
 ) -> Result<ResolvedParent, Errno> {
     let start = start(caller, directory, path)?;
-    // A slash behind a directory's name says nothing.
+    // A trailing slash behind a directory's name has no effect.
     let bytes = path.to_bytes();
     let trimmed = &bytes[..bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |end| end + 1)];
     let end = if trimmed.len() < bytes.len() { PathSuffix::Slash } else { PathSuffix::Plain };
     let trimmed = CString::new(trimmed).map_err(|_| Errno::INVAL)?;
-    // `.`, `..` and `/` are there already, whatever one wants to make of them.
+    // `.`, `..` and `/` always exist.
     let Some(name) = last_name(&trimmed) else { return Err(Errno::EXIST) };
     let above = &trimmed.to_bytes()[..trimmed.to_bytes().len() - name.len()];
     let above = if above.is_empty() {
@@ -134,7 +142,7 @@ pub(super) fn keep(
     } else {
         CString::new(above).map_err(|_| Errno::INVAL)?
     };
-    let flags = PASS | OFlags::DIRECTORY;
+    let flags = PATH_FLAGS | OFlags::DIRECTORY;
     match rustix::fs::openat2(
         &start,
         above.as_c_str(),
@@ -151,8 +159,7 @@ pub(super) fn keep(
     }
 }
 
-/// What a path leads to, opened to be looked at. As the caller would get there: `/proc/self` on the
-/// way is the caller.
+/// Opens the target of a path with `O_PATH`, as the caller would: `/proc/self` is the caller.
 pub(super) fn open(
     caller: &NotifyCaller<'_>,
     directory: i32,
@@ -160,15 +167,26 @@ pub(super) fn open(
     last: FinalSymlink,
 ) -> Result<OwnedFd, Errno> {
     let start = start(caller, directory, path)?;
-    let keep = if last == FinalSymlink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
-    match rustix::fs::openat2(&start, path, PASS | keep, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+    let nofollow = if last == FinalSymlink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
+    match rustix::fs::openat2(
+        &start,
+        path,
+        PATH_FLAGS | nofollow,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    ) {
         Err(Errno::LOOP) => {}
         opened => return opened,
     }
     if let PathAnchor::Root(root) = start {
-        // A path that stays in the root's own file system does not come by `/proc`.
-        let opened =
-            rustix::fs::openat2(root, path, PASS | keep, Mode::empty(), ResolveFlags::NO_XDEV);
+        // A path that stays in the root's own file system does not cross `/proc`.
+        let opened = rustix::fs::openat2(
+            root,
+            path,
+            PATH_FLAGS | nofollow,
+            Mode::empty(),
+            ResolveFlags::NO_XDEV,
+        );
         if matches!(opened, Ok(_) | Err(Errno::NOENT)) {
             return opened;
         }
@@ -178,14 +196,17 @@ pub(super) fn open(
         PathResolution::Place(place) => rustix::fs::openat(
             &place.directory,
             place.name.as_os_str(),
-            PASS | OFlags::NOFOLLOW,
+            PATH_FLAGS | OFlags::NOFOLLOW,
             Mode::empty(),
         ),
     }
 }
 
-/// The place of a path that leads through no link.
-pub(super) fn unlinked(start: BorrowedFd<'_>, path: &CStr) -> Result<ResolvedParent, Errno> {
+/// Resolves a path that contains no symlink.
+pub(super) fn resolve_without_symlinks(
+    start: BorrowedFd<'_>,
+    path: &CStr,
+) -> Result<ResolvedParent, Errno> {
     let name = last_name(path).ok_or(Errno::INVAL)?;
     let above = &path.to_bytes()[..path.to_bytes().len() - name.len()];
     let above = if above.is_empty() {
@@ -196,15 +217,15 @@ pub(super) fn unlinked(start: BorrowedFd<'_>, path: &CStr) -> Result<ResolvedPar
     let directory = rustix::fs::openat2(
         start,
         above.as_c_str(),
-        PASS | OFlags::DIRECTORY,
+        PATH_FLAGS | OFlags::DIRECTORY,
         Mode::empty(),
         ResolveFlags::NO_SYMLINKS,
     )?;
     Ok(ResolvedParent { directory, name: name.to_owned(), end: PathSuffix::Plain })
 }
 
-/// Walks a path component by component, as the kernel would for the caller: `/proc/self`
-/// is the caller there, not us.
+/// Walks a path component by component, as the kernel would for the caller: `/proc/self` is the
+/// caller, not the notify handler.
 pub(super) fn walk(
     caller: &NotifyCaller<'_>,
     start: PathAnchor<'_>,
@@ -221,7 +242,7 @@ pub(super) fn walk(
             here = rustix::fs::openat(
                 &here,
                 name.as_os_str(),
-                PASS | OFlags::DIRECTORY,
+                PATH_FLAGS | OFlags::DIRECTORY,
                 Mode::empty(),
             )?;
             continue;
@@ -229,37 +250,25 @@ pub(super) fn walk(
         let next = match rustix::fs::openat(
             &here,
             name.as_os_str(),
-            PASS | OFlags::NOFOLLOW,
+            PATH_FLAGS | OFlags::NOFOLLOW,
             Mode::empty(),
         ) {
             Ok(next) => next,
             Err(Errno::NOENT) if is_last => {
-                return Ok(PathResolution::Place(ResolvedParent {
-                    directory: here,
-                    name,
-                    end: PathSuffix::Plain,
-                }));
+                return Ok(PathResolution::place(here, name));
             }
             Err(error) => return Err(error),
         };
         let is_link = FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink();
         if !is_link {
             if is_last {
-                return Ok(PathResolution::Place(ResolvedParent {
-                    directory: here,
-                    name,
-                    end: PathSuffix::Plain,
-                }));
+                return Ok(PathResolution::place(here, name));
             }
             here = next;
             continue;
         }
         if is_last && last == FinalSymlink::Keep {
-            return Ok(PathResolution::Place(ResolvedParent {
-                directory: here,
-                name,
-                end: PathSuffix::Plain,
-            }));
+            return Ok(PathResolution::place(here, name));
         }
         links += 1;
         if links > LINKS {
@@ -269,7 +278,7 @@ pub(super) fn walk(
             ProcLink::No => rustix::fs::readlinkat(&next, "", Vec::new())?.into_bytes(),
             ProcLink::Text(text) => text.into_bytes(),
             ProcLink::Magic => {
-                let through = proc_links::pass(caller, here.as_fd(), &name)?;
+                let through = proc_links::open_magic_link(caller, here.as_fd(), &name)?;
                 if is_last {
                     return Ok(PathResolution::Open(through));
                 }
@@ -278,7 +287,7 @@ pub(super) fn walk(
             }
         };
         if target.starts_with(b"/") {
-            here = PathAnchor::Root(caller.at_hand.root()?).into_opened()?;
+            here = PathAnchor::Root(caller.fds.root()?).into_opened()?;
         }
         for part in components(&target).into_iter().rev() {
             rest.push_front(part);
@@ -293,7 +302,7 @@ enum ProcLink {
     Magic,
 }
 
-/// What is special about a link in `/proc`.
+/// Classifies a link in `/proc`.
 fn proc_link(
     caller: &NotifyCaller<'_>,
     directory: BorrowedFd<'_>,
@@ -314,7 +323,7 @@ fn proc_link(
             format!("{process}/task/{}", ids.thread_inside)
         }));
     }
-    // `/proc/mounts` and its like are plain links; those of processes are not.
+    // `/proc/mounts` and similar links are plain symlinks; those of processes are not.
     if is_root {
         let text = rustix::fs::readlinkat(directory, name, Vec::new())?;
         let text = text.to_string_lossy().into_owned();

@@ -1,5 +1,5 @@
-//! Settings that programs of the user obey: where one must not be made, and which ones the command
-//! makes for itself.
+//! Settings that the user's programs obey: repositories of the user in which none may be created,
+//! and settings that the command creates for itself.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,14 +14,14 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of};
 use super::resolve::ResolvedParent;
 
-/// The names of a path.
+/// The components of a path.
 fn names(path: &AbsPath) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
     path.as_path().iter().map(OsStr::as_bytes)
 }
 
 impl CreationRules {
-    /// The rule against a setting at the top of a repository that was there before, if `decision`
-    /// would let it be made and no rule opens it by name.
+    /// The rule against a setting at the top of a repository that existed before, if `decision`
+    /// would allow it and no rule opens it by name.
     pub(super) fn setting_of_tree(
         &self,
         decision: &Decision,
@@ -38,8 +38,8 @@ impl CreationRules {
         Ok(tree.map(|tree| setting.rule_in(&tree)))
     }
 
-    /// Tells whether the last `count` names of `place` begin at the top of a repository that was
-    /// there before: by identity, so that no renaming above it changes the answer.
+    /// True if the last `count` components of `place` begin at the top of a repository that existed
+    /// before. Compares inodes, so that renaming a parent does not change the answer.
     fn is_in_tree(&self, place: &ResolvedParent, count: usize) -> Result<bool, Errno> {
         let mut above = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)?;
         for _ in 1..count {
@@ -50,9 +50,9 @@ impl CreationRules {
         Ok(self.trees.contains(&(status.st_dev, status.st_ino)))
     }
 
-    /// Tells whether a setting of several names would lie below `path` at the top of a repository
-    /// that was there before. A directory or link that is put there may hold it under its last
-    /// name.
+    /// True if a setting with several components would lie below `path` at the top of a repository
+    /// that existed before. A directory or symlink moved there may already contain the last
+    /// component.
     pub(super) fn is_above_setting(
         &self,
         place: &ResolvedParent,
@@ -70,32 +70,32 @@ impl CreationRules {
         Ok(false)
     }
 
-    /// Judges making a file at `place` which a program would follow to settings elsewhere, where
+    /// Checks creating a file at `place` that a program would follow to settings elsewhere, where
     /// settings are protected.
-    pub(super) fn point(
+    pub(super) fn check_pointer(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
     ) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) {
+        if !self.name_could_matter(&place.name) {
             return Ok(());
         }
         let path = path_of(caller, place)?;
         let Some((_, count)) = pointer_at(names(&path)) else { return Ok(()) };
         if self.is_above_rule(&path) || self.is_in_tree(place, count)? {
-            return self.keep_out(caller, path);
+            return self.refuse_obstacle(caller, path);
         }
         Ok(())
     }
 
-    /// Judges making a directory at `place`: what is made in it must not be denied, which a pattern
-    /// may say of a directory and leave open of a file of the same name.
-    pub(super) fn make_directory(
+    /// Checks creating a directory at `place`: a pattern may deny everything below a directory and
+    /// yet allow a file of the same name.
+    pub(super) fn check_directory(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
     ) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) {
+        if !self.name_could_matter(&place.name) {
             return Ok(());
         }
         let path = path_of(caller, place)?;
@@ -113,16 +113,17 @@ impl CreationRules {
         Ok(())
     }
 
-    /// Tells whether a path is that of a setting, or of a directory in which one may come along, in
-    /// a tree that is worked in, and that no rule opens by name.
+    /// True if `path` is a setting, or a directory in which a setting may appear, in a writable
+    /// tree, and no rule opens it by name.
     pub(super) fn is_own_setting(&self, path: &AbsPath) -> bool {
         let whole = setting_at(names(path)).or_else(|| pointer_at(names(path)));
         let Some((_, count)) = whole.or_else(|| settings_below(names(path)).next()) else {
             return false;
         };
-        // A rule on a directory within the setting's own path names it.
+        // A rule on a directory within the setting's own path names the setting.
         let is_work =
             |rule: &Rule| rule.effect == Effect::Write && rule.root.depth() + count <= path.depth();
-        self.grants.opener(path).is_some_and(is_work) && !self.excepted.holds(&self.grants, path)
+        self.grants.opening_rule(path).is_some_and(is_work)
+            && !self.excepted.contains(&self.grants, path)
     }
 }

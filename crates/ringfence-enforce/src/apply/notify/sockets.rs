@@ -1,12 +1,12 @@
 //! Unix sockets by their paths.
 //!
-//! A command may connect to sockets that were bound inside, all of which come by here, and to those
-//! that the policy opens. The survey covers the host's sockets in opened trees; one that the host
-//! binds there later, or mounts in a tree that is not walked, has no cover, and is known by being
-//! neither.
+//! A command may connect to sockets that were bound inside the sandbox (every `bind` raises a
+//! notification) and to those that the policy opens. The survey masks the host's sockets in opened
+//! trees. A socket that the host binds there later, or that lies in a mount that is not walked, has
+//! no mask; it is recognised because it is neither of the two.
 //!
-//! Where no host is listed the call goes on to the kernel, which reads the path anew: a thread that
-//! exchanges it in between is not stopped by this.
+//! If no host is listed, the kernel continues the syscall and reads the path again: a thread that
+//! exchanges the path in between is not stopped here.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -25,25 +25,25 @@ use super::predict::{PredictedDenial, is_mounted};
 use super::resolve::{self, FinalSymlink};
 use crate::seccomp::calls::Call;
 
-/// Seconds by which a file system's clock may be behind.
+/// Seconds by which a file system's clock may lag.
 const SKEW: i64 = 2;
 
-/// Sockets that were bound inside.
+/// Sockets that were bound inside the sandbox.
 #[derive(Default)]
 pub(super) struct Sockets {
-    own: HashSet<Identity>,
+    own: HashSet<SocketInode>,
 }
 
-/// A socket's file. The kernel gives numbers of removed files to new ones, born later.
+/// A socket's file. The kernel reuses inodes of removed files; the birth time tells them apart.
 #[derive(PartialEq, Eq, Hash)]
-struct Identity {
+struct SocketInode {
     device: (u32, u32),
     inode: u64,
     born: Option<(i64, u32)>,
 }
 
-impl Identity {
-    fn of(status: &Statx) -> Self {
+impl SocketInode {
+    fn from_statx(status: &Statx) -> Self {
         let is_known = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME);
         let born = is_known.then_some((status.stx_btime.tv_sec, status.stx_btime.tv_nsec));
         Self { device: (status.stx_dev_major, status.stx_dev_minor), inode: status.stx_ino, born }
@@ -56,18 +56,19 @@ pub(super) fn now() -> Timespec {
 }
 
 impl Sockets {
-    /// Notes a socket that was bound just now, at a path from our working directory. Something
-    /// older than the call `began` was put in its place meanwhile. Answers whether it has a path.
+    /// Notes a socket that was just bound at a path relative to our working directory. A file older
+    /// than the start of the syscall (`began`) was put there by another process and is ignored.
+    /// True if the socket has a path.
     pub(super) fn note(&mut self, call: Call, caller: &NotifyCaller<'_>, began: Timespec) -> bool {
         let number = match call {
             Call::Socketcall => caller
-                .bytes(caller.raw(1), 4)
+                .read_bytes(caller.raw_arg(1), 4)
                 .map(|word| i32::from_ne_bytes([word[0], word[1], word[2], word[3]])),
-            _ => Ok(caller.int(0)),
+            _ => Ok(caller.int_arg(0)),
         };
-        let socket = number.and_then(|number| caller.descriptor(number)).ok();
+        let socket = number.and_then(|number| caller.copy_fd(number)).ok();
         let Some(status) = socket.and_then(|socket| bound(&socket)) else { return false };
-        let identity = Identity::of(&status);
+        let identity = SocketInode::from_statx(&status);
         if identity.born.is_none_or(|(seconds, _)| seconds + SKEW >= began.tv_sec) {
             self.own.insert(identity);
         }
@@ -75,13 +76,14 @@ impl Sockets {
     }
 
     fn has(&self, status: &Statx) -> bool {
-        self.own.contains(&Identity::of(status))
+        self.own.contains(&SocketInode::from_statx(status))
     }
 }
 
 impl CreationRules {
-    /// Judges the socket that `connect` or `sendto` names by a path, and opens it to be looked at;
-    /// `None` if the call names no path. An error is the call's own: `ENOENT` if nothing is there.
+    /// Checks the socket that `connect` or `sendto` names by a path, and opens it with `O_PATH`;
+    /// `None` if the syscall names no path. An error is the syscall's own: `ENOENT` if the path is
+    /// absent.
     pub(super) fn unix_target(
         &mut self,
         call: Call,
@@ -91,10 +93,13 @@ impl CreationRules {
         let there = resolve::open(caller, libc::AT_FDCWD, &path, FinalSymlink::Follow)?;
         let status = status_of(&there)?;
         if !is_socket(&status) {
-            // A cover, as it seems. The kernel refuses all that is no socket.
+            // Probably a mask. The kernel rejects everything that is not a socket.
             if is_mounted(&status) {
                 let there = rustix::io::fcntl_dupfd_cloexec(&there, 3)?;
-                self.foreseen(caller, &PredictedDenial { there, operation: Operation::Connect });
+                self.report_predicted(
+                    caller,
+                    &PredictedDenial { there, operation: Operation::Connect },
+                );
             }
         } else if !self.sockets.has(&status) && !is_opened(&status, &self.grants) {
             let path = path_of_directory(caller.host_proc, there.as_fd())?;
@@ -105,8 +110,8 @@ impl CreationRules {
     }
 }
 
-/// Whether a connection is to a unix socket, and nothing stands at its path.
-pub(super) fn is_vain_connect(caller: &NotifyCaller<'_>) -> bool {
+/// True if the syscall connects to a unix socket whose path is absent.
+pub(super) fn is_connect_to_absent(caller: &NotifyCaller<'_>) -> bool {
     match target_path(Call::Connect, caller) {
         Ok(Some(path)) => {
             resolve::open(caller, libc::AT_FDCWD, &path, FinalSymlink::Follow).err()
@@ -116,26 +121,26 @@ pub(super) fn is_vain_connect(caller: &NotifyCaller<'_>) -> bool {
     }
 }
 
-/// The path in the address of a call, if that is one of a unix socket and has one.
+/// The path in the syscall's address, if it is a unix socket address with a path.
 fn target_path(call: Call, caller: &NotifyCaller<'_>) -> Result<Option<CString>, Errno> {
     const LONGEST: u32 = 128;
     let (address, length) = match call {
-        Call::Connect => (caller.raw(1), caller.raw(2)),
-        _ => (caller.raw(4), caller.raw(5)),
+        Call::Connect => (caller.raw_arg(1), caller.raw_arg(2)),
+        _ => (caller.raw_arg(4), caller.raw_arg(5)),
     };
-    // As the kernel takes it: an `int`.
+    // The kernel takes the length as an `int`.
     let length = length as u32;
     if address == 0 || !(2..=LONGEST).contains(&length) {
         return Ok(None);
     }
-    let address = caller.bytes(address, length as usize)?;
+    let address = caller.read_bytes(address, length as usize)?;
     let (family, path) = address.split_at(2);
     let path = CString::new(path.split(|byte| *byte == 0).next().unwrap_or_default())
         .map_err(|_| Errno::INVAL)?;
     Ok((family == (libc::AF_UNIX as u16).to_ne_bytes() && !path.is_empty()).then_some(path))
 }
 
-/// What stands where a socket was bound.
+/// The status of the socket file at the address to which `socket` is bound.
 fn bound(socket: &OwnedFd) -> Option<Statx> {
     let address = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
     let status = status(address.path()?.as_ref())?;
@@ -143,18 +148,18 @@ fn bound(socket: &OwnedFd) -> Option<Statx> {
 }
 
 fn is_opened(status: &Statx, grants: &Grants) -> bool {
-    let is_same = |other: Statx| Identity::of(&other) == Identity::of(status);
+    let is_same = |other: Statx| SocketInode::from_statx(&other) == SocketInode::from_statx(status);
     grants.network.unix_sockets.iter().any(|path| self::status(path.as_path()).is_some_and(is_same))
 }
 
-const WANTED: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::BTIME);
+const STATX_MASK: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::BTIME);
 
 fn status(path: impl rustix::path::Arg) -> Option<Statx> {
-    rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, WANTED).ok()
+    rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, STATX_MASK).ok()
 }
 
 fn status_of(opened: &OwnedFd) -> Result<Statx, Errno> {
-    rustix::fs::statx(opened, "", AtFlags::EMPTY_PATH, WANTED)
+    rustix::fs::statx(opened, "", AtFlags::EMPTY_PATH, STATX_MASK)
 }
 
 fn is_socket(status: &Statx) -> bool {

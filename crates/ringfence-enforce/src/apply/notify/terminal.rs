@@ -1,4 +1,4 @@
-//! Opening the caller's own terminal.
+//! Opens the caller's controlling terminal.
 
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,28 +8,29 @@ use rustix::io::Errno;
 
 use super::NotifyReply;
 use super::execute::{SyscallProxy, status_of};
-use super::open_flags::Wish;
+use super::open_flags::OpenRequest;
 
 impl SyscallProxy<'_, '_> {
-    /// `/dev/tty` is another terminal, or none, for each session: the caller's is found by
-    /// its number among those of the sandbox, unless its session is ours.
-    pub(super) fn open_terminal(&self, wish: &Wish) -> Result<NotifyReply, Errno> {
+    /// Opens `/dev/tty`. It is a different terminal, or none, for each session: the caller's is
+    /// found by its device number in the sandbox's `/dev/pts`, unless the caller is in the notify
+    /// handler's own session.
+    pub(super) fn open_terminal(&self, request: &OpenRequest) -> Result<NotifyReply, Errno> {
         const OURS: i32 = 0;
         let (session, terminal) = self.caller.terminal(self.caller.pid()).ok_or(Errno::NXIO)?;
-        let flags = wish.without_making().flags | OFlags::NONBLOCK;
+        let flags = request.without_create().flags | OFlags::NONBLOCK;
         if self.caller.terminal(OURS).is_some_and(|(ours, _)| ours == session) {
-            return wish.reply(rustix::fs::open("/dev/tty", flags, Mode::empty())?);
+            return request.reply(rustix::fs::open("/dev/tty", flags, Mode::empty())?);
         }
         match (rustix::fs::major(terminal), rustix::fs::minor(terminal)) {
             (136..=143, number) => {
-                wish.reply(rustix::fs::open(format!("/dev/pts/{number}"), flags, Mode::empty())?)
+                request.reply(rustix::fs::open(format!("/dev/pts/{number}"), flags, Mode::empty())?)
             }
             _ => Err(Errno::NXIO),
         }
     }
 }
 
-/// The device that is each session's own terminal.
+/// Device number of `/dev/tty`.
 const TERMINAL: (u32, u32) = (5, 0);
 
 fn is_terminal(status: &rustix::fs::Stat) -> bool {

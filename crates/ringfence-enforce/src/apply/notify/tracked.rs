@@ -1,8 +1,9 @@
-//! Files with a denied name that git tracks, and those that git itself makes.
+//! Files with a denied name that git tracks, and those that git itself creates.
 //!
-//! `git checkout`, `merge` and `clone` unlink and make files by whatever name the repository gives
+//! `git checkout`, `merge` and `clone` unlink and create files by any name the repository gives
 //! them. A command can make git write any content that the command knows, so such a file holds no
-//! secret from it. Other programs make a denied name only where a tracked file with it is open.
+//! secret from it. Other programs create a denied name only where a tracked file of that name is
+//! open.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,14 +20,14 @@ use rustix::io::Errno;
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve::{PathAnchor, ResolvedParent};
-use crate::apply::{Birth, GitMarker};
+use crate::apply::{FileIdentity, GitMarker};
 
-/// So many files are noted. No repository has more with such names.
-const MOST: usize = 100_000;
+/// Maximum number of noted files. No repository has more with such names.
+const MAX_FILES: usize = 100_000;
 
 impl CreationRules {
-    /// Tells whether a place lies in a directory that has a denied name and is open for the tracked
-    /// files in it.
+    /// True if `place` lies in a directory with a denied name that is open for the tracked files in
+    /// it.
     pub(super) fn is_opened_by_git(
         &self,
         caller: &NotifyCaller<'_>,
@@ -38,7 +39,7 @@ impl CreationRules {
                 .is_ok_and(|directory| directories.contains(&directory))
     }
 
-    /// Tells whether a path as it is written could lead into such a directory.
+    /// True if the path as written could lead into such a directory.
     pub(super) fn may_enter_opened(
         &self,
         caller: &NotifyCaller<'_>,
@@ -50,27 +51,27 @@ impl CreationRules {
             return false;
         }
         let mut names = path.to_bytes().split(|byte| *byte == b'/');
-        names.any(|name| name == b".." || self.is_interesting(OsStr::from_bytes(name)))
+        names.any(|name| name == b".." || self.name_could_matter(OsStr::from_bytes(name)))
             || path_of_directory(caller.host_proc, start.as_fd())
                 .map_or(true, |start| directories.contains(&start))
     }
 
-    /// Judges making a name that a built-in pattern denies, and notes it if the call may.
+    /// Checks creating a name that a built-in pattern denies, and notes it if it is allowed.
     pub(super) fn may_make_denied(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
         decision: &Decision,
     ) -> bool {
-        let is_spared = matches!(&decision.rule, Some(DecidingRule::Pattern(pattern)) if pattern.spares_tracked());
+        let is_spared = matches!(&decision.rule, Some(DecidingRule::Pattern(pattern)) if pattern.exempts_tracked_files());
         let tracked = &self.grants.tracked;
-        if !is_spared || tracked.mode == TrackedMode::Deny || tracked.files.len() >= MOST {
+        if !is_spared || tracked.mode == TrackedMode::Deny || tracked.files.len() >= MAX_FILES {
             return false;
         }
         if tracked.opens(&decision.path) {
             return true;
         }
-        if !self.is_beside_tracked(caller, place) && !self.carries_tracked && !is_git(caller) {
+        if !self.is_next_to_tracked(caller, place) && !self.carries_tracked && !is_git(caller) {
             return false;
         }
         self.grants.tracked.files.insert(decision.path.clone(), TrackedFile::default());
@@ -82,33 +83,35 @@ impl CreationRules {
         is_open
     }
 
-    /// Tells whether a name is denied only by that of its directory, which is open for tracked
-    /// files.
-    pub(super) fn is_beside_tracked(
+    /// True if a name is denied only by that of its directory, which is open for tracked files.
+    pub(super) fn is_next_to_tracked(
         &self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
     ) -> bool {
-        !self.is_interesting(&place.name) && self.is_opened_by_git(caller, place)
+        !self.name_could_matter(&place.name) && self.is_opened_by_git(caller, place)
     }
 
-    /// Tells whether a built-in pattern alone denies `path`, to which a tracked file moves from
-    /// `was`.
+    /// True if only a built-in pattern denies `path`, to which a tracked file moves from `was`.
     pub(super) fn is_moved_tracked(&self, was: &AbsPath, path: &AbsPath) -> bool {
-        let is_spared = |decision: Decision| matches!(decision.rule, Some(DecidingRule::Pattern(pattern)) if pattern.spares_tracked());
+        let is_spared = |decision: Decision| matches!(decision.rule, Some(DecidingRule::Pattern(pattern)) if pattern.exempts_tracked_files());
         self.grants.tracked.opens(was) && is_spared(self.grants.decide(path, Access::Read))
     }
 
-    /// Notes whether the call in hand renames a tracked file: under any name it holds what it held.
-    pub(super) fn carry(&mut self, caller: &NotifyCaller<'_>, source: &ResolvedParent) {
+    /// Notes if the current syscall renames a tracked file: its content is the same under any name.
+    pub(super) fn note_rename_source(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        source: &ResolvedParent,
+    ) {
         let files = &self.grants.tracked.files;
         self.carries_tracked = !files.is_empty()
             && path_of(caller, source).is_ok_and(|path| files.contains_key(&path));
     }
 
-    /// Notes that a file or directory was made that only git's tracking opens: it is the command's
-    /// own, and the watcher must not mask it. Answers whether it is one.
-    pub(super) fn made_tracked(
+    /// Notes that a file or directory was created that only git tracking opens: it is the command's
+    /// own, and the watcher must not mask it. True if it is one.
+    pub(super) fn note_created_tracked(
         &mut self,
         caller: &NotifyCaller<'_>,
         place: &ResolvedParent,
@@ -125,28 +128,31 @@ impl CreationRules {
             self.grants.tracked.files.remove(&path);
             self.grants.tracked.directories.insert(path.clone());
         }
-        self.note_own(path, Birth::of(&place.directory, place.name.as_os_str()));
+        self.note_own(path, FileIdentity::from_entry(&place.directory, place.name.as_os_str()));
         true
     }
 
-    /// Notes that a tracked file is about to be written, unless another one has taken its place:
-    /// the host's may hold a secret until the watcher has looked at it.
-    pub(super) fn wrote_tracked(&mut self, place: &ResolvedParent, path: &AbsPath) {
+    /// Notes that a tracked file is about to be written, unless the host has replaced it: the
+    /// host's file may hold a secret until the watcher has checked it.
+    pub(super) fn note_written_tracked(&mut self, place: &ResolvedParent, path: &AbsPath) {
         let Some(file) = self.grants.tracked.files.get(path) else { return };
         if is_surveyed(place.directory.as_fd(), place.name.as_ref(), file) {
-            self.note_own(path.clone(), Birth::of(&place.directory, place.name.as_os_str()));
+            self.note_own(
+                path.clone(),
+                FileIdentity::from_entry(&place.directory, place.name.as_os_str()),
+            );
         }
     }
 
-    /// Tells whether the host has put another file in the place of a tracked one. Until the watcher
-    /// has looked at it, it may hold a secret, which must not get another name.
+    /// True if the host has replaced a tracked file. Until the watcher has checked the new one, it
+    /// may hold a secret, which must not get another name.
     pub(super) fn is_replaced_by_host(&self, place: &ResolvedParent, path: &AbsPath) -> bool {
         let Some(file) = self.grants.tracked.files.get(path) else { return false };
         self.is_foreign(place.directory.as_fd(), place.name.as_ref(), (path, file))
     }
 
-    /// Tells whether the file that stands at the path of a tracked one, seen from `directory` as
-    /// `name`, is neither the file of the survey nor one that a command made or wrote.
+    /// True if the file at the path of a tracked one, seen from `directory` as `name`, is neither
+    /// the file of the survey nor one that a command created or wrote.
     fn is_foreign(
         &self,
         directory: BorrowedFd<'_>,
@@ -159,30 +165,30 @@ impl CreationRules {
             Ok(_) => {}
         }
         let is_own = || {
-            Birth::of(directory, name)
+            FileIdentity::from_entry(directory, name)
                 .is_some_and(|birth| self.own_files.contains(&(path.clone(), birth)))
         };
         !is_surveyed(directory, name, file) && !is_own()
     }
 
-    /// Refuses to move the directory `what` at `from` if it holds such a file of the host.
-    pub(super) fn keep_foreign(
+    /// Denies moving the directory `what` at `from` if it contains such a file of the host.
+    pub(super) fn refuse_foreign_move(
         &mut self,
         caller: &NotifyCaller<'_>,
         what: &ResolvedParent,
         from: &AbsPath,
     ) -> Result<(), Errno> {
-        if !self.holds_foreign(what, from)? {
+        if !self.contains_foreign(what, from)? {
             return Ok(());
         }
-        self.refuse_since(caller, Operation::Rename, from, Denial::HOLDS_DENIED);
+        self.refuse_since(caller, Operation::Rename, from, Denial::CONTAINS_DENIED);
         Err(Errno::ACCESS)
     }
 
-    /// Tells whether the directory `what` at `from` holds a file of the host that only its path
-    /// denies: one in the place of a tracked file, or beside tracked files in a directory with a
+    /// True if the directory `what` at `from` contains a file of the host that only its path
+    /// denies: one that replaced a tracked file, or one next to tracked files in a directory with a
     /// denied name. Under another path it could be read.
-    fn holds_foreign(&self, what: &ResolvedParent, from: &AbsPath) -> Result<bool, Errno> {
+    fn contains_foreign(&self, what: &ResolvedParent, from: &AbsPath) -> Result<bool, Errno> {
         let tracked = &self.grants.tracked;
         if tracked.is_empty() {
             return Ok(false);
@@ -197,19 +203,19 @@ impl CreationRules {
         if tracked.files.iter().any(is_foreign) {
             return Ok(true);
         }
-        let mut left = MOST;
+        let mut left = MAX_FILES;
         for directory in &tracked.directories {
             let Some(name) = directory.relative_to(from) else { continue };
-            if self.holds_denied(opened.as_fd(), name, directory, &mut left)? {
+            if self.contains_denied(opened.as_fd(), name, directory, &mut left)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Tells whether `directory`, seen from `above` as `name`, has an entry that is denied. `left`
-    /// counts the entries that may still be looked at; behind the last, the answer is yes.
-    fn holds_denied(
+    /// True if `directory`, seen from `above` as `name`, has a denied entry. `left` is the number
+    /// of entries that may still be checked; at zero the answer is true.
+    fn contains_denied(
         &self,
         above: BorrowedFd<'_>,
         name: &Path,
@@ -222,7 +228,7 @@ impl CreationRules {
             match rustix::fs::openat2(above, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
             {
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
-                // A directory that cannot be looked through keeps its name.
+                // A directory that cannot be read must not move.
                 Err(_) => return Ok(true),
                 Ok(opened) => opened,
             };
@@ -242,8 +248,8 @@ impl CreationRules {
         Ok(false)
     }
 
-    /// Notes the tracked files that move along with a directory.
-    pub(super) fn moved_tracked(&mut self, from: &AbsPath, to: &AbsPath) {
+    /// Notes the tracked files that move with a directory.
+    pub(super) fn note_moved_tracked(&mut self, from: &AbsPath, to: &AbsPath) {
         let tracked = &self.grants.tracked;
         let moved = |path: &AbsPath| Some(to.join(path.relative_to(from)?));
         let directories: Vec<AbsPath> = tracked.directories.iter().filter_map(moved).collect();
@@ -254,7 +260,7 @@ impl CreationRules {
             .filter_map(|(path, file)| Some((path.clone(), moved(path)?, *file)))
             .collect();
         for (was, path, file) in files {
-            let birth = Birth::of(CWD, was.as_path());
+            let birth = FileIdentity::from_entry(CWD, was.as_path());
             let is_own =
                 || birth.is_some_and(|birth| self.own_files.contains(&(was.clone(), birth)));
             if is_surveyed(CWD, was.as_path(), &file) || is_own() {
@@ -266,22 +272,23 @@ impl CreationRules {
         self.grants.tracked.sources.extend(sources);
     }
 
-    fn note_own(&mut self, path: AbsPath, birth: Option<Birth>) {
+    fn note_own(&mut self, path: AbsPath, birth: Option<FileIdentity>) {
         let Some(birth) = birth else { return };
-        if self.own_files.len() < MOST && self.own_files.insert((path.clone(), birth)) {
+        if self.own_files.len() < MAX_FILES && self.own_files.insert((path.clone(), birth)) {
             self.made.push((None, path, GitMarker::File, Some(birth)));
         }
     }
 }
 
-/// Tells whether a name stands for the file that the survey saw.
+/// True if `name` is the file that the survey saw.
 fn is_surveyed(directory: BorrowedFd<'_>, name: &Path, file: &TrackedFile) -> bool {
     let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
     status.is_ok_and(|status| (status.st_dev, status.st_ino) == file.identity)
-        && Birth::of(directory, name).is_some_and(|birth| birth.born() == file.born)
+        && FileIdentity::from_entry(directory, name)
+            .is_some_and(|birth| birth.birth_time() == file.born)
 }
 
-/// Tells whether the caller is git, from a mount that no command can write to.
+/// True if the caller is git, from a mount that no command can write to.
 fn is_git(caller: &NotifyCaller<'_>) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let Ok(program) =
@@ -294,5 +301,5 @@ fn is_git(caller: &NotifyCaller<'_>) -> bool {
         || path.parent().is_some_and(|above| above.name().is_some_and(|name| name == "git-core"));
     let is_read_only = rustix::fs::fstatvfs(&program)
         .is_ok_and(|status| status.f_flag.contains(StatVfsMountFlags::RDONLY));
-    is_named && is_read_only && caller.still_waits().is_ok()
+    is_named && is_read_only && caller.ensure_waiting().is_ok()
 }

@@ -1,8 +1,8 @@
-//! What was done for callers that did not hear of it.
+//! Results of syscalls whose caller was interrupted before it got the reply.
 //!
-//! Before Linux 5.19 a signal takes a caller away while its call is carried out. The kernel
-//! lets it handle the signal and begins the call anew: done a second time, `mkdir` would
-//! answer that the directory is there already. So the outcome waits for the same question.
+//! Before Linux 5.19 a signal interrupts a caller while its syscall is executed. The kernel runs
+//! the signal handler and restarts the syscall: executed a second time, `mkdir` would fail with
+//! EEXIST. So the result is kept for the restarted syscall.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,73 +12,74 @@ use ringfence_sys::seccomp::{self, Notification};
 use super::NotifyReply;
 use super::caller::{CallerMemory, NotifyCaller};
 
-/// Outcomes that nobody has heard yet.
+/// Results that no caller has received yet.
 #[derive(Default)]
 pub(super) struct UndeliveredReplies {
     kept: VecDeque<UndeliveredReply>,
-    /// Whether signals take callers away here.
+    /// True if signals interrupt waiting callers on this kernel.
     interruptible: Option<bool>,
 }
 
 struct UndeliveredReply {
-    asked: Notification,
+    notification: Notification,
     read: CallerMemory,
     reply: NotifyReply,
 }
 
-/// Whether the caller did not wait any more.
+/// True if the caller no longer waits.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 impl UndeliveredReplies {
-    /// Most callers ask again at once; those that do not are not waited for.
-    const MANY: usize = 16;
+    /// Most callers restart the syscall at once; older entries are dropped.
+    const CAPACITY: usize = 16;
 
-    /// Keeps what was done for a caller that was gone when it was to be told.
+    /// Keeps the result for a caller that was gone when the reply was sent.
     pub(super) fn keep(
         &mut self,
-        asked: &Notification,
+        notification: &Notification,
         read: CallerMemory,
         reply: NotifyReply,
         error: &io::Error,
     ) {
-        // Where only death takes callers away, none comes back.
+        // If only death ends the wait, no caller comes back.
         if !matches!(reply, NotifyReply::Value(_) | NotifyReply::Descriptor(..))
             || !is_gone(error)
             || !self.is_interruptible()
         {
             return;
         }
-        if self.kept.len() == Self::MANY {
+        if self.kept.len() == Self::CAPACITY {
             self.kept.pop_front();
         }
-        self.kept.push_back(UndeliveredReply { asked: *asked, read, reply });
+        self.kept.push_back(UndeliveredReply { notification: *notification, read, reply });
     }
 
     fn is_interruptible(&mut self) -> bool {
-        *self.interruptible.get_or_insert_with(|| !seccomp::waits_killable())
+        *self.interruptible.get_or_insert_with(|| !seccomp::supports_wait_killable())
     }
 
-    /// Until the caller has gone to handle a signal that waits for it. One that is about to
-    /// go can still be answered, and does not hear it. Not for long: another thread may be
-    /// the one to handle it, and others wait for us.
-    pub(super) fn let_go(&mut self, caller: &NotifyCaller<'_>) {
+    /// Yields until the caller has gone to handle its pending signal. A reply sent just before that
+    /// would be lost. Bounded: another thread may handle the signal, and other callers wait.
+    pub(super) fn wait_for_signal(&mut self, caller: &NotifyCaller<'_>) {
         const TIMES: usize = 1000;
         if self.is_interruptible() {
             (0..TIMES)
-                .take_while(|_| caller.signal().is_some() && caller.still_waits().is_ok())
+                .take_while(|_| {
+                    caller.pending_signal().is_some() && caller.ensure_waiting().is_ok()
+                })
                 .for_each(|_| std::thread::yield_now());
         }
     }
 
-    /// What was done for this caller, if it asks for the same once more. Asked for anything
-    /// else, it has gone on, and what was kept is forgotten.
+    /// The kept result, if the caller repeats the same syscall. For any other syscall the kept
+    /// result is dropped.
     pub(super) fn take(&mut self, caller: &NotifyCaller<'_>) -> Option<NotifyReply> {
-        let asks = caller.notification;
-        let at = self.kept.iter().position(|kept| kept.asked.pid == asks.pid)?;
-        let UndeliveredReply { asked, read, reply } = self.kept.remove(at)?;
-        let place = |call: &Notification| (call.arch, call.call, call.instruction, call.arguments);
-        (place(&asked) == place(asks) && caller.has(&read)).then_some(reply)
+        let repeated = caller.notification;
+        let at = self.kept.iter().position(|kept| kept.notification.pid == repeated.pid)?;
+        let UndeliveredReply { notification, read, reply } = self.kept.remove(at)?;
+        let key = |call: &Notification| (call.arch, call.call, call.instruction, call.arguments);
+        (key(&notification) == key(repeated) && caller.memory_is_unchanged(&read)).then_some(reply)
     }
 }

@@ -1,4 +1,4 @@
-//! What somebody opened while the command runs, by that very path.
+//! Paths that the user granted while the command runs.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -8,30 +8,30 @@ use ringfence_policy::{AbsPath, Access, Effect, Grants, Rule, Source, Verdict};
 use crate::apply::PlanUpdate;
 use crate::plan::Overmount;
 
-/// Paths that are not covered, although a rule shuts them.
+/// Paths that get no mask, although a rule denies them.
 pub(super) struct GrantedPaths {
     plan: OwnedFd,
-    /// How much of the plan's file is known.
+    /// Bytes of the plan file that were read so far.
     known: u64,
     paths: HashSet<AbsPath>,
-    /// Those of them that may be written as well.
+    /// Those of them that are also writable.
     writable: HashSet<AbsPath>,
-    /// Another policy that holds by now, for which another lookout is about to take over.
+    /// The newest policy, for which a new watcher is about to take over.
     newest: Option<Grants>,
 }
 
 impl GrantedPaths {
-    /// Those that were `opened`, and those that will stand behind `length` of the plan's file.
-    pub(super) fn since(plan: OwnedFd, length: u64, opened: &[Rule]) -> Self {
-        let mut lifted = Self {
+    /// Starts with the rules in `opened`; later grants are read from the plan file after `length`.
+    pub(super) fn new(plan: OwnedFd, length: u64, opened: &[Rule]) -> Self {
+        let mut granted = Self {
             plan,
             known: length,
             paths: HashSet::new(),
             writable: HashSet::new(),
             newest: None,
         };
-        opened.iter().for_each(|rule| lifted.note(rule));
-        lifted
+        opened.iter().for_each(|rule| granted.note(rule));
+        granted
     }
 
     fn note(&mut self, rule: &Rule) {
@@ -41,19 +41,19 @@ impl GrantedPaths {
         self.paths.insert(rule.root.clone());
     }
 
-    /// Whether `path` is not to have this cover. Whoever opens something says so before it is
-    /// there.
-    pub(super) fn is_off(&mut self, path: &AbsPath, cover: Overmount) -> bool {
+    /// True if `path` must not get this mask. A grant is written to the plan file before it is
+    /// mounted.
+    pub(super) fn is_granted(&mut self, path: &AbsPath, mask: Overmount) -> bool {
         if let Some((added, end)) = PlanUpdate::read(&self.plan, self.known) {
             self.known = end;
             let opened =
-                added.iter().flat_map(|added| &added.rules).filter(|rule| is_opened_since(rule));
+                added.iter().flat_map(|added| &added.rules).filter(|rule| is_session_grant(rule));
             opened.for_each(|rule| self.note(rule));
             if let Some(revised) = added.into_iter().rev().find_map(|added| added.revised) {
                 self.newest = Some(revised.grants);
             }
         }
-        let wanted = if matches!(cover, Overmount::Deny(_)) { Access::Read } else { Access::Write };
+        let wanted = if matches!(mask, Overmount::Deny(_)) { Access::Read } else { Access::Write };
         if self
             .newest
             .as_ref()
@@ -61,7 +61,7 @@ impl GrantedPaths {
         {
             return true;
         }
-        if matches!(cover, Overmount::Deny(_)) {
+        if matches!(mask, Overmount::Deny(_)) {
             self.paths.contains(path)
         } else {
             self.writable.contains(path)
@@ -69,7 +69,7 @@ impl GrantedPaths {
     }
 }
 
-/// Whether a rule is somebody's answer, given while the command runs.
-pub(super) fn is_opened_since(rule: &Rule) -> bool {
+/// True if a rule is the user's answer, given while the command runs.
+pub(super) fn is_session_grant(rule: &Rule) -> bool {
     rule.opens() && rule.origin.source == Source::Session
 }

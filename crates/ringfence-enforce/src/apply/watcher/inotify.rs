@@ -1,4 +1,4 @@
-//! Watches on directories, as far as the kernel lets a person have them.
+//! Watches on directories, within the kernel's per-user limits.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -13,17 +13,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::time::Timespec;
 
-use super::super::helper::hand_over;
+use super::super::fd_passing::send_fds;
 use super::InotifyShortage;
-use super::inotify_broker::{BrokerEvent, BrokerMessage, LONGEST};
+use super::inotify_broker::{BrokerEvent, BrokerMessage, MAX_MESSAGE};
 
-/// Something that happened in watched directories; each is known by the kernel's number.
+/// An event in a watched directory, which is identified by its watch descriptor.
 pub(super) enum WatchEvent<'a> {
-    /// A name appeared in one.
+    /// A name appeared in a directory.
     Appeared { number: i32, name: &'a OsStr, is_directory: bool },
-    /// One is no longer watched.
+    /// A directory is no longer watched.
     Unwatched(i32),
-    /// More than can be told.
+    /// The event queue overflowed.
     Overrun,
 }
 
@@ -47,7 +47,7 @@ impl InotifyInstance {
         )
     }
 
-    /// Watches a directory that was opened, wherever it is.
+    /// Watches an opened directory, independent of its path.
     pub(super) fn add_by_number(&self, directory: &OwnedFd) -> rustix::io::Result<i32> {
         self.add(format!("/proc/self/fd/{}", directory.as_raw_fd()))
     }
@@ -56,8 +56,8 @@ impl InotifyInstance {
         let _ = inotify::remove_watch(&self.0, number);
     }
 
-    /// Tells of everything that has happened so far.
-    pub(super) fn read(&self, mut told: impl FnMut(WatchEvent<'_>)) -> io::Result<()> {
+    /// Passes every pending event to `handle`.
+    pub(super) fn read(&self, mut handle: impl FnMut(WatchEvent<'_>)) -> io::Result<()> {
         let mut space = vec![MaybeUninit::uninit(); 64 * 1024];
         let mut reader = Reader::new(&self.0, &mut space);
         loop {
@@ -68,13 +68,13 @@ impl InotifyInstance {
                 Err(error) => return Err(error.into()),
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                told(WatchEvent::Overrun);
+                handle(WatchEvent::Overrun);
             } else if event.events().contains(ReadFlags::IGNORED) {
-                told(WatchEvent::Unwatched(event.wd()));
+                handle(WatchEvent::Unwatched(event.wd()));
             } else if let Some(name) =
                 event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()))
             {
-                told(WatchEvent::Appeared {
+                handle(WatchEvent::Appeared {
                     number: event.wd(),
                     name,
                     is_directory: event.events().contains(ReadFlags::ISDIR),
@@ -84,59 +84,59 @@ impl InotifyInstance {
     }
 }
 
-/// The watches of one lookout.
+/// The watches of one watcher process.
 pub(super) struct WatchSet {
-    by: WatchBackend,
+    backend: WatchBackend,
     shortage: Cell<InotifyShortage>,
 }
 
 enum WatchBackend {
     Own(InotifyInstance),
-    /// The relay, and what it told while it was waited for.
-    Relay(OwnedFd, RefCell<Vec<BrokerEvent>>),
-    /// The person has no instance left: nothing is watched.
-    Nobody,
+    /// The broker's socket, and events that arrived while waiting for an answer.
+    Broker(OwnedFd, RefCell<Vec<BrokerEvent>>),
+    /// The user has no inotify instance left: nothing is watched.
+    Unavailable,
 }
 
 impl WatchSet {
-    /// By the relay, if there is an end of it.
-    pub(super) fn new(relay: Option<OwnedFd>) -> io::Result<Self> {
-        let by = match relay.map_or_else(
+    /// Uses the broker if there is a connection to it.
+    pub(super) fn new(broker: Option<OwnedFd>) -> io::Result<Self> {
+        let backend = match broker.map_or_else(
             || InotifyInstance::new().map(WatchBackend::Own),
-            |relay| Ok(WatchBackend::Relay(relay, RefCell::default())),
+            |broker| Ok(WatchBackend::Broker(broker, RefCell::default())),
         ) {
-            Err(Errno::MFILE) => WatchBackend::Nobody,
-            by => by?,
+            Err(Errno::MFILE) => WatchBackend::Unavailable,
+            backend => backend?,
         };
-        Ok(Self { by, shortage: Cell::new(InotifyShortage::Watches) })
+        Ok(Self { backend, shortage: Cell::new(InotifyShortage::Watches) })
     }
 
-    /// What there is too little of, where a directory could not be watched.
+    /// The limit that was reached, if a directory could not be watched.
     pub(super) fn shortage(&self) -> InotifyShortage {
         self.shortage.get()
     }
 
-    /// Readable when something has happened.
+    /// Readable when there are events.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match &self.by {
+        match &self.backend {
             WatchBackend::Own(instance) => Some(instance.descriptor()),
-            WatchBackend::Relay(relay, _) => Some(relay.as_fd()),
-            WatchBackend::Nobody => None,
+            WatchBackend::Broker(broker, _) => Some(broker.as_fd()),
+            WatchBackend::Unavailable => None,
         }
     }
 
-    /// Whether something has happened that the descriptor no longer tells of.
-    pub(super) fn has_heard(&self) -> bool {
-        matches!(&self.by, WatchBackend::Relay(_, heard) if !heard.borrow().is_empty())
+    /// True if events are queued here that the fd does not show as readable.
+    pub(super) fn has_queued(&self) -> bool {
+        matches!(&self.backend, WatchBackend::Broker(_, queued) if !queued.borrow().is_empty())
     }
 
     /// Watches a directory for names that appear in it.
     pub(super) fn add(&self, directory: &OwnedFd) -> rustix::io::Result<i32> {
-        let added = match &self.by {
-            // Our working directory has all that we have opened, by number.
+        let added = match &self.backend {
+            // The working directory is `/proc/self/fd`: it lists every open fd by number.
             WatchBackend::Own(instance) => instance.add(directory.as_raw_fd().to_string()),
-            WatchBackend::Relay(relay, heard) => ask(relay, directory, heard),
-            WatchBackend::Nobody => Err(Errno::MFILE),
+            WatchBackend::Broker(broker, queued) => request_watch(broker, directory, queued),
+            WatchBackend::Unavailable => Err(Errno::MFILE),
         };
         if added == Err(Errno::MFILE) {
             self.shortage.set(InotifyShortage::Instances);
@@ -144,56 +144,56 @@ impl WatchSet {
         added
     }
 
-    /// Watches it no longer.
+    /// Removes a watch.
     pub(super) fn remove(&self, number: i32) {
-        match &self.by {
+        match &self.backend {
             WatchBackend::Own(instance) => instance.remove(number),
-            WatchBackend::Relay(relay, _) => {
-                let _ = rustix::net::send(relay, &number.to_ne_bytes(), SendFlags::NOSIGNAL);
+            WatchBackend::Broker(broker, _) => {
+                let _ = rustix::net::send(broker, &number.to_ne_bytes(), SendFlags::NOSIGNAL);
             }
-            WatchBackend::Nobody => {}
+            WatchBackend::Unavailable => {}
         }
     }
 
-    /// Tells of everything that has happened so far.
-    pub(super) fn read(&self, mut told: impl FnMut(WatchEvent<'_>)) -> io::Result<()> {
-        match &self.by {
-            WatchBackend::Own(instance) => instance.read(told),
-            WatchBackend::Relay(relay, heard) => {
-                heard.take().iter().for_each(|event| told(event.happened()));
-                while let Some(word) = hear(relay)? {
-                    if let BrokerMessage::Happened(events) = word {
-                        events.iter().for_each(|event| told(event.happened()));
+    /// Passes every pending event to `handle`.
+    pub(super) fn read(&self, mut handle: impl FnMut(WatchEvent<'_>)) -> io::Result<()> {
+        match &self.backend {
+            WatchBackend::Own(instance) => instance.read(handle),
+            WatchBackend::Broker(broker, queued) => {
+                queued.take().iter().for_each(|event| handle(event.as_watch_event()));
+                while let Some(message) = receive(broker)? {
+                    if let BrokerMessage::Events(events) = message {
+                        events.iter().for_each(|event| handle(event.as_watch_event()));
                     }
                 }
                 Ok(())
             }
-            WatchBackend::Nobody => Ok(()),
+            WatchBackend::Unavailable => Ok(()),
         }
     }
 }
 
-/// Has the relay watch a directory. It has nothing to wait for. Should it not answer, it is
-/// not heard any more: we end, and with us the sandbox.
-fn ask(
-    relay: &OwnedFd,
+/// Asks the broker to watch a directory. The broker never blocks. If it does not answer within 10
+/// s, its socket is shut down: the watcher ends, and with it the sandbox.
+fn request_watch(
+    broker: &OwnedFd,
     directory: &OwnedFd,
-    heard: &RefCell<Vec<BrokerEvent>>,
+    queued: &RefCell<Vec<BrokerEvent>>,
 ) -> rustix::io::Result<i32> {
-    const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-    hand_over(relay, [directory.as_fd()])?;
+    const TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+    send_fds(broker, [directory.as_fd()])?;
     loop {
-        match hear(relay)? {
+        match receive(broker)? {
             Some(BrokerMessage::Watched(Ok(number))) => return Ok(number),
-            // Whatever it may not look into is not watched: that is another thing than what
-            // nobody may look into.
+            // A directory that only the broker may not read counts as unwatched, which differs from
+            // a directory that no process here may read.
             Some(BrokerMessage::Watched(Err(libc::EACCES))) => return Err(Errno::PERM),
             Some(BrokerMessage::Watched(Err(number))) => {
                 return Err(Errno::from_raw_os_error(number));
             }
-            Some(BrokerMessage::Happened(events)) => heard.borrow_mut().extend(events),
-            None if poll(&mut [PollFd::new(relay, PollFlags::IN)], Some(&PATIENCE)) == Ok(0) => {
-                rustix::net::shutdown(relay, Shutdown::Both)?;
+            Some(BrokerMessage::Events(events)) => queued.borrow_mut().extend(events),
+            None if poll(&mut [PollFd::new(broker, PollFlags::IN)], Some(&TIMEOUT)) == Ok(0) => {
+                rustix::net::shutdown(broker, Shutdown::Both)?;
                 return Err(Errno::TIMEDOUT);
             }
             None => {}
@@ -201,10 +201,10 @@ fn ask(
     }
 }
 
-/// What the relay says next; `None` if it has not said anything more.
-fn hear(relay: &OwnedFd) -> rustix::io::Result<Option<BrokerMessage>> {
-    let mut buffer = vec![0; LONGEST];
-    match rustix::net::recv(relay, buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
+/// Receives the next message from the broker; `None` if there is none yet.
+fn receive(broker: &OwnedFd) -> rustix::io::Result<Option<BrokerMessage>> {
+    let mut buffer = vec![0; MAX_MESSAGE];
+    match rustix::net::recv(broker, buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
         Ok((0, _)) => Err(Errno::PIPE),
         Ok((length, _)) => {
             postcard::from_bytes(&buffer[..length]).map(Some).map_err(|_| Errno::BADMSG)

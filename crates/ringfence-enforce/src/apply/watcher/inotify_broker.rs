@@ -1,9 +1,9 @@
-//! The relay: one process that watches directories for the lookouts of many sandboxes.
+//! The inotify broker: one process that watches directories for the watchers of many sandboxes.
 //!
-//! The kernel lets a person have few inotify instances, 128 unless that is raised, and editors
-//! need them as well. So the first sandboxes of a program have one each, and nothing to do
-//! with each other; all further ones share the relay's, and the watches that they have in
-//! common. It is no thread of the program's: a program that is stopped is looked out for.
+//! The kernel grants a user few inotify instances (128 by default), and editors need some as well.
+//! So the first eight sandboxes of a program have one each and stay independent; all further ones
+//! share the broker's instance, and the watches they have in common. It is a process, not a thread:
+//! the watch continues while the program is stopped.
 
 mod server;
 
@@ -16,99 +16,103 @@ use ringfence_sys::process;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
-use super::super::handle::{LaunchError, helper};
-use super::super::helper::hand_over;
+use super::super::fd_passing::send_fds;
+use super::super::handle::{LaunchError, helper_error};
 use super::inotify::WatchEvent;
 pub(in crate::apply) use server::main;
 
-/// The argument that makes our binary the relay.
-pub(in crate::apply) const RELAY: &str = "--relay";
+/// The argument that starts our binary as the broker.
+pub(in crate::apply) const BROKER: &str = "--inotify-broker";
 
-/// So many lookouts of a program have an instance of their own.
-const OWN: usize = 8;
+/// Number of watchers per program that have their own inotify instance.
+const OWN_INSTANCES: usize = 8;
 
-/// How a lookout gets to know what happens, as its caller sees it.
+/// The source of a watcher's events, as the launcher sees it.
 #[derive(Debug)]
 pub(super) enum InotifySource {
     Own,
-    /// By the relay, which lives as long as somebody needs it.
+    /// The broker, which lives as long as a watcher needs it.
     Shared(#[expect(dead_code, reason = "kept for as long as it is needed")] Arc<InotifyBroker>),
 }
 
-/// A relay, as its caller sees it. Dropping it ends it.
+/// A broker, as the launcher sees it. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct InotifyBroker {
     socket: Option<OwnedFd>,
     pid: i32,
 }
 
-/// What the lookouts of this program have.
+/// The inotify use of this program's watchers.
 struct BrokerRegistry {
-    /// How many have their own.
+    /// Number of watchers with their own instance.
     own: usize,
-    relay: Weak<InotifyBroker>,
+    broker: Weak<InotifyBroker>,
 }
 
-static HERE: Mutex<BrokerRegistry> = Mutex::new(BrokerRegistry { own: 0, relay: Weak::new() });
+static REGISTRY: Mutex<BrokerRegistry> = Mutex::new(BrokerRegistry { own: 0, broker: Weak::new() });
 
 impl InotifySource {
-    /// For one lookout more, with the end that it is to have if it does not watch by itself.
+    /// For one more watcher. Also returns its end of the broker connection, if it shares the
+    /// broker.
     pub(super) fn new() -> Result<(Self, Option<OwnedFd>), LaunchError> {
-        let mut here = HERE.lock().unwrap_or_else(PoisonError::into_inner);
-        if here.own < OWN {
-            here.own += 1;
+        let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+        if registry.own < OWN_INSTANCES {
+            registry.own += 1;
             return Ok((InotifySource::Own, None));
         }
-        let (seat, end) =
+        let (server_end, client_end) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper("socketpair"))?;
-        let seated = |relay: &InotifyBroker| {
-            relay.socket.as_ref().is_some_and(|socket| hand_over(socket, [seat.as_fd()]).is_ok())
+                .map_err(helper_error("socketpair"))?;
+        let is_connected = |broker: &InotifyBroker| {
+            broker
+                .socket
+                .as_ref()
+                .is_some_and(|socket| send_fds(socket, [server_end.as_fd()]).is_ok())
         };
-        let relay = match here.relay.upgrade().filter(|relay| seated(relay)) {
-            Some(relay) => relay,
-            // The first, or in the place of one that was killed.
+        let broker = match registry.broker.upgrade().filter(|broker| is_connected(broker)) {
+            Some(broker) => broker,
+            // The first broker, or a replacement for one that was killed.
             None => {
-                let (socket, pid) = super::spawn(RELAY)?;
-                let relay = Arc::new(InotifyBroker { socket: Some(socket), pid });
-                if !seated(&relay) {
+                let (socket, pid) = super::spawn(BROKER)?;
+                let broker = Arc::new(InotifyBroker { socket: Some(socket), pid });
+                if !is_connected(&broker) {
                     return Err(LaunchError::Silent);
                 }
-                here.relay = Arc::downgrade(&relay);
-                relay
+                registry.broker = Arc::downgrade(&broker);
+                broker
             }
         };
-        Ok((InotifySource::Shared(relay), Some(end)))
+        Ok((InotifySource::Shared(broker), Some(client_end)))
     }
 }
 
 impl Drop for InotifySource {
     fn drop(&mut self) {
         if matches!(self, InotifySource::Own) {
-            HERE.lock().unwrap_or_else(PoisonError::into_inner).own -= 1;
+            REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).own -= 1;
         }
     }
 }
 
 impl Drop for InotifyBroker {
     fn drop(&mut self) {
-        // It ends by itself when this is closed.
+        // The broker ends by itself when this is closed.
         self.socket = None;
         process::await_end(self.pid);
     }
 }
 
-/// From the relay to a lookout. A lookout sends directories, which are to be watched, and
-/// numbers of those that are not any more.
+/// A message from the broker to a watcher. A watcher sends the broker directory fds to watch, and
+/// watch descriptors to remove.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum BrokerMessage {
-    /// The number of the directory that was sent last, or why it is not watched.
+    /// The watch descriptor of the directory that was sent last, or the errno.
     Watched(Result<i32, i32>),
-    /// What has happened.
-    Happened(Vec<BrokerEvent>),
+    /// Events in watched directories.
+    Events(Vec<BrokerEvent>),
 }
 
-/// [`Happened`], to be sent.
+/// A [`WatchEvent`], in a form that can be sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum BrokerEvent {
     Appeared(i32, Vec<u8>, AppearedKind),
@@ -116,7 +120,7 @@ pub(super) enum BrokerEvent {
     Overrun,
 }
 
-/// Of a name that appeared.
+/// Type of a name that appeared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum AppearedKind {
     Directory,
@@ -124,8 +128,8 @@ pub(super) enum AppearedKind {
 }
 
 impl BrokerEvent {
-    fn of(happened: &WatchEvent<'_>) -> Self {
-        match happened {
+    fn from_watch_event(event: &WatchEvent<'_>) -> Self {
+        match event {
             WatchEvent::Appeared { number, name, is_directory } => BrokerEvent::Appeared(
                 *number,
                 name.as_bytes().to_vec(),
@@ -136,7 +140,7 @@ impl BrokerEvent {
         }
     }
 
-    pub(super) fn happened(&self) -> WatchEvent<'_> {
+    pub(super) fn as_watch_event(&self) -> WatchEvent<'_> {
         match self {
             BrokerEvent::Appeared(number, name, kind) => WatchEvent::Appeared {
                 number: *number,
@@ -149,5 +153,5 @@ impl BrokerEvent {
     }
 }
 
-/// No message is longer.
-pub(super) const LONGEST: usize = 8 * 1024;
+/// Maximum length of a message.
+pub(super) const MAX_MESSAGE: usize = 8 * 1024;

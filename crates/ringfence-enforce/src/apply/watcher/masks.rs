@@ -1,4 +1,4 @@
-//! Putting covers over what appeared, inside a sandbox that runs.
+//! Mounts masks over denied files that appear in a running sandbox.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -20,23 +20,23 @@ use rustix::net::SendFlags;
 use rustix::time::Timespec;
 
 use super::granted::GrantedPaths;
-use super::{OWN, QueryId, WatcherMessage, receive, send, send_by};
-use crate::apply::Birth;
-use crate::apply::build::{masks, put, restrict};
-use crate::fuse_nodes::{COVERS, MASKS, tells};
+use super::{OWN, QueryId, WatcherMessage, receive, send, send_with_flags};
+use crate::apply::FileIdentity;
+use crate::apply::build::{attach_mount, new_masks, restrict_mount};
+use crate::fuse_nodes::{REPORTING_MASK_DIR, SILENT_MASK_DIR, reports_access};
 use crate::plan::{FileKind, Overmount, Plan, Step};
 
-/// Where covers are taken from.
+/// Mounts masks in the live sandbox.
 pub(super) struct LiveMasker<'a> {
     control: &'a OwnedFd,
-    /// The same, for questions.
-    talk: Arc<CallerQuery>,
+    /// Queries to the launcher, over the same socket.
+    queries: Arc<CallerQuery>,
     stock: MaskStock,
-    /// The file system that covers are of: what is on it is covered.
+    /// The file system of the masks: a file on it is a mask.
     device: u64,
-    /// What was opened meanwhile.
-    lifted: GrantedPaths,
-    /// Which nodes cover what, as long as nobody was told.
+    /// Paths granted meanwhile.
+    granted: GrantedPaths,
+    /// Used nodes and their paths, not yet reported.
     used: Vec<(usize, AbsPath)>,
     count: usize,
 }
@@ -44,48 +44,48 @@ pub(super) struct LiveMasker<'a> {
 enum MaskStock {
     /// Nodes of the tripwire, one for each path.
     Wired(Box<FuseMasks>),
-    /// Two masks for all.
+    /// Two masks for all paths: a file and a directory.
     Masks(OwnedFd),
 }
 
 struct FuseMasks {
     nodes: Arc<OwnedFd>,
-    /// What was covered before is covered with the same node.
+    /// A path that is masked again gets the same node.
     known: BTreeMap<(AbsPath, FileKind), usize>,
     files: Receiver<SpareNode>,
     directories: Receiver<SpareNode>,
-    /// For want of nodes.
+    /// Used if no node is available.
     masks: Option<OwnedFd>,
 }
 
-/// A node that is at hand, so that nobody need be waited for when it is needed.
+/// A node that is mounted in advance, so that masking does not wait for the launcher.
 struct SpareNode {
     number: usize,
     mount: OwnedFd,
 }
 
-/// So many nodes are asked for at a time.
-const SPARE: usize = 16;
-/// So many are at hand: in most sandboxes nothing appears, and what is put aside for it takes time
-/// from the command.
-const AT_HAND: usize = 8;
+/// Number of nodes requested at a time.
+const BATCH: usize = 16;
+/// Number of nodes prepared in advance: in most sandboxes no denied file appears, and preparing
+/// nodes takes CPU time from the command.
+const PREPARED: usize = 8;
 
 impl<'a> LiveMasker<'a> {
     pub(super) fn new(
         control: &'a OwnedFd,
         wire: Option<OwnedFd>,
         plan: &Plan,
-        lifted: GrantedPaths,
+        granted: GrantedPaths,
     ) -> io::Result<Self> {
-        let talk = Arc::new(CallerQuery {
+        let queries = Arc::new(CallerQuery {
             socket: Mutex::new(control.try_clone()?),
-            asked: AtomicU64::new(0),
+            next_id: AtomicU64::new(0),
         });
         let stock = match wire {
             Some(wire) => {
-                let nodes = Arc::new(nodes(&wire, plan)?);
+                let nodes = Arc::new(open_nodes(&wire, plan)?);
                 let [files, directories] = [FileKind::File, FileKind::Directory]
-                    .map(|kind| stock(kind, nodes.clone(), talk.clone()));
+                    .map(|kind| prepare_nodes(kind, nodes.clone(), queries.clone()));
                 MaskStock::Wired(Box::new(FuseMasks {
                     nodes,
                     known: BTreeMap::new(),
@@ -101,11 +101,11 @@ impl<'a> LiveMasker<'a> {
             MaskStock::Masks(masks) => masks,
         };
         let device = rustix::fs::fstat(base)?.st_dev;
-        Ok(Self { control, talk, stock, device, lifted, used: Vec::new(), count: 0 })
+        Ok(Self { control, queries, stock, device, granted, used: Vec::new(), count: 0 })
     }
 
-    /// Covers what stands at `path`, unless it is covered or gone, or was opened meanwhile.
-    pub(super) fn put(&mut self, path: &AbsPath, cover: Overmount) -> io::Result<()> {
+    /// Masks the file at `path`, unless it is masked, gone or granted meanwhile.
+    pub(super) fn mask(&mut self, path: &AbsPath, mask: Overmount) -> io::Result<()> {
         let how = ResolveFlags::NO_SYMLINKS;
         let target = match rustix::fs::openat2(
             CWD,
@@ -115,26 +115,26 @@ impl<'a> LiveMasker<'a> {
             how,
         ) {
             Ok(target) => target,
-            // Gone meanwhile: where it went, it is seen again.
+            // Gone meanwhile: at its new path it is seen again.
             Err(
                 Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG,
             ) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        // Asked once it is open: what is opened is told of before it is mounted, so a mount that
-        // was found here is known.
-        if self.lifted.is_off(path, cover) {
+        // Checked after the open: a grant is written to the plan file before it is mounted, so a
+        // granted mount that was opened here is known.
+        if self.granted.is_granted(path, mask) {
             return Ok(());
         }
         self.count += 1;
-        let covered = match cover {
+        let result = match mask {
             Overmount::Deny(_) => self.deny(path, &target),
-            Overmount::ReadOnly => protect(&target, MountRecursion::Below),
-            Overmount::Shallow => protect(&target, MountRecursion::One),
+            Overmount::ReadOnly => mount_read_only(&target, MountRecursion::Below),
+            Overmount::Shallow => mount_read_only(&target, MountRecursion::One),
         };
-        match covered {
-            // Taken away between the look and the cover.
-            Err(Errno::NOENT | Errno::INVAL) if !self.stands(path, &target) => Ok(()),
+        match result {
+            // Removed between the open and the mount.
+            Err(Errno::NOENT | Errno::INVAL) if !self.is_unchanged(path, &target) => Ok(()),
             other => Ok(other?),
         }
     }
@@ -142,21 +142,21 @@ impl<'a> LiveMasker<'a> {
     fn deny(&mut self, path: &AbsPath, target: &OwnedFd) -> rustix::io::Result<()> {
         let status = rustix::fs::fstat(target)?;
         let kind = match FileType::from_raw_mode(status.st_mode) {
-            _ if self.is_cover(status.st_dev) => return Ok(()),
-            // Nothing can be mounted on a link; what it leads to is covered for itself.
+            _ if self.is_mask(status.st_dev) => return Ok(()),
+            // A symlink cannot be a mount point; its target is masked separately.
             FileType::Symlink => return Ok(()),
             FileType::Directory => FileKind::Directory,
             _ => FileKind::File,
         };
         let node = self.node(path, kind)?;
-        // Getting one may have taken a while.
-        if self.lifted.is_off(path, Overmount::Deny(kind)) {
+        // Getting a node may have taken a while.
+        if self.granted.is_granted(path, Overmount::Deny(kind)) {
             return Ok(());
         }
-        put(&node, target)
+        attach_mount(&node, target)
     }
 
-    fn is_cover(&self, device: u64) -> bool {
+    fn is_mask(&self, device: u64) -> bool {
         let masks =
             if let MaskStock::Wired(wired) = &self.stock { wired.masks.as_ref() } else { None };
         device == self.device
@@ -165,7 +165,7 @@ impl<'a> LiveMasker<'a> {
                 .is_some_and(|status| status.st_dev == device)
     }
 
-    /// A mount of the cover for `path`.
+    /// A detached mount of the mask for `path`.
     fn node(&mut self, path: &AbsPath, kind: FileKind) -> rustix::io::Result<OwnedFd> {
         let wired = match &mut self.stock {
             MaskStock::Masks(masks) => return mask(masks, kind),
@@ -175,57 +175,59 @@ impl<'a> LiveMasker<'a> {
         if let Some(number) = wired.known.get(&key) {
             return open_tree(&*wired.nodes, number.to_string(), CLONE);
         }
-        let spares = if kind == FileKind::Directory { &wired.directories } else { &wired.files };
-        let Ok(SpareNode { number, mount }) = spares.recv_timeout(PATIENCE) else {
-            // Nobody gives one: what is shut by a mask is shut as well, and not told of.
+        let prepared = if kind == FileKind::Directory { &wired.directories } else { &wired.files };
+        let Ok(SpareNode { number, mount }) = prepared.recv_timeout(TIMEOUT) else {
+            // No node in time: the plain mask denies as well, but its denials are not reported.
             if wired.masks.is_none() {
                 wired.masks = Some(attached_masks()?);
             }
             return mask(wired.masks.as_ref().expect("made just above"), kind);
         };
         wired.known.insert(key, number);
-        // Told after it is covered: whoever trips it meanwhile says what it wants itself.
+        // Reported after the mask is mounted: until then, the tripwire reports an access with the
+        // path that it sees.
         self.used.push((number, path.clone()));
         Ok(mount)
     }
 
-    /// How often something was there to be covered.
+    /// Number of calls of [`Self::mask`] that found a file.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Tells which covers were used: when there is time for it.
+    /// Reports the used masks to the launcher, when the watcher is idle.
     pub(super) fn report(&mut self) {
         for (number, path) in self.used.drain(..) {
             send(self.control, &WatcherMessage::Appeared(number, path));
         }
     }
 
-    /// Whether what was found still stands where it was.
-    fn stands(&self, path: &AbsPath, target: &OwnedFd) -> bool {
+    /// True if the opened file is still at its path.
+    fn is_unchanged(&self, path: &AbsPath, target: &OwnedFd) -> bool {
         let now = rustix::fs::lstat(path.as_path());
         let then = rustix::fs::fstat(target);
         matches!((now, then), (Ok(now), Ok(then)) if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
     }
 
-    /// Whether the command made a name of git's. Where nobody says so in time, it did not.
-    pub(super) fn is_own(&self, birth: Birth) -> bool {
-        self.talk.ask(KINSHIP, |question| WatcherMessage::Repository(question, birth)) == Some(OWN)
+    /// True if the command made this file. If the launcher does not answer in time: false.
+    pub(super) fn is_own(&self, birth: FileIdentity) -> bool {
+        self.queries.ask(OWNERSHIP_TIMEOUT, |query| WatcherMessage::Origin(query, birth))
+            == Some(OWN)
     }
 
-    /// Lets nobody in the sandbox go on, until [`Sighting::Caught`] is told.
-    pub(super) fn halt(&self) {
-        // Where nobody answers, the caller is stopped, and what can be done is done.
-        self.talk.ask(HALT, WatcherMessage::Overrun);
+    /// Asks the launcher to pause the sandbox, until [`WatcherMessage::Caught`] is sent.
+    pub(super) fn pause(&self) {
+        // Without an answer the launcher is stopped; scan anyway.
+        self.queries.ask(PAUSE_TIMEOUT, WatcherMessage::Overrun);
     }
 
-    /// All was looked through. Told for certain: somebody may have been stopped for it.
-    pub(super) fn caught_up(&self) {
-        send_by(self.control, &WatcherMessage::Caught, SendFlags::NOSIGNAL);
+    /// Reports that the scan is complete. Blocks until sent: the sandbox may be paused for it.
+    pub(super) fn report_scan_complete(&self) {
+        send_with_flags(self.control, &WatcherMessage::Caught, SendFlags::NOSIGNAL);
     }
 
-    pub(super) fn tell(&self, sighting: &WatcherMessage) {
-        send(self.control, sighting);
+    pub(super) fn send_message(&self, message: &WatcherMessage) {
+        send(self.control, message);
     }
 
     pub(super) fn control(&self) -> &'a OwnedFd {
@@ -235,37 +237,37 @@ impl<'a> LiveMasker<'a> {
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
-/// Questions to the caller, one at a time.
+/// Queries to the launcher, one at a time.
 struct CallerQuery {
     socket: Mutex<OwnedFd>,
-    asked: AtomicU64,
+    next_id: AtomicU64,
 }
 
-/// So long an answer is waited for: the caller may be stopped, and who looks out must not be.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// Timeout of a query: the launcher may be stopped, and the watcher must go on.
+const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// The same for whose a repository is: a wrong answer keeps git from working.
-const KINSHIP: Duration = Duration::from_millis(100);
+/// Timeout for [`WatcherMessage::Origin`]: a wrong answer keeps git from working.
+const OWNERSHIP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The same for everybody to stop.
-const HALT: Duration = Duration::from_millis(500);
+/// Timeout for pausing the sandbox.
+const PAUSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl CallerQuery {
     fn ask(
         &self,
-        patience: Duration,
-        question: impl FnOnce(QueryId) -> WatcherMessage,
+        timeout: Duration,
+        query: impl FnOnce(QueryId) -> WatcherMessage,
     ) -> Option<usize> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let socket = loop {
             match self.socket.try_lock() {
                 Ok(socket) => break socket,
                 Err(_) if Instant::now() > until => return None,
-                Err(_) => thread::sleep(PATIENCE / 20),
+                Err(_) => thread::sleep(TIMEOUT / 20),
             }
         };
-        let number = self.asked.fetch_add(1, Ordering::Relaxed);
-        send(&socket, &question(number));
+        let number = self.next_id.fetch_add(1, Ordering::Relaxed);
+        send(&socket, &query(number));
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
@@ -276,7 +278,7 @@ impl CallerQuery {
                 Err(Errno::INTR) => continue,
                 Err(_) => return None,
             }
-            // The answer to a question that was given up may come first.
+            // The answer to an abandoned query may come first.
             let (answered, answer): (QueryId, usize) = receive(&socket)?;
             if answered == number {
                 return Some(answer);
@@ -285,23 +287,22 @@ impl CallerQuery {
     }
 }
 
-/// Keeps nodes of a kind at hand, on a thread of its own: to get them, others must be
-/// waited for, and those have more to do.
-fn stock(
+/// Prepares nodes of a kind on a thread of its own, because the answers of the launcher take time.
+fn prepare_nodes(
     kind: FileKind,
     nodes: Arc<OwnedFd>,
-    talk: Arc<CallerQuery>,
+    queries: Arc<CallerQuery>,
 ) -> io::Result<Receiver<SpareNode>> {
-    let (sender, receiver) = sync_channel(AT_HAND);
+    let (sender, receiver) = sync_channel(PREPARED);
     let fill = move || {
         loop {
             let Some(first) =
-                talk.ask(PATIENCE, |question| WatcherMessage::Wanted(question, SPARE, kind))
+                queries.ask(TIMEOUT, |query| WatcherMessage::Wanted(query, BATCH, kind))
             else {
-                thread::sleep(PATIENCE);
+                thread::sleep(TIMEOUT);
                 continue;
             };
-            for number in first..first + SPARE {
+            for number in first..first + BATCH {
                 let Ok(mount) = open_tree(&*nodes, number.to_string(), CLONE) else { return };
                 if sender.send(SpareNode { number, mount }).is_err() {
                     return;
@@ -309,41 +310,48 @@ fn stock(
             }
         }
     };
-    thread::Builder::new().name("stock".into()).stack_size(64 * 1024).spawn(fill)?;
+    thread::Builder::new().name("mask-nodes".into()).stack_size(64 * 1024).spawn(fill)?;
     Ok(receiver)
 }
 
-/// The same thing over itself, read-only, unless it is.
-pub(in crate::apply) fn protect(target: &OwnedFd, reach: MountRecursion) -> rustix::io::Result<()> {
+/// Bind-mounts `target` over itself read-only, unless it is read-only already.
+pub(in crate::apply) fn mount_read_only(
+    target: &OwnedFd,
+    reach: MountRecursion,
+) -> rustix::io::Result<()> {
     if rustix::fs::fstatvfs(target)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Ok(());
     }
     let tree =
         open_tree(target, "", CLONE | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)?;
-    restrict(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
-    put(&tree, target)
+    restrict_mount(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
+    attach_mount(&tree, target)
 }
 
-/// The directory of the tripwire's covers. It stands in the sandbox if one was used before,
-/// and where the kernel would not copy it from the tripwire now (before 6.15).
-fn nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
+/// Opens the directory of the tripwire's masks. It is mounted in the sandbox if a mask was used
+/// before, or if the kernel would refuse to clone it from the tripwire now (before Linux 6.15).
+fn open_nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
     let is_there = plan
         .steps
         .iter()
-        .any(|step| matches!(step, Step::Cover { path, cover: Overmount::Deny(_) } if tells(path)));
+        .any(|step| matches!(step, Step::Mask { path, mask: Overmount::Deny(_) } if reports_access(path)));
     if !is_there {
-        match open_tree(wire, ringfence_tripwire::COVERS, CLONE) {
+        match open_tree(wire, ringfence_tripwire::MASKS, CLONE) {
             Err(Errno::INVAL) => {}
-            covers => attach(&covers?, COVERS)?,
+            masks => attach(&masks?, REPORTING_MASK_DIR)?,
         }
     }
-    Ok(rustix::fs::open(COVERS, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        REPORTING_MASK_DIR,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
-/// Masks that are mounted, so that they can be copied.
+/// Mounts the plain masks, so that they can be cloned.
 pub(in crate::apply) fn attached_masks() -> rustix::io::Result<OwnedFd> {
-    let masks = masks()?;
-    attach(&masks, MASKS)?;
+    let masks = new_masks()?;
+    attach(&masks, SILENT_MASK_DIR)?;
     Ok(masks)
 }
 

@@ -1,7 +1,7 @@
-//! Repositories that come in from outside while a command runs.
+//! Repositories that the host creates or moves in while a command runs.
 //!
-//! The command's own are its own, and are looked through when it has ended; git's protects
-//! hold in all others, from the moment they are seen.
+//! The command's own repositories are its own, and the sweep checks them when the command has
+//! ended. In all others the git protect rules apply from the moment the watcher sees them.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -13,37 +13,36 @@ use ringfence_policy::{AbsPath, Grants};
 use rustix::fs::CWD;
 
 use super::masks::LiveMasker;
-use crate::apply::{Birth, PlanUpdate};
+use crate::apply::{FileIdentity, PlanUpdate};
 use crate::plan::{Overmount, PinReason, Plan};
 use crate::survey;
 
-type InodeId = (u64, u64);
+type RepoInode = (u64, u64);
 
-/// Directories of a git directory in which each name is that of another one.
+/// Subdirectories of a git directory in which each entry is another git directory.
 const STORES: [&str; 2] = ["modules", "worktrees"];
 
 pub(super) struct RepoTracker<'a> {
     grants: &'a Grants,
-    /// Where the usher finds what it is to guard.
+    /// The plan file, from which the notify handler reads new guards.
     plan: OwnedFd,
-    /// Those that the user is known to have made: guarded from the start, or asked about.
-    /// Known by when they were made: the command could make one and take it away again, and
-    /// the host's would come to lie in its place, with the same inode.
-    foreign: RefCell<HashSet<Birth>>,
-    /// Those that a command is known to have made.
-    own: RefCell<HashSet<Birth>>,
-    /// What the usher was told of.
-    guarded: HashSet<InodeId>,
+    /// Repositories that the user made: guarded from the start, or queried. Identified by birth
+    /// time: the command could create and remove one, and the host's could get the same inode.
+    foreign: RefCell<HashSet<FileIdentity>>,
+    /// Repositories that a command made.
+    own: RefCell<HashSet<FileIdentity>>,
+    /// Guards already reported to the notify handler.
+    guarded: HashSet<RepoInode>,
     ruled: HashSet<AbsPath>,
-    /// Directories in which something could appear that git obeys, and of which repository.
+    /// Directories in which a name could appear that git obeys, and their repositories.
     places: HashMap<AbsPath, AbsPath>,
 }
 
 impl<'a> RepoTracker<'a> {
     pub(super) fn new(grants: &'a Grants, steps: &Plan, plan: OwnedFd) -> Self {
         let guards: Vec<_> =
-            steps.guards().iter().filter(|guard| guard.kind == PinReason::Git).collect();
-        // What comes to lie in one of them is looked for with the outermost around it.
+            steps.pinned_dirs().iter().filter(|guard| guard.kind == PinReason::Git).collect();
+        // An entry in one of them is checked with the outermost git directory around it.
         let outermost = |path: &AbsPath| {
             guards
                 .iter()
@@ -55,18 +54,20 @@ impl<'a> RepoTracker<'a> {
             .iter()
             .filter_map(|guard| Some((guard.path.clone(), outermost(&guard.path)?.clone())))
             .collect();
-        let foreign =
-            guards.iter().filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
+        let foreign = guards
+            .iter()
+            .filter_map(|guard| FileIdentity::from_entry(CWD, guard.path.as_path()))
+            .collect();
         let (foreign, own) = (RefCell::new(foreign), RefCell::default());
         Self { grants, plan, foreign, own, guarded: HashSet::new(), ruled: HashSet::new(), places }
     }
 
-    /// The repository of which git would obey `name` in this directory.
-    pub(super) fn of(&self, directory: &AbsPath, name: &OsStr) -> Option<AbsPath> {
+    /// The repository in which git would obey `name` in this directory.
+    pub(super) fn repository_obeying(&self, directory: &AbsPath, name: &OsStr) -> Option<AbsPath> {
         let repository = self.places.get(directory)?;
         let is_obeyed =
             survey::OBEYED_BY_GIT.iter().any(|obeyed| name.eq_ignore_ascii_case(obeyed));
-        // In these, every name is that of a git directory.
+        // Every entry in these is a git directory.
         let holds_many =
             directory.as_path().strip_prefix(repository.as_path()).is_ok_and(|below| {
                 let first = below.iter().next().unwrap_or_default();
@@ -75,46 +76,51 @@ impl<'a> RepoTracker<'a> {
         (is_obeyed || holds_many).then(|| repository.clone())
     }
 
-    /// Where to watch from the start.
+    /// Directories to watch from the start.
     pub(super) fn watched(&self) -> Vec<AbsPath> {
         self.places.keys().cloned().collect()
     }
 
-    /// Looks at a repository that was found: a `.git`, or a directory that is one. Answers
-    /// what of it is to be covered, and where to watch for more.
-    pub(super) fn found(
+    /// Checks a repository that was found: a `.git`, or a bare repository. Returns the paths to
+    /// mask and the directories to watch.
+    pub(super) fn check_repository(
         &mut self,
         repository: &AbsPath,
-        covers: &LiveMasker<'_>,
+        masker: &LiveMasker<'_>,
     ) -> io::Result<IncomingRepo> {
-        let Some(itself) = Birth::of(CWD, repository.as_path())
+        let Some(itself) = FileIdentity::from_entry(CWD, repository.as_path())
             .filter(|birth| !self.foreign.borrow().contains(birth))
         else {
             return Ok(IncomingRepo::default());
         };
         let is_dot_git = repository.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
-        // Of a bare repository that the command made just now, the `HEAD` is known.
-        let head =
-            if is_dot_git { None } else { Birth::of(CWD, repository.join("HEAD").as_path()) };
-        if self.is_own(itself, covers) || head.is_some_and(|head| covers.is_own(head)) {
+        // For a bare repository that the command just made, the `HEAD` is known.
+        let head = if is_dot_git {
+            None
+        } else {
+            FileIdentity::from_entry(CWD, repository.join("HEAD").as_path())
+        };
+        if self.is_own(itself, masker) || head.is_some_and(|head| masker.is_own(head)) {
             self.foreign.borrow_mut().remove(&itself);
             self.own.borrow_mut().insert(itself);
             return Ok(IncomingRepo::default());
         }
-        // Looked at again whenever it is found: what is in it may be others by then.
+        // Checked each time it is found: its content may have changed.
         self.foreign.borrow_mut().remove(&itself);
-        self.protect(repository, covers)
+        self.protect(repository, masker)
     }
 
-    /// Looks at a name that has appeared in a git directory, and that git would obey there.
-    pub(super) fn entered(
+    /// Checks a name that appeared in a git directory, and that git would obey there.
+    pub(super) fn check_entry(
         &mut self,
         repository: &AbsPath,
         path: &AbsPath,
-        covers: &LiveMasker<'_>,
+        masker: &LiveMasker<'_>,
     ) -> io::Result<IncomingRepo> {
-        if !Birth::of(CWD, path.as_path()).is_some_and(|birth| self.is_own(birth, covers)) {
-            return self.protect(repository, covers);
+        if !FileIdentity::from_entry(CWD, path.as_path())
+            .is_some_and(|birth| self.is_own(birth, masker))
+        {
+            return self.protect(repository, masker);
         }
         let is_store = path.parent().as_ref() == Some(repository)
             && path.name().is_some_and(|name| STORES.iter().any(|store| name == *store));
@@ -125,35 +131,36 @@ impl<'a> RepoTracker<'a> {
         self.places.insert(path.clone(), repository.clone());
         Ok(IncomingRepo {
             watched: vec![path.clone()],
-            anew: Some(path.clone()),
+            rescan: Some(path.clone()),
             is_own: true,
             ..IncomingRepo::default()
         })
     }
 
-    /// Answers whether a command made a name of git's.
-    pub(super) fn is_own(&self, birth: Birth, covers: &LiveMasker<'_>) -> bool {
+    /// True if the command made this file.
+    pub(super) fn is_own(&self, birth: FileIdentity, masker: &LiveMasker<'_>) -> bool {
         if self.own.borrow().contains(&birth) || self.foreign.borrow().contains(&birth) {
             return self.own.borrow().contains(&birth);
         }
-        let is_own = covers.is_own(birth);
-        let asked = if is_own { &self.own } else { &self.foreign };
-        asked.borrow_mut().insert(birth);
+        let is_own = masker.is_own(birth);
+        let verdicts = if is_own { &self.own } else { &self.foreign };
+        verdicts.borrow_mut().insert(birth);
         is_own
     }
 
-    /// What git obeys in a repository that came from outside.
+    /// Collects the paths that git obeys in a repository from outside.
     fn protect(
         &mut self,
         repository: &AbsPath,
-        covers: &LiveMasker<'_>,
+        masker: &LiveMasker<'_>,
     ) -> io::Result<IncomingRepo> {
-        // What was found is the user's; a worktree in it need not be.
+        // The repository is the user's; a worktree in it may be the command's.
         let is_made = |path: &AbsPath| {
             path != repository
-                && Birth::of(CWD, path.as_path()).is_some_and(|birth| self.is_own(birth, covers))
+                && FileIdentity::from_entry(CWD, path.as_path())
+                    .is_some_and(|birth| self.is_own(birth, masker))
         };
-        let found = survey::repository(self.grants, repository, &is_made);
+        let found = survey::survey_repository(self.grants, repository, &is_made);
         let own = [repository.clone(), repository.join("info")]
             .into_iter()
             .filter(|place| place.as_path().is_dir());
@@ -165,7 +172,7 @@ impl<'a> RepoTracker<'a> {
         let watched: Vec<AbsPath> =
             own.chain(guarded.filter(|place| place.is_within(repository))).collect();
         self.places.extend(watched.iter().map(|place| (place.clone(), repository.clone())));
-        // Only what is new: the command could have it said again and again.
+        // Only new entries: otherwise the command could make the plan file grow without limit.
         let guards: Vec<_> = found
             .guards
             .into_iter()
@@ -177,20 +184,21 @@ impl<'a> RepoTracker<'a> {
             PlanUpdate { guards, rules, revised: None }.append(&self.plan)?;
         }
         Ok(IncomingRepo {
-            covers: found.covers.into_iter().collect(),
+            masks: found.masks.into_iter().collect(),
             watched,
             ..IncomingRepo::default()
         })
     }
 }
 
-/// What has come in with a repository.
+/// Paths to mask and watch for a new repository.
 #[derive(Default)]
 pub(super) struct IncomingRepo {
-    pub(super) covers: Vec<(AbsPath, Overmount)>,
+    pub(super) masks: Vec<(AbsPath, Overmount)>,
     pub(super) watched: Vec<AbsPath>,
-    /// A directory whose names may have appeared before it was watched.
-    pub(super) anew: Option<AbsPath>,
-    /// The command made it: the sweep looks through it, and no pattern of git's holds in it.
+    /// A directory in which names may have appeared before it was watched.
+    pub(super) rescan: Option<AbsPath>,
+    /// True if the command made it: the sweep checks it, and the git protect patterns do not apply
+    /// in it.
     pub(super) is_own: bool,
 }

@@ -1,7 +1,7 @@
 //! Files that are open because git tracks them, while a command runs.
 //!
-//! The host may put another file in the place of one: it is masked unless git tracks that content,
-//! too, or the command itself made it.
+//! The host may replace one: the new file is masked, unless git tracks its content too, or the
+//! command itself made it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,21 +10,21 @@ use std::os::unix::fs::MetadataExt;
 use ringfence_policy::{AbsPath, Access, DecidingRule, Grants, TrackedMode, Verdict};
 use rustix::fs::CWD;
 
-use crate::apply::Birth;
+use crate::apply::FileIdentity;
 use crate::survey::{RememberedFiles, TrackedLookup};
 
-/// Identity and times of a file.
-type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
+/// Inode, size and times of a file.
+type TrackedStamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
-/// Watches over the tracked files of a sandbox.
+/// Watches the tracked files of a sandbox.
 pub(super) struct TrackedWatch<'a> {
     grants: &'a Grants,
     /// Their contents when the sandbox was planned.
     surveyed: RememberedFiles,
     /// Their paths by directory.
     by_directory: HashMap<AbsPath, Vec<AbsPath>>,
-    /// Those that are known to be open, as they were looked at last.
-    checked: HashMap<AbsPath, Stamp>,
+    /// Files found open, with their state at the last check.
+    checked: HashMap<AbsPath, TrackedStamp>,
 }
 
 impl<'a> TrackedWatch<'a> {
@@ -41,7 +41,6 @@ impl<'a> TrackedWatch<'a> {
         Self { grants, surveyed, by_directory, checked: HashMap::new() }
     }
 
-    /// The files.
     pub(super) fn files(&self) -> Vec<AbsPath> {
         self.surveyed.keys().cloned().collect()
     }
@@ -51,23 +50,23 @@ impl<'a> TrackedWatch<'a> {
         self.by_directory.get(directory).cloned().unwrap_or_default()
     }
 
-    /// Tells whether the pattern that denies `path` leaves a file open that git made.
-    pub(super) fn spares(&self, path: &AbsPath) -> bool {
+    /// True if the pattern that denies `path` permits files that git made.
+    pub(super) fn permits_tracked(&self, path: &AbsPath) -> bool {
         if self.grants.tracked.mode == TrackedMode::Deny {
             return false;
         }
         let denied =
             [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
         let denied = denied.into_iter().find(|decision| decision.verdict == Verdict::Denied);
-        matches!(denied.and_then(|decision| decision.rule), Some(DecidingRule::Pattern(pattern)) if pattern.spares_tracked())
+        matches!(denied.and_then(|decision| decision.rule), Some(DecidingRule::Pattern(pattern)) if pattern.exempts_tracked_files())
     }
 
-    /// Tells whether `path` is one of them and holds what neither git nor the command knows.
+    /// True if `path` is a tracked file with content that neither git nor the command knows.
     pub(super) fn is_replaced(
         &mut self,
         path: &AbsPath,
         trees: &[AbsPath],
-        is_own: impl FnOnce(Birth) -> bool,
+        is_own: impl FnOnce(FileIdentity) -> bool,
     ) -> bool {
         if !self.surveyed.contains_key(path) || self.grants.tracked.is_source(path) {
             return false;
@@ -85,7 +84,8 @@ impl<'a> TrackedWatch<'a> {
         }
         let is_tracked =
             TrackedLookup::new(self.grants, trees, &self.surveyed).open_file(path).is_some();
-        let is_open = is_tracked || Birth::of(CWD, path.as_path()).is_some_and(is_own);
+        let is_open =
+            is_tracked || FileIdentity::from_entry(CWD, path.as_path()).is_some_and(is_own);
         if is_open {
             self.checked.insert(path.clone(), stamp);
         }

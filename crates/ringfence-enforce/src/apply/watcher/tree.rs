@@ -1,11 +1,10 @@
-//! Watching the opened trees, and looking at what appears in them.
+//! Watches the opened trees, and checks names that appear in them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -19,103 +18,102 @@ use super::inotify::{WatchEvent, WatchSet};
 use super::masks::LiveMasker;
 use super::repos::{IncomingRepo, RepoTracker};
 use super::tracked::TrackedWatch;
-use crate::apply::Birth;
+use crate::apply::FileIdentity;
 use crate::plan::{FileKind, Overmount};
-use crate::survey::walk::{CaughtEntry, TreeWalk, WalkFindings, WalkPurpose, aliases_in};
+use crate::survey::walk::{CaughtEntry, TreeWalk, WalkFindings, WalkPurpose, find_hard_links_in};
 use crate::survey::{self, CaseFolding, HardLinks};
 
-type InodeId = (u64, u64);
+type WatchedInode = (u64, u64);
 
-/// After looking at what happened, so long is waited for more: a build makes thousands of
-/// files a second, and each alone would wake us. Longer, where nothing of it was covered.
+/// Pause after handling events: a build creates thousands of files per second, and each one would
+/// wake the watcher. The pause grows while nothing is masked.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
-/// So long after something happened that did not matter, we look again after each pause rather
-/// than be woken: whoever makes a file would have to wake us, which takes as long as making it.
-const DOZE: Duration = Duration::from_millis(16);
+/// For this time after an event that did not matter, the watcher polls after each pause: waking it
+/// would take a process that creates a file as long as creating the file.
+const POLL_AFTER_TRIFLE: Duration = Duration::from_millis(16);
 
-/// Where too much is to be watched, everything is looked through again after this time, or
-/// after several times as long as it takes.
-const AGAIN: Duration = Duration::from_millis(20);
+/// If too many directories need watches, every tree is scanned again after this time, or after four
+/// times the duration of a scan.
+const RESCAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// So many directories are looked through before what happened meanwhile is looked at.
-const STRETCH: usize = 64;
+/// Number of directories scanned before new events are read.
+const SCAN_BATCH: usize = 64;
 
-/// What there is to look at.
+/// The trees and their initial state.
 pub(super) struct WatchedTrees {
     pub(super) trees: Vec<AbsPath>,
-    /// What is covered by now.
-    pub(super) covered: Vec<(AbsPath, Overmount)>,
-    /// Files that are denied, by whatever name.
-    pub(super) denied: HashSet<InodeId>,
+    /// Paths masked so far.
+    pub(super) masked: Vec<(AbsPath, Overmount)>,
+    /// Denied files, under any name.
+    pub(super) denied: HashSet<WatchedInode>,
 }
 
-/// Where the lookout stands.
+/// State of the watcher process.
 pub(super) struct TreeWatcher<'a> {
     watches: Rc<WatchSet>,
-    /// The watched directories, by the kernel's number for each.
+    /// The watched directories, by watch descriptor.
     places: HashMap<i32, WatchedDir>,
-    /// What appeared in directories that were not where they should be.
+    /// Names that appeared in directories which were no longer at their known path.
     lost: Vec<NameBatch>,
-    /// Since when there are such.
+    /// Set while there are such names.
     lost_since: Option<Instant>,
     walk: TreeWalk<'a>,
     trees: Vec<AbsPath>,
-    /// What was covered from the start.
+    /// Masks from the start, which are kept.
     kept: BTreeMap<AbsPath, Overmount>,
-    /// Directories that have such.
-    kept_in: HashSet<AbsPath>,
-    /// Files that are denied, by whatever name.
-    denied: HashSet<InodeId>,
-    covers: LiveMasker<'a>,
+    /// Parent directories of these masks.
+    kept_dirs: HashSet<AbsPath>,
+    /// Denied files, under any name.
+    denied: HashSet<WatchedInode>,
+    masker: LiveMasker<'a>,
     repositories: RepoTracker<'a>,
     tracked: TrackedWatch<'a>,
-    /// Directories that are yet to be looked through.
+    /// Directories yet to be scanned.
     waiting: Vec<AbsPath>,
-    /// What they came with: trees that appeared as a whole.
+    /// Roots of trees that appeared as a whole.
     arrived: Vec<AbsPath>,
-    round: FullRescan,
-    /// How many directories were told to be unwatched.
-    owned_up: usize,
-    hunt: HardLinkSearch,
+    scan: FullRescan,
+    /// Number of unwatched directories already reported.
+    reported_unwatched: usize,
+    link_search: HardLinkSearch,
 }
 
-/// Names that have appeared one after the other in one directory, by the kernel's number for it.
+/// Names that appeared in sequence in one directory, by its watch descriptor.
 struct NameBatch {
     number: i32,
     names: Vec<AppearedName>,
 }
 
-/// A name that has appeared, and why it is looked at.
+/// A name that appeared, and the reason to check it.
 struct AppearedName {
     name: OsString,
-    matter: AppearedReason,
+    reason: AppearedReason,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AppearedReason {
-    /// For what it is called, or for being a directory.
-    Called,
-    /// Only for what it may be another name of.
-    Linked,
+    /// Its name, or because it is a directory.
+    ByName,
+    /// Only because it may be another name of a denied file.
+    ByLink,
 }
 
-/// A directory that is watched.
 struct WatchedDir {
     path: AbsPath,
-    identity: InodeId,
+    identity: WatchedInode,
 }
 
-/// Looking through everything.
+/// A scan of every tree.
 struct FullRescan {
-    begun: Instant,
-    /// How long it took, when it is over.
+    started: Instant,
+    /// Duration of the scan, once it is complete.
     took: Option<Duration>,
-    /// How many directories could not be watched.
+    /// Number of directories that could not be watched.
     unwatched: usize,
-    /// Whether nobody goes on meanwhile.
-    is_halted: bool,
+    /// True if the sandbox is paused meanwhile.
+    is_paused: bool,
 }
 
 /// A search for other names of denied files.
@@ -125,12 +123,12 @@ struct HardLinkSearch {
     waiting: Vec<AbsPath>,
 }
 
-/// What a batch of events tells.
+/// The content of a batch of events.
 #[derive(Default)]
 struct EventBatch {
     appeared: Vec<NameBatch>,
     is_overrun: bool,
-    /// Whether it tells of anything, if only of names that matter to nobody.
+    /// True if there was any event, even for names that do not matter.
     has_happened: bool,
 }
 
@@ -147,89 +145,95 @@ impl<'a> TreeWatcher<'a> {
     pub(super) fn new(
         grants: &'a Grants,
         index: &'a NameIndex,
-        WatchedTrees { trees, covered, denied }: WatchedTrees,
-        covers: LiveMasker<'a>,
+        WatchedTrees { trees, masked, denied }: WatchedTrees,
+        masker: LiveMasker<'a>,
         repositories: RepoTracker<'a>,
         watches: WatchSet,
     ) -> Self {
-        // What is denied by its name is found by it; other names of it are not, and what git
-        // keeps to itself is not looked through.
+        // A file denied by its name is found by that name. Other names of it are not, and git's
+        // internal directories are not scanned.
         let is_found = |path: &AbsPath| grants.verdict(path, Access::Read) == Verdict::Denied;
-        let kept: Vec<_> = covered
+        let kept: Vec<_> = masked
             .into_iter()
             .filter(|(path, _)| trees.iter().any(|tree| path.is_within(tree)) && !is_found(path))
             .collect();
-        let mut post = Self {
+        let mut watcher = Self {
             watches: Rc::new(watches),
             places: HashMap::new(),
             lost: Vec::new(),
             lost_since: None,
-            walk: TreeWalk::new(grants, index, CaseFolding::default(), WalkPurpose::Lookout),
+            walk: TreeWalk::new(grants, index, CaseFolding::default(), WalkPurpose::Watcher),
             kept: BTreeMap::new(),
-            kept_in: HashSet::new(),
+            kept_dirs: HashSet::new(),
             tracked: TrackedWatch::new(grants),
             trees,
             denied,
-            covers,
+            masker,
             repositories,
             waiting: Vec::new(),
             arrived: Vec::new(),
-            round: FullRescan { begun: Instant::now(), took: None, unwatched: 0, is_halted: false },
-            owned_up: 0,
-            hunt: HardLinkSearch::default(),
+            scan: FullRescan {
+                started: Instant::now(),
+                took: None,
+                unwatched: 0,
+                is_paused: false,
+            },
+            reported_unwatched: 0,
+            link_search: HardLinkSearch::default(),
         };
-        for (path, cover) in kept {
-            post.keep(path, cover);
+        for (path, mask) in kept {
+            watcher.keep(path, mask);
         }
-        post
+        watcher
     }
 
-    /// Keeps something covered; answers whether that is new.
-    fn keep(&mut self, path: AbsPath, cover: Overmount) -> bool {
-        self.kept_in.extend(path.parent());
-        self.kept.insert(path, cover).is_none()
+    /// Keeps a path masked. True if it is new.
+    fn keep(&mut self, path: AbsPath, mask: Overmount) -> bool {
+        self.kept_dirs.extend(path.parent());
+        self.kept.insert(path, mask).is_none()
     }
 
-    /// Looks out until the caller is gone.
-    pub(super) fn stand(mut self) -> io::Result<()> {
-        self.begin_round()?;
+    /// Watches until the launcher is gone.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        self.begin_scan()?;
         let mut pause = PAUSE;
-        let (mut nap, mut trifle) = (None, None::<Instant>);
-        while self.wait(nap)? {
+        let (mut sleep, mut last_trifle) = (None, None::<Instant>);
+        while self.wait(sleep)? {
             let lost = std::mem::take(&mut self.lost);
             let seen = self.read()?;
             let has_happened = seen.has_happened;
             if seen.is_overrun {
-                self.halt()?;
+                self.pause_and_scan()?;
             }
-            let before = self.covers.count();
-            for arrival in seen.appeared.into_iter().chain(lost) {
-                self.appeared(arrival)?;
+            let before = self.masker.count();
+            for batch in seen.appeared.into_iter().chain(lost) {
+                self.check_batch(batch)?;
             }
-            self.covers.report();
-            self.go_on()?;
-            self.find_lost()?;
-            let mattered = seen.is_overrun || self.covers.count() > before;
+            self.masker.report();
+            self.continue_scan()?;
+            self.pause_if_lost()?;
+            let mattered = seen.is_overrun || self.masker.count() > before;
             pause = if mattered { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
-            // What mattered may be followed by more of it, for which we are awake again at once.
-            trifle = if has_happened {
+            // An event that mattered may be followed by more, so the watcher waits for events again
+            // at once.
+            last_trifle = if has_happened {
                 (!mattered).then(Instant::now)
             } else {
-                trifle.filter(|since| since.elapsed() < DOZE)
+                last_trifle.filter(|since| since.elapsed() < POLL_AFTER_TRIFLE)
             };
-            nap = (has_happened || trifle.is_some()).then_some(pause);
+            sleep = (has_happened || last_trifle.is_some()).then_some(pause);
             if !self.is_busy() {
-                // Also what was covered just now: it may take long until something happens.
-                self.covers.report();
+                // Also report the latest masks: the next event may be far away.
+                self.masker.report();
             }
         }
         Ok(())
     }
 
-    /// Everything is to be looked through.
-    fn begin_round(&mut self) -> io::Result<()> {
-        self.round =
-            FullRescan { begun: Instant::now(), took: None, unwatched: 0, is_halted: false };
+    /// Starts a scan of every tree.
+    fn begin_scan(&mut self) -> io::Result<()> {
+        self.scan =
+            FullRescan { started: Instant::now(), took: None, unwatched: 0, is_paused: false };
         self.waiting = self.trees.clone();
         for tree in self.trees.clone() {
             self.keep_below(&tree)?;
@@ -243,53 +247,53 @@ impl<'a> TreeWatcher<'a> {
         Ok(())
     }
 
-    /// Masks a tracked file that the host has replaced by another content.
+    /// Masks a tracked file that the host has replaced with other content.
     fn check_tracked(&mut self, path: &AbsPath) -> io::Result<()> {
         if self
             .tracked
-            .is_replaced(path, &self.trees, |birth| self.repositories.is_own(birth, &self.covers))
+            .is_replaced(path, &self.trees, |birth| self.repositories.is_own(birth, &self.masker))
         {
-            self.covers.put(path, Overmount::Deny(FileKind::File))?;
+            self.masker.mask(path, Overmount::Deny(FileKind::File))?;
         }
         Ok(())
     }
 
     fn is_busy(&self) -> bool {
         !self.waiting.is_empty()
-            || !self.hunt.waiting.is_empty()
+            || !self.link_search.waiting.is_empty()
             || !self.lost.is_empty()
-            || self.watches.has_heard()
+            || self.watches.has_queued()
     }
 
-    /// More has happened than can be followed: nobody may go on until all was looked through.
-    fn halt(&mut self) -> io::Result<()> {
-        self.covers.halt();
-        self.begin_round()?;
-        self.round.is_halted = true;
+    /// Pauses the sandbox and scans every tree, after an overflow.
+    fn pause_and_scan(&mut self) -> io::Result<()> {
+        self.masker.pause();
+        self.begin_scan()?;
+        self.scan.is_paused = true;
         Ok(())
     }
 
-    /// Somebody may move directories about faster than they can be followed.
-    fn find_lost(&mut self) -> io::Result<()> {
+    /// Pauses the sandbox if directories move faster than the watcher can follow.
+    fn pause_if_lost(&mut self) -> io::Result<()> {
         const LONG: Duration = Duration::from_millis(5);
-        self.lost.retain(|arrival| self.places.contains_key(&arrival.number));
+        self.lost.retain(|batch| self.places.contains_key(&batch.number));
         if self.lost.is_empty() {
             self.lost_since = None;
             return Ok(());
         }
         let since = *self.lost_since.get_or_insert_with(Instant::now);
-        if self.round.is_halted && self.round.took.is_none() || since.elapsed() < LONG {
+        if self.scan.is_paused && self.scan.took.is_none() || since.elapsed() < LONG {
             Ok(())
         } else {
-            self.halt()
+            self.pause_and_scan()
         }
     }
 
-    /// While nobody goes on and all was looked through, what was lost is where it is said to
-    /// be, or no longer in our trees.
-    fn look_at_lost(&mut self) -> io::Result<()> {
-        for arrival in std::mem::take(&mut self.lost) {
-            self.appeared(arrival)?;
+    /// After a scan with the sandbox paused, a lost directory is at its known path, or no longer in
+    /// our trees.
+    fn recheck_lost(&mut self) -> io::Result<()> {
+        for batch in std::mem::take(&mut self.lost) {
+            self.check_batch(batch)?;
         }
         for NameBatch { number, .. } in std::mem::take(&mut self.lost) {
             self.watches.remove(number);
@@ -298,66 +302,69 @@ impl<'a> TreeWatcher<'a> {
         Ok(())
     }
 
-    /// A stretch of what there is to look through.
-    fn go_on(&mut self) -> io::Result<()> {
-        for _ in 0..STRETCH {
+    /// Scans some of the waiting directories.
+    fn continue_scan(&mut self) -> io::Result<()> {
+        for _ in 0..SCAN_BATCH {
             if let Some(directory) = self.waiting.pop() {
-                self.look_into(&directory)?;
-            } else if let Some(directory) = self.hunt.waiting.pop() {
-                for (path, cover) in
-                    aliases_in(&directory, &self.hunt.linked, &mut self.hunt.waiting)
-                {
-                    self.covers.put(&path, cover)?;
+                self.scan_directory(&directory)?;
+            } else if let Some(directory) = self.link_search.waiting.pop() {
+                for (path, mask) in find_hard_links_in(
+                    &directory,
+                    &self.link_search.linked,
+                    &mut self.link_search.waiting,
+                ) {
+                    self.masker.mask(&path, mask)?;
                 }
             } else {
                 self.arrived.clear();
-                self.hunt.linked.clear();
+                self.link_search.linked.clear();
                 break;
             }
         }
-        if self.waiting.is_empty() && self.round.took.is_none() && self.round.is_halted {
-            self.look_at_lost()?;
+        if self.waiting.is_empty() && self.scan.took.is_none() && self.scan.is_paused {
+            self.recheck_lost()?;
         }
-        if self.waiting.is_empty() && self.round.took.is_none() {
-            self.round.took = Some(self.round.begun.elapsed());
-            if self.round.unwatched > self.owned_up {
-                self.owned_up = self.round.unwatched;
-                self.covers.tell(&WatcherMessage::Unwatched(
-                    self.round.unwatched,
+        if self.waiting.is_empty() && self.scan.took.is_none() {
+            self.scan.took = Some(self.scan.started.elapsed());
+            if self.scan.unwatched > self.reported_unwatched {
+                self.reported_unwatched = self.scan.unwatched;
+                self.masker.send_message(&WatcherMessage::Unwatched(
+                    self.scan.unwatched,
                     self.watches.shortage(),
                 ));
             }
-            if self.round.is_halted {
-                self.covers.caught_up();
+            if self.scan.is_paused {
+                self.masker.report_scan_complete();
             }
         }
-        if self.rest() == Some(Duration::ZERO) {
-            self.begin_round()?;
+        if self.time_to_rescan() == Some(Duration::ZERO) {
+            self.begin_scan()?;
         }
         Ok(())
     }
 
-    /// How long until all is to be looked through again; `None` if it is watched.
-    fn rest(&self) -> Option<Duration> {
-        let took = self.round.took.filter(|_| self.round.unwatched > 0)?;
-        Some((AGAIN.max(took * 4) + took).saturating_sub(self.round.begun.elapsed()))
+    /// Time until the next full scan; `None` if everything is watched.
+    fn time_to_rescan(&self) -> Option<Duration> {
+        let took = self.scan.took.filter(|_| self.scan.unwatched > 0)?;
+        Some((RESCAN_INTERVAL.max(took * 4) + took).saturating_sub(self.scan.started.elapsed()))
     }
 
-    /// Until something happens, or, without being woken by it, until a `nap` is over; `false` if
-    /// the caller is gone.
-    fn wait(&self, nap: Option<Duration>) -> io::Result<bool> {
-        let nap = nap.filter(|_| !self.is_busy());
-        let rest = if self.is_busy() { Some(Duration::ZERO) } else { self.rest() };
-        let limit = nap.into_iter().chain(rest).min();
+    /// Waits for an event, or until `sleep` is over without being woken by events; `false` if the
+    /// launcher is gone.
+    fn wait(&self, sleep: Option<Duration>) -> io::Result<bool> {
+        let sleep = sleep.filter(|_| !self.is_busy());
+        let time_to_rescan =
+            if self.is_busy() { Some(Duration::ZERO) } else { self.time_to_rescan() };
+        let limit = sleep.into_iter().chain(time_to_rescan).min();
         let limit = limit.map(|left| rustix::time::Timespec {
             tv_sec: left.as_secs() as i64,
             tv_nsec: left.subsec_nanos().into(),
         });
-        let mut ends = vec![PollFd::new(self.covers.control(), PollFlags::empty())];
+        let mut ends = vec![PollFd::new(self.masker.control(), PollFlags::empty())];
         ends.extend(
             self.watches
                 .descriptor()
-                .filter(|_| nap.is_none())
+                .filter(|_| sleep.is_none())
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
         );
         match poll(&mut ends, limit.as_ref()) {
@@ -367,56 +374,56 @@ impl<'a> TreeWatcher<'a> {
         }
     }
 
-    /// Everything that has happened so far.
+    /// Reads every pending event.
     fn read(&mut self) -> io::Result<EventBatch> {
         let mut seen = EventBatch::default();
         let watches = self.watches.clone();
-        watches.read(|happened| {
+        watches.read(|event| {
             seen.has_happened = true;
-            match happened {
+            match event {
                 WatchEvent::Overrun => seen.is_overrun = true,
                 WatchEvent::Unwatched(number) => drop(self.places.remove(&number)),
                 WatchEvent::Appeared { number, name, is_directory } => {
-                    let matter = if is_directory
-                        || self.walk.could_matter(name)
-                        || self.places_kept(number, name)
+                    let reason = if is_directory
+                        || self.walk.is_relevant_name(name)
+                        || self.is_kept(number, name)
                     {
-                        AppearedReason::Called
+                        AppearedReason::ByName
                     } else if !self.denied.is_empty() {
-                        AppearedReason::Linked
+                        AppearedReason::ByLink
                     } else {
-                        // Of most files nothing need be known but the name.
+                        // For most files the name is enough to ignore them.
                         return;
                     };
-                    seen.note(number, AppearedName { name: name.to_owned(), matter });
+                    seen.note(number, AppearedName { name: name.to_owned(), reason });
                 }
             }
         })?;
         Ok(seen)
     }
 
-    /// Whether something that is kept covered has this name.
-    fn places_kept(&self, number: i32, name: &OsStr) -> bool {
+    /// True if a kept mask has this name.
+    fn is_kept(&self, number: i32, name: &OsStr) -> bool {
         let Some(WatchedDir { path, .. }) = self.places.get(&number) else { return false };
-        self.kept_in.contains(path) && self.kept.contains_key(&path.join(name))
-            || self.repositories.of(path, name).is_some()
+        self.kept_dirs.contains(path) && self.kept.contains_key(&path.join(name))
+            || self.repositories.repository_obeying(path, name).is_some()
             || self.walk.is_opened_by_git(path)
     }
 
-    /// Looks at names that have appeared in a directory.
-    fn appeared(&mut self, arrival: NameBatch) -> io::Result<()> {
-        let Some(WatchedDir { path, identity }) = self.places.get(&arrival.number) else {
+    /// Checks names that appeared in a directory.
+    fn check_batch(&mut self, batch: NameBatch) -> io::Result<()> {
+        let Some(WatchedDir { path, identity }) = self.places.get(&batch.number) else {
             return Ok(());
         };
-        let place = match opened(path) {
+        let place = match open_directory(path) {
             Ok(place) if identity_of(&place) == Ok(*identity) => place,
             _ => {
-                self.lost.push(arrival);
+                self.lost.push(batch);
                 return Ok(());
             }
         };
         let directory = path.clone();
-        for AppearedName { name, matter } in arrival.names {
+        for AppearedName { name, reason } in batch.names {
             let Ok(status) = rustix::fs::statat(&place, &name, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
@@ -425,29 +432,29 @@ impl<'a> TreeWatcher<'a> {
                 && status.st_nlink > 1
                 && self.denied.contains(&(status.st_dev, status.st_ino))
             {
-                self.covers.put(&directory.join(&name), Overmount::Deny(FileKind::File))?;
+                self.masker.mask(&directory.join(&name), Overmount::Deny(FileKind::File))?;
             }
-            if matter == AppearedReason::Called {
-                self.called(&directory, &name)?;
+            if reason == AppearedReason::ByName {
+                self.check_named(&directory, &name)?;
             }
         }
         Ok(())
     }
 
-    /// Looks at what has appeared under a name that could matter.
-    fn called(&mut self, directory: &AbsPath, name: &OsStr) -> io::Result<()> {
+    /// Checks a file that appeared under a name that could matter.
+    fn check_named(&mut self, directory: &AbsPath, name: &OsStr) -> io::Result<()> {
         let path = directory.join(name);
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return Ok(()) };
         self.keep_below(&path)?;
         self.check_tracked(&path)?;
-        if let Some(repository) = self.repositories.of(directory, name) {
-            let coming = self.repositories.entered(&repository, &path, &self.covers)?;
-            let (anew, is_own) = (coming.anew.clone(), coming.is_own);
-            self.come(coming)?;
+        if let Some(repository) = self.repositories.repository_obeying(directory, name) {
+            let incoming = self.repositories.check_entry(&repository, &path, &self.masker)?;
+            let (rescan, is_own) = (incoming.rescan.clone(), incoming.is_own);
+            self.mask_incoming(incoming)?;
             for entry in
-                anew.iter().flat_map(|store| fs::read_dir(store.as_path())).flatten().flatten()
+                rescan.iter().flat_map(|store| fs::read_dir(store.as_path())).flatten().flatten()
             {
-                self.called(&path, &entry.file_name())?;
+                self.check_named(&path, &entry.file_name())?;
             }
             if is_own {
                 return Ok(());
@@ -458,88 +465,100 @@ impl<'a> TreeWatcher<'a> {
             found.repositories.push(directory.clone());
         }
         let before = self.waiting.len();
-        self.walk.entry(directory, name, metadata.file_type(), &mut found, &mut self.waiting);
+        self.walk.examine_entry(
+            directory,
+            name,
+            metadata.file_type(),
+            &mut found,
+            &mut self.waiting,
+        );
         if self.waiting.len() > before {
             self.arrived.push(path);
         }
-        self.cover(found)
+        self.mask_findings(found)
     }
 
-    /// Looks through one directory. It is watched before it is listed, so that nothing falls
-    /// in between.
-    fn look_into(&mut self, directory: &AbsPath) -> io::Result<()> {
+    /// Scans one directory. It is watched before it is listed, so that no entry is missed.
+    fn scan_directory(&mut self, directory: &AbsPath) -> io::Result<()> {
         self.watch(directory);
         let mut found = WalkFindings::default();
-        self.walk.directory(directory, &mut found, &mut self.waiting);
-        // The walk leaves their names open, and one may have been replaced before it was watched.
+        self.walk.walk_directory(directory, &mut found, &mut self.waiting);
+        // The walk skips the names of tracked files, and one may have been replaced before the
+        // watch.
         for path in self.tracked.files_in(directory) {
             self.check_tracked(&path)?;
         }
-        self.cover(found)
+        self.mask_findings(found)
     }
 
-    /// Covers what git obeys in a repository that came in.
-    fn come(&mut self, IncomingRepo { covers, watched, .. }: IncomingRepo) -> io::Result<()> {
+    /// Masks the paths that git obeys in a new repository.
+    fn mask_incoming(
+        &mut self,
+        IncomingRepo { masks, watched, .. }: IncomingRepo,
+    ) -> io::Result<()> {
         for place in watched {
             self.watch(&place);
         }
-        for (path, cover) in covers {
-            self.covers.put(&path, cover)?;
-            self.keep(path, cover);
+        for (path, mask) in masks {
+            self.masker.mask(&path, mask)?;
+            self.keep(path, mask);
         }
         Ok(())
     }
 
-    fn cover(&mut self, found: WalkFindings) -> io::Result<()> {
+    fn mask_findings(&mut self, found: WalkFindings) -> io::Result<()> {
         for link in found.denied_links {
             self.follow(&link)?;
         }
         for repository in found.repositories {
-            let coming = self.repositories.found(&repository, &self.covers)?;
-            self.come(coming)?;
+            let incoming = self.repositories.check_repository(&repository, &self.masker)?;
+            self.mask_incoming(incoming)?;
         }
-        for caught in found.caught {
+        for caught in found.to_mask {
             if self.is_own(&caught) {
-                if caught.cover == Overmount::Deny(FileKind::Directory) {
+                if caught.mask == Overmount::Deny(FileKind::Directory) {
                     // The host may put files of its own into a directory that the command made.
                     self.walk.open_own_directory(caught.path.clone());
                     self.waiting.push(caught.path);
                 }
                 continue;
             }
-            self.covers.put(&caught.path, caught.cover)?;
+            self.masker.mask(&caught.path, caught.mask)?;
             let identity = (caught.device, caught.inode);
             if caught.links > 1
-                && caught.cover == Overmount::Deny(FileKind::File)
+                && caught.mask == Overmount::Deny(FileKind::File)
                 && self.denied.insert(identity)
             {
-                self.hunt_for((caught.inode, caught.device));
+                self.search_links((caught.inode, caught.device));
             }
         }
         Ok(())
     }
 
-    /// Tells whether the command made, or wrote, what a built-in pattern denies: git may.
+    /// True if the command made or wrote an entry that a built-in pattern denies: git may do that.
     fn is_own(&self, caught: &CaughtEntry) -> bool {
-        let is_spared = caught.through.is_none() && self.tracked.spares(&caught.path);
-        let birth = is_spared.then(|| Birth::of(CWD, caught.path.as_path())).flatten();
-        birth.is_some_and(|birth| self.repositories.is_own(birth, &self.covers))
+        let is_spared = caught.through.is_none() && self.tracked.permits_tracked(&caught.path);
+        let birth =
+            is_spared.then(|| FileIdentity::from_entry(CWD, caught.path.as_path())).flatten();
+        birth.is_some_and(|birth| self.repositories.is_own(birth, &self.masker))
     }
 
-    /// Looks for other names of a denied file in what came along with it. What stood here
-    /// before it, under a name that nothing denies, was never shut.
-    fn hunt_for(&mut self, identity: InodeId) {
-        let grounds = if self.round.took.is_none() { &self.trees } else { &self.arrived };
-        if !grounds.is_empty() {
-            self.hunt.linked.insert(identity, Overmount::Deny(FileKind::File));
-            self.hunt.waiting.clone_from(grounds);
+    /// Searches the trees that arrived with a denied file for other names of it. A file that was
+    /// here before, under a name that no rule denies, was never denied.
+    fn search_links(&mut self, identity: WatchedInode) {
+        let roots = if self.scan.took.is_none() { &self.trees } else { &self.arrived };
+        if !roots.is_empty() {
+            self.link_search.linked.insert(identity, Overmount::Deny(FileKind::File));
+            self.link_search.waiting.clone_from(roots);
         }
     }
 
-    /// What a link with a denied name leads to is denied, also when it is another or comes
+    /// Masks the target of a symlink with a denied name, also if the target changes or appears
     /// later.
     fn follow(&mut self, link: &AbsPath) -> io::Result<()> {
-        let Some(end) = survey::end_of(link).filter(|end| self.walk.is_work(end)) else {
+        let Some(end) =
+            survey::resolve_links(link).filter(|end| self.walk.may_be_denied_by_link(end))
+        else {
             return Ok(());
         };
         if self.keep(end.clone(), Overmount::Deny(FileKind::File)) {
@@ -548,51 +567,40 @@ impl<'a> TreeWatcher<'a> {
         Ok(())
     }
 
-    /// Covers again what was covered from the start, at `path` and below: what the host
-    /// puts in its place is another file.
+    /// Masks again the kept paths at `path` and below: the host may have put a new file there.
     fn keep_below(&mut self, path: &AbsPath) -> io::Result<()> {
         let kept = self.kept.range(path.clone()..).take_while(|(kept, _)| kept.is_within(path));
-        for (kept, cover) in kept.map(|(path, cover)| (path.clone(), *cover)).collect::<Vec<_>>() {
+        for (kept, mask) in kept.map(|(path, mask)| (path.clone(), *mask)).collect::<Vec<_>>() {
             if let Some(above) = kept.parent() {
                 self.watch(&above);
             }
-            self.covers.put(&kept, cover)?;
+            self.masker.mask(&kept, mask)?;
         }
         Ok(())
     }
 
     fn watch(&mut self, directory: &AbsPath) {
-        let watched = opened(directory)
+        let watched = open_directory(directory)
             .and_then(|opened| Ok((self.watches.add(&opened)?, identity_of(&opened)?)));
         match watched {
             Ok((number, identity)) => {
                 self.places.insert(number, WatchedDir { path: directory.clone(), identity });
             }
-            // Gone, or not for anybody here to look into.
+            // Gone, or not readable here.
             Err(
                 Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG,
             ) => {}
-            Err(_) => self.round.unwatched += 1,
+            Err(_) => self.scan.unwatched += 1,
         }
     }
 }
 
-/// A directory, never by way of a link.
-fn opened(directory: &AbsPath) -> rustix::io::Result<OwnedFd> {
+/// Opens a directory without following symlinks.
+fn open_directory(directory: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(CWD, directory.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-fn identity_of(opened: &OwnedFd) -> rustix::io::Result<InodeId> {
+fn identity_of(opened: &OwnedFd) -> rustix::io::Result<WatchedInode> {
     rustix::fs::fstat(opened).map(|status| (status.st_dev, status.st_ino))
-}
-
-/// Which files are denied by name, so that they are known by any other.
-pub(super) fn denied(covered: &[(AbsPath, Overmount)]) -> HashSet<InodeId> {
-    let paths = covered
-        .iter()
-        .filter(|(_, cover)| *cover == Overmount::Deny(FileKind::File))
-        .map(|(path, _)| path);
-    let found = paths.filter_map(|path| fs::symlink_metadata(path.as_path()).ok());
-    found.filter(fs::Metadata::is_file).map(|metadata| (metadata.dev(), metadata.ino())).collect()
 }

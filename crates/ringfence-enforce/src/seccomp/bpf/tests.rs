@@ -1,12 +1,12 @@
-//! The filter, judged by a machine that runs it instruction by instruction.
+//! The filter, tested by an interpreter.
 
 use ringfence_policy::Observe;
 
 use super::{BpfInsn, FilterAction};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{
-    ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted, entries, filter, ioctls,
-    refusal,
+    ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted, filter, find_refusal,
+    ioctls, rules_for,
 };
 
 const SHAPE: FilterOptions = FilterOptions {
@@ -18,7 +18,7 @@ const SHAPE: FilterOptions = FilterOptions {
     memory: Uncounted::Allowed,
 };
 
-/// Runs a filter as the kernel would; answers what it returns.
+/// Runs a filter as the kernel would; returns its result.
 fn run(code: &[BpfInsn], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
     let load = |offset: u32| match offset {
         0 => call,
@@ -68,27 +68,27 @@ fn check_in(
 ) {
     let number = call.number(arch).expect("the architecture has the call");
     assert_eq!(
-        run(&filter(shape), arch.audit(), number, arguments),
-        expect.code(),
+        run(&filter(shape), arch.audit_arch(), number, arguments),
+        expect.return_value(),
         "{arch:?} {call:?} {arguments:?}"
     );
 }
 
-const PERM: FilterAction = FilterAction::Told(libc::EPERM as u16);
+const PERM: FilterAction = FilterAction::ReportedErrno(libc::EPERM as u16);
 const NONE: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
-const FAMILY: FilterAction = FilterAction::Told(libc::EAFNOSUPPORT as u16);
+const FAMILY: FilterAction = FilterAction::ReportedErrno(libc::EAFNOSUPPORT as u16);
 
 #[test]
-fn every_unconditional_line_of_the_table_holds() {
+fn every_unconditional_rule_holds() {
     for arch in Arch::NATIVE_FIRST {
         let code = filter(SHAPE);
-        for entry in entries(*arch, SHAPE)
+        for entry in rules_for(*arch, SHAPE)
             .iter()
             .filter(|entry| entry.when == crate::seccomp::ArgCondition::Always)
         {
             assert_eq!(
-                run(&code, arch.audit(), entry.call, [0; 6]),
-                entry.action.code(),
+                run(&code, arch.audit_arch(), entry.call, [0; 6]),
+                entry.action.return_value(),
                 "{arch:?} {}",
                 entry.reason
             );
@@ -97,14 +97,14 @@ fn every_unconditional_line_of_the_table_holds() {
 }
 
 #[test]
-fn calls_that_no_line_names_go_through() {
+fn syscalls_without_a_rule_are_allowed() {
     let code = filter(SHAPE);
     for arch in Arch::NATIVE_FIRST {
-        let named: Vec<u32> = entries(*arch, SHAPE).iter().map(|entry| entry.call).collect();
+        let named: Vec<u32> = rules_for(*arch, SHAPE).iter().map(|entry| entry.call).collect();
         for call in (0..463).filter(|call| !named.contains(call)) {
             assert_eq!(
-                run(&code, arch.audit(), call, [u64::MAX; 6]),
-                FilterAction::Allow.code(),
+                run(&code, arch.audit_arch(), call, [u64::MAX; 6]),
+                FilterAction::Allow.return_value(),
                 "{arch:?} {call}"
             );
         }
@@ -163,7 +163,7 @@ fn conditions_look_at_the_right_argument() {
     check(Arch::X86, Call::Socketcall, [3, 0, 0, 0, 0, 0], FilterAction::Notify);
     check(Arch::X86, Call::Socketcall, [9, 0, 0, 0, 0, 0], FilterAction::Allow);
     check(Arch::X86, Call::Socketcall, [11, 0, 0, 0, 0, 0], FilterAction::Allow);
-    let shut = FilterOptions { connects: ConnectHandling::Shut, ..SHAPE };
+    let shut = FilterOptions { connects: ConnectHandling::Isolated, ..SHAPE };
     for call in [3, 11, 20] {
         check_in(shut, Arch::X86, Call::Socketcall, [call, 0, 0, 0, 0, 0], FilterAction::Notify);
     }
@@ -172,7 +172,7 @@ fn conditions_look_at_the_right_argument() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn garbage_in_the_high_half_changes_nothing() {
+fn high_half_of_arguments_is_ignored() {
     const HIGH: u64 = 0xdead_beef_0000_0000;
     check(Arch::X86_64, Call::Ioctl, [0, HIGH | 0x5412, 0, 0, 0, 0], PERM);
     check(Arch::X86_64, Call::Socket, [HIGH | 40, 1, 0, 0, 0, 0], FAMILY);
@@ -185,11 +185,11 @@ fn garbage_in_the_high_half_changes_nothing() {
 }
 
 #[test]
-fn pointers_are_compared_in_all_their_bits() {
+fn pointers_are_compared_as_64_bits() {
     const LOW_HALF_ZERO: u64 = 1 << 32;
     let arch = Arch::NATIVE_FIRST[0];
     check(arch, Call::Utimensat, [3, LOW_HALF_ZERO, 0, 0, 0, 0], FilterAction::Notify);
-    for connects in [ConnectHandling::Shut, ConnectHandling::Asked] {
+    for connects in [ConnectHandling::Isolated, ConnectHandling::Notified] {
         let shape = FilterOptions { connects, ..SHAPE };
         check_in(shape, arch, Call::Sendto, [3, 0, 0, 0, LOW_HALF_ZERO, 16], FilterAction::Notify);
         check_in(shape, arch, Call::Sendto, [3, 0, 0, 0, 0, 0], FilterAction::Allow);
@@ -198,26 +198,29 @@ fn pointers_are_compared_in_all_their_bits() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn other_abis_do_not_exist() {
+fn other_abis_get_enosys() {
     let code = filter(SHAPE);
-    assert_eq!(run(&code, Arch::X86_64.audit(), 0x4000_0000 | 257, [0; 6]), NONE.code());
-    assert_eq!(run(&code, Arch::X86_64.audit(), u32::MAX, [0; 6]), NONE.code());
-    assert_eq!(run(&code, 0xc000_00b7, 56, [0; 6]), NONE.code());
+    assert_eq!(
+        run(&code, Arch::X86_64.audit_arch(), 0x4000_0000 | 257, [0; 6]),
+        NONE.return_value()
+    );
+    assert_eq!(run(&code, Arch::X86_64.audit_arch(), u32::MAX, [0; 6]), NONE.return_value());
+    assert_eq!(run(&code, 0xc000_00b7, 56, [0; 6]), NONE.return_value());
 }
 
 #[test]
-fn the_own_process_group_is_refused_where_nobody_else_keeps_it_inside() {
+fn own_process_group_is_refused_without_landlock_scope() {
     let shape =
-        FilterOptions { group_signals: GroupSignals::Refused, owner: FileOwner::Person, ..SHAPE };
+        FilterOptions { group_signals: GroupSignals::Refused, owner: FileOwner::User, ..SHAPE };
     let arch = Arch::NATIVE_FIRST[0];
     check_in(shape, arch, Call::Kill, [0, 9, 0, 0, 0, 0], PERM);
     check_in(shape, arch, Call::Kill, [1, 9, 0, 0, 0, 0], FilterAction::Allow);
     check(arch, Call::Kill, [0, 9, 0, 0, 0, 0], FilterAction::Allow);
 }
 
-/// Promise: P38
+/// Promise: observe-all
 #[test]
-fn what_goes_through_comes_by_only_where_it_is_observed() {
+fn allowed_syscalls_are_notified_only_if_observed() {
     let arch = Arch::NATIVE_FIRST[0];
     let all = FilterOptions { observe: Observe::All, ..SHAPE };
     for (call, arguments) in [
@@ -232,16 +235,16 @@ fn what_goes_through_comes_by_only_where_it_is_observed() {
     }
     check(arch, Call::Openat, [0; 6], FilterAction::Allow);
     check(arch, Call::Connect, [0, 0, 16, 0, 0, 0], FilterAction::Allow);
-    // Nothing else changes.
+    // All other rules stay the same.
     check_in(all, arch, Call::Mount, [0; 6], PERM);
     check_in(all, arch, Call::Openat2, [0; 6], NONE);
     check_in(all, arch, Call::Unlinkat, [0; 6], FilterAction::Notify);
 }
 
-/// Whoever opens files for others has to have let go of them by then. Programs themselves are
-/// started without waiting for anybody.
+/// The notify handler must have closed such files before. Programs are started without waiting for
+/// it.
 #[test]
-fn what_can_be_executed_from_now_on_comes_by() {
+fn making_a_file_executable_is_notified() {
     for arch in Arch::NATIVE_FIRST {
         for mode in [0o755, 0o100, 0o010, 0o001] {
             check(*arch, Call::Fchmod, [3, mode, 0, 0, 0, 0], FilterAction::Notify);
@@ -254,18 +257,18 @@ fn what_can_be_executed_from_now_on_comes_by() {
     }
 }
 
-/// The usher is asked about both, and must not refuse to one what only the other is refused.
+/// The notify handler gets both, and must refuse set-gid only for root.
 #[test]
-fn the_bit_of_the_group_is_refused_to_the_superuser_only() {
+fn set_gid_is_refused_for_root_only() {
     let arch = Arch::NATIVE_FIRST[0];
-    let person = FilterOptions { owner: FileOwner::Person, ..SHAPE };
+    let any_user = FilterOptions { owner: FileOwner::User, ..SHAPE };
     for (call, arguments) in
         [(Call::Chmod, [0, 0o2755, 0, 0, 0, 0]), (Call::Fchmodat, [0, 0, 0o2755, 0, 0, 0])]
     {
         check(arch, call, arguments, PERM);
-        assert!(refusal(call, &arguments, FileOwner::Root).is_some());
-        check_in(person, arch, call, arguments, FilterAction::Notify);
-        assert!(refusal(call, &arguments, FileOwner::Person).is_none());
+        assert!(find_refusal(call, &arguments, FileOwner::Root).is_some());
+        check_in(any_user, arch, call, arguments, FilterAction::Notify);
+        assert!(find_refusal(call, &arguments, FileOwner::User).is_none());
     }
 }
 
@@ -290,14 +293,14 @@ fn uncounted_calls_are_refused_only_under_a_limit() {
     }
 }
 
-/// They may do in another way what is refused or told of.
+/// They may do in another way what is refused or reported.
 #[test]
-fn calls_that_are_newer_than_the_table_are_not_there() {
+fn syscalls_newer_than_the_table_get_enosys() {
     let code = filter(SHAPE);
     for arch in Arch::NATIVE_FIRST {
-        assert_eq!(run(&code, arch.audit(), 462, [0; 6]), FilterAction::Allow.code());
+        assert_eq!(run(&code, arch.audit_arch(), 462, [0; 6]), FilterAction::Allow.return_value());
         for call in 463..=1000 {
-            assert_eq!(run(&code, arch.audit(), call, [0; 6]), NONE.code(), "{call}");
+            assert_eq!(run(&code, arch.audit_arch(), call, [0; 6]), NONE.return_value(), "{call}");
         }
     }
 }
@@ -308,12 +311,12 @@ fn ioctl(command: u64) -> [u64; 6] {
     [3, command, 0, 0, 0, 0]
 }
 
-/// By a plain search through the list, and one off at each end.
+/// Compared with a linear search through the list, and one off at each end.
 #[test]
-fn only_listed_ioctls_go_through() {
+fn only_listed_ioctls_are_allowed() {
     let code = filter(SHAPE);
     let set_flags = [ioctls::SET_FLAGS, ioctls::SET_FLAGS_32];
-    let told = [0x5412, 0x541c, 0x541d, 0x5423];
+    let reported = [0x5412, 0x541c, 0x541d, 0x5423];
     for arch in Arch::NATIVE_FIRST {
         let number = Call::Ioctl.number(*arch).expect("every architecture has it");
         let edges = ioctls::ALLOWED
@@ -336,15 +339,23 @@ fn only_listed_ioctls_go_through() {
         for command in edges.chain(low).chain(high).chain([u32::MAX]) {
             let expect = match command {
                 _ if set_flags.contains(&command) => FilterAction::Notify,
-                _ if told.contains(&command) || ioctls::WHOLE_TREES.contains(&command) => PERM,
+                _ if reported.contains(&command)
+                    || ioctls::WHOLE_TREE_COMMANDS.contains(&command) =>
+                {
+                    PERM
+                }
                 _ if ioctls::is_allowed(ioctls::ALLOWED, command) => FilterAction::Allow,
                 _ => NO_COMMAND,
             };
-            let answer = run(&code, arch.audit(), number, ioctl(command.into()));
-            assert_eq!(answer, expect.code(), "{arch:?} {command:#x}");
+            let answer = run(&code, arch.audit_arch(), number, ioctl(command.into()));
+            assert_eq!(answer, expect.return_value(), "{arch:?} {command:#x}");
             // The kernel takes the command as 32 bits.
-            let garbled =
-                run(&code, arch.audit(), number, ioctl(0xdead_beef_0000_0000 | u64::from(command)));
+            let garbled = run(
+                &code,
+                arch.audit_arch(),
+                number,
+                ioctl(0xdead_beef_0000_0000 | u64::from(command)),
+            );
             assert_eq!(garbled, answer, "{arch:?} {command:#x}");
         }
     }
@@ -359,7 +370,9 @@ fn ioctls_are_listed_once_and_in_order() {
         ioctls::ALLOWED.iter().all(|known| known.first <= known.last && !known.reason.is_empty())
     );
     assert!(
-        ioctls::WHOLE_TREES.iter().all(|command| !ioctls::is_allowed(ioctls::ALLOWED, *command))
+        ioctls::WHOLE_TREE_COMMANDS
+            .iter()
+            .all(|command| !ioctls::is_allowed(ioctls::ALLOWED, *command))
     );
 }
 
@@ -406,7 +419,7 @@ fn ioctls_that_change_file_systems_are_refused() {
 }
 
 #[test]
-fn everyday_ioctls_go_through() {
+fn everyday_ioctls_are_allowed() {
     for arch in Arch::NATIVE_FIRST {
         for command in [
             libc::TCGETS,
@@ -450,16 +463,16 @@ fn everyday_ioctls_go_through() {
 }
 
 #[test]
-fn files_without_a_name_are_not_made_to_run_as_their_owner() {
+fn tmpfile_with_set_id_is_refused() {
     let flags = (libc::O_TMPFILE | libc::O_RDWR) as u64;
-    for owner in [FileOwner::Root, FileOwner::Person] {
+    for owner in [FileOwner::Root, FileOwner::User] {
         for mode in [0o4755, 0o2755, 0o6755] {
-            assert!(refusal(Call::Openat, &[0, 0, flags, mode, 0, 0], owner).is_some());
-            assert!(refusal(Call::Open, &[0, flags, mode, 0, 0, 0], owner).is_some());
+            assert!(find_refusal(Call::Openat, &[0, 0, flags, mode, 0, 0], owner).is_some());
+            assert!(find_refusal(Call::Open, &[0, flags, mode, 0, 0, 0], owner).is_some());
         }
-        assert!(refusal(Call::Openat, &[0, 0, flags, 0o1755, 0, 0], owner).is_none());
+        assert!(find_refusal(Call::Openat, &[0, 0, flags, 0o1755, 0, 0], owner).is_none());
         assert!(
-            refusal(
+            find_refusal(
                 Call::Openat,
                 &[0, 0, (libc::O_RDONLY | libc::O_DIRECTORY) as u64, 0o6755, 0, 0],
                 owner
@@ -471,7 +484,7 @@ fn files_without_a_name_are_not_made_to_run_as_their_owner() {
 
 /// The kernel compiles it at every start: a thousand instructions take 0.7 ms.
 #[test]
-fn the_filter_is_short() {
+fn filter_has_at_most_460_instructions() {
     let length = filter(SHAPE).len();
     assert!(length <= 460, "{length} instructions");
 }

@@ -1,4 +1,4 @@
-//! The relay itself: who wants to know of which directory, and telling them.
+//! The broker process: tracks which client watches which directory, and forwards events.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -11,55 +11,54 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, sockopt,
 };
 
-use super::super::super::helper::handed_over;
+use super::super::super::fd_passing::receive_fds;
 use super::super::inotify::{InotifyInstance, WatchEvent};
 use super::{BrokerEvent, BrokerMessage};
 
-/// So many bytes of names are sent at once: with what stands around them no message is
-/// longer than [`super::LONGEST`].
-const NAMES: usize = 6 * 1024;
+/// Bytes of names per message: with the framing, no message is longer than [`super::MAX_MESSAGE`].
+const MAX_NAMES: usize = 6 * 1024;
 
-/// What our binary does as the relay; answers its exit status.
+/// Entry point of the broker process. Returns its exit status.
 pub(in crate::apply) fn main(control: &OwnedFd) -> i32 {
-    super::super::hurry();
+    super::super::request_short_slices();
     let instance = InotifyInstance::new().ok();
-    let mut exchange =
-        BrokerServer { instance, seats: HashMap::new(), watched: HashMap::new(), next: 0 };
-    match exchange.serve(control) {
+    let mut server =
+        BrokerServer { instance, clients: HashMap::new(), watched: HashMap::new(), next: 0 };
+    match server.serve(control) {
         Ok(()) => 0,
         Err(_) => 125,
     }
 }
 
-/// Everybody who is served, and what is watched for them.
+/// All clients, and the directories watched for them.
 struct BrokerServer {
-    /// `None` if the person has no instance left: nothing is watched then.
+    /// `None` if the user has no inotify instance left: then nothing is watched.
     instance: Option<InotifyInstance>,
-    seats: HashMap<usize, BrokerClient>,
-    /// Who wants to know of each directory.
+    clients: HashMap<usize, BrokerClient>,
+    /// The clients of each watch.
     watched: HashMap<i32, BTreeSet<usize>>,
     next: usize,
 }
 
-/// One lookout.
+/// One watcher.
 struct BrokerClient {
     socket: OwnedFd,
-    /// An answer that it waits for.
-    owed: Option<Result<i32, i32>>,
-    /// Whether more happened than it could be told.
+    /// An answer that the client waits for.
+    pending_answer: Option<Result<i32, i32>>,
+    /// True if more happened than could be sent.
     is_overrun: bool,
-    /// What it is to be told.
-    news: Vec<BrokerEvent>,
+    /// Events to be sent.
+    events: Vec<BrokerEvent>,
     names: usize,
 }
 
 impl BrokerServer {
-    /// Until whoever started us is gone.
+    /// Serves until the launcher is gone.
     fn serve(&mut self, control: &OwnedFd) -> io::Result<()> {
         loop {
-            let numbers: Vec<usize> = self.seats.keys().copied().collect();
+            let numbers: Vec<usize> = self.clients.keys().copied().collect();
             let mut ends = vec![PollFd::new(control, PollFlags::IN)];
-            ends.extend(numbers.iter().map(|number| self.seats[number].waits()));
+            ends.extend(numbers.iter().map(|number| self.clients[number].poll_fd()));
             ends.extend(
                 self.instance
                     .as_ref()
@@ -73,39 +72,46 @@ impl BrokerServer {
             let ready: Vec<PollFlags> = ends.iter().map(PollFd::revents).collect();
             drop(ends);
             if !ready[0].is_empty() {
-                let Some([socket]) = handed_over(control) else { return Ok(()) };
-                self.seat(socket);
+                let Some([socket]) = receive_fds(control) else { return Ok(()) };
+                self.add_client(socket);
             }
             for (number, ready) in numbers.into_iter().zip(&ready[1..]) {
-                if !ready.is_empty() && !self.attend(number) {
-                    self.leave(number);
+                if !ready.is_empty() && !self.handle_request(number) {
+                    self.remove_client(number);
                 }
             }
-            self.tell()?;
+            self.forward_events()?;
         }
     }
 
-    fn seat(&mut self, socket: OwnedFd) {
-        // As much as is allowed: what does not go in makes a lookout look through everything.
+    fn add_client(&mut self, socket: OwnedFd) {
+        // The largest allowed buffer: an event that does not fit forces the watcher to scan all
+        // trees.
         let _ = sockopt::set_socket_send_buffer_size(&socket, 1 << 20);
-        self.seats.insert(
+        self.clients.insert(
             self.next,
-            BrokerClient { socket, owed: None, is_overrun: false, news: Vec::new(), names: 0 },
+            BrokerClient {
+                socket,
+                pending_answer: None,
+                is_overrun: false,
+                events: Vec::new(),
+                names: 0,
+            },
         );
         self.next += 1;
     }
 
-    /// Does what a lookout asks for; `false` if it is gone.
-    fn attend(&mut self, number: usize) -> bool {
-        let Some(seat) = self.seats.get_mut(&number) else { return true };
-        match asked(&seat.socket) {
+    /// Handles a request of a client; `false` if the client is gone.
+    fn handle_request(&mut self, number: usize) -> bool {
+        let Some(client) = self.clients.get_mut(&number) else { return true };
+        match receive_request(&client.socket) {
             Ok(BrokerRequest::Watch(directory)) => {
                 let added = self
                     .instance
                     .as_ref()
                     .ok_or(Errno::MFILE)
                     .and_then(|instance| instance.add_by_number(&directory));
-                seat.owed = Some(added.map_err(Errno::raw_os_error));
+                client.pending_answer = Some(added.map_err(Errno::raw_os_error));
                 if let Ok(watch) = added {
                     self.watched.entry(watch).or_default().insert(number);
                 }
@@ -114,99 +120,105 @@ impl BrokerServer {
             Ok(BrokerRequest::Nothing) => {}
             Err(()) => return false,
         }
-        self.seats.get_mut(&number).is_none_or(|seat| seat.settle().is_ok())
+        self.clients.get_mut(&number).is_none_or(|client| client.send_pending().is_ok())
     }
 
-    /// One who wants to know of a directory less.
+    /// Removes a client from a watch.
     fn forget(&mut self, watch: i32, number: usize) {
-        let Some(wanted) = self.watched.get_mut(&watch) else { return };
-        wanted.remove(&number);
-        if wanted.is_empty() {
+        let Some(watchers) = self.watched.get_mut(&watch) else { return };
+        watchers.remove(&number);
+        if watchers.is_empty() {
             self.watched.remove(&watch);
             self.instance.iter().for_each(|instance| instance.remove(watch));
         }
     }
 
-    fn leave(&mut self, number: usize) {
-        self.seats.remove(&number);
+    fn remove_client(&mut self, number: usize) {
+        self.clients.remove(&number);
         let all: Vec<i32> = self
             .watched
             .iter()
-            .filter(|(_, wanted)| wanted.contains(&number))
+            .filter(|(_, watchers)| watchers.contains(&number))
             .map(|(watch, _)| *watch)
             .collect();
         all.into_iter().for_each(|watch| self.forget(watch, number));
     }
 
-    /// Tells everybody what has happened to what they watch.
-    fn tell(&mut self) -> io::Result<()> {
+    /// Forwards pending events to the clients that watch the directory.
+    fn forward_events(&mut self) -> io::Result<()> {
         let Some(instance) = &self.instance else { return Ok(()) };
-        let (seats, watched) = (&mut self.seats, &mut self.watched);
-        instance.read(|happened| match &happened {
-            WatchEvent::Overrun => seats.values_mut().for_each(|seat| seat.hear(&happened)),
+        let (clients, watched) = (&mut self.clients, &mut self.watched);
+        instance.read(|event| match &event {
+            WatchEvent::Overrun => {
+                clients.values_mut().for_each(|client| client.queue_event(&event))
+            }
             WatchEvent::Unwatched(watch) => {
-                let wanted = watched.remove(watch).unwrap_or_default();
-                wanted
+                let watchers = watched.remove(watch).unwrap_or_default();
+                watchers
                     .iter()
-                    .filter_map(|number| seats.get_mut(number).map(|seat| seat.hear(&happened)))
+                    .filter_map(|number| {
+                        clients.get_mut(number).map(|client| client.queue_event(&event))
+                    })
                     .for_each(drop);
             }
             WatchEvent::Appeared { number: watch, .. } => {
-                let wanted = watched.get(watch).into_iter().flatten();
-                wanted
-                    .filter_map(|number| seats.get_mut(number).map(|seat| seat.hear(&happened)))
+                let watchers = watched.get(watch).into_iter().flatten();
+                watchers
+                    .filter_map(|number| {
+                        clients.get_mut(number).map(|client| client.queue_event(&event))
+                    })
                     .for_each(drop);
             }
         })?;
-        // One that is gone is noticed when it is waited for next.
-        self.seats.values_mut().for_each(|seat| seat.pass_on());
+        // A client that is gone is noticed at the next poll.
+        self.clients.values_mut().for_each(|client| client.flush());
         Ok(())
     }
 }
 
 impl BrokerClient {
-    fn waits(&self) -> PollFd<'_> {
-        let is_owed = self.owed.is_some() || self.is_overrun;
+    fn poll_fd(&self) -> PollFd<'_> {
+        let is_pending = self.pending_answer.is_some() || self.is_overrun;
         PollFd::new(
             &self.socket,
-            if is_owed { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN },
+            if is_pending { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN },
         )
     }
 
-    /// Notes something to be told.
-    fn hear(&mut self, happened: &WatchEvent<'_>) {
-        if let WatchEvent::Appeared { name, .. } = happened {
-            // The number and two lengths take up to 16 bytes.
+    /// Queues an event.
+    fn queue_event(&mut self, event: &WatchEvent<'_>) {
+        if let WatchEvent::Appeared { name, .. } = event {
+            // The watch descriptor and two lengths take up to 16 bytes.
             self.names += name.len() + 16;
         }
-        self.news.push(BrokerEvent::of(happened));
-        if self.names + self.news.len() * 8 > NAMES {
-            self.pass_on();
+        self.events.push(BrokerEvent::from_watch_event(event));
+        if self.names + self.events.len() * 8 > MAX_NAMES {
+            self.flush();
         }
     }
 
-    fn pass_on(&mut self) {
-        let news = std::mem::take(&mut self.news);
+    fn flush(&mut self) {
+        let events = std::mem::take(&mut self.events);
         self.names = 0;
-        if !news.is_empty()
+        if !events.is_empty()
             && !self.is_overrun
-            && self.send(&BrokerMessage::Happened(news)).is_err()
+            && self.send(&BrokerMessage::Events(events)).is_err()
         {
             self.is_overrun = true;
         }
     }
 
-    /// Sends what could not be sent before.
-    fn settle(&mut self) -> Result<(), Errno> {
-        if let Some(answer) = self.owed {
+    /// Sends messages that could not be sent before.
+    fn send_pending(&mut self) -> Result<(), Errno> {
+        if let Some(answer) = self.pending_answer {
             match self.send(&BrokerMessage::Watched(answer)) {
                 Err(Errno::AGAIN) => return Ok(()),
                 sent => sent?,
             }
-            self.owed = None;
+            self.pending_answer = None;
         }
         if self.is_overrun {
-            match self.send(&BrokerMessage::Happened(vec![BrokerEvent::Overrun])) {
+            match self.send(&BrokerMessage::Events(vec![BrokerEvent::Overrun])) {
                 Err(Errno::AGAIN) => return Ok(()),
                 sent => sent?,
             }
@@ -215,21 +227,21 @@ impl BrokerClient {
         Ok(())
     }
 
-    fn send(&self, word: &BrokerMessage) -> Result<(), Errno> {
-        let bytes = postcard::to_stdvec(word).map_err(|_| Errno::INVAL)?;
+    fn send(&self, message: &BrokerMessage) -> Result<(), Errno> {
+        let bytes = postcard::to_stdvec(message).map_err(|_| Errno::INVAL)?;
         rustix::net::send(&self.socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
     }
 }
 
-/// What a lookout wants.
+/// A request of a watcher.
 enum BrokerRequest {
     Watch(OwnedFd),
     Forget(i32),
-    /// It waits for something to be sent.
+    /// The client only became writable.
     Nothing,
 }
 
-fn asked(socket: &OwnedFd) -> Result<BrokerRequest, ()> {
+fn receive_request(socket: &OwnedFd) -> Result<BrokerRequest, ()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 4];

@@ -1,0 +1,105 @@
+//! Messages and fds between ringfence's processes, by `SCM_RIGHTS`.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+
+use super::SandboxMessage;
+use crate::seccomp::FD_PASSING_FLAGS;
+
+/// Sends a message; a launcher that is gone is ignored.
+pub(super) fn send_message(control: impl AsFd, report: &SandboxMessage) {
+    if let Ok(bytes) = postcard::to_stdvec(report) {
+        let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
+    }
+}
+
+/// Sends a message with fds. True if they could be sent.
+pub(super) fn send_message_with_fds(
+    control: impl AsFd,
+    report: &SandboxMessage,
+    descriptors: &[BorrowedFd<'_>],
+) -> bool {
+    send_with_fds(control, report, descriptors).is_ok()
+}
+
+/// Sends a serialised value with fds.
+pub(super) fn send_with_fds<T: Serialize>(
+    to: impl AsFd,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> std::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let bytes = postcard::to_stdvec(message).map_err(|_| std::io::ErrorKind::InvalidData)?;
+    sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// True if the other end of a socket is closed.
+pub(super) fn is_peer_gone(socket: impl AsFd) -> bool {
+    let mut ends = [PollFd::new(&socket, PollFlags::empty())];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ends, Some(&now)).is_ok()
+        && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+/// This flag is known to the seccomp filter: init sends the listener itself in this way, when no
+/// process serves notifications yet.
+const FDS_FLAGS: SendFlags = SendFlags::from_bits_retain(FD_PASSING_FLAGS);
+
+/// Sends fds.
+pub(super) fn send_fds<const COUNT: usize>(
+    to: &OwnedFd,
+    descriptors: [BorrowedFd<'_>; COUNT],
+) -> rustix::io::Result<()> {
+    send_fds_with_word(to, b'd', &descriptors)
+}
+
+/// Sends fds with a one-byte word.
+pub(super) fn send_fds_with_word(
+    to: &OwnedFd,
+    word: u8,
+    descriptors: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    sendmsg(to, &[IoSlice::new(&[word])], &mut ancillary, FDS_FLAGS).map(drop)
+}
+
+/// Receives fds; `None` if their sender is gone.
+pub(super) fn receive_fds<const COUNT: usize>(socket: &OwnedFd) -> Option<[OwnedFd; COUNT]> {
+    receive_all_fds(socket)?.try_into().ok()
+}
+
+/// Receives any number of fds.
+pub(super) fn receive_all_fds(socket: &OwnedFd) -> Option<Vec<OwnedFd>> {
+    receive_fds_with_word(socket).map(|(_, descriptors)| descriptors)
+}
+
+/// Receives fds with the one-byte word.
+pub(super) fn receive_fds_with_word(socket: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        .ok()?;
+    let descriptors = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect()),
+        _ => None,
+    })?;
+    Some((byte[0], descriptors))
+}
