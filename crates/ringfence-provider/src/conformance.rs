@@ -1,29 +1,28 @@
-//! What every place must do, as checks that any provider can be put to.
+//! Checks of the documented behaviour, for any provider.
 //!
-//! A [`Check`] takes a provider that nobody has used and a [`Place`] made for it. It opens
-//! sessions, runs commands, and looks at the answers and at the host. It asks through the
-//! traits alone and knows no operating system's means, so that a machine, a container and a
-//! cluster answer for the same things.
+//! A [`ConformanceCheck`] takes an unused provider and a [`ConformanceFixture`] made for it. It
+//! opens sandboxes, runs commands, and checks the outcomes and the host. It uses the traits and the
+//! host's files, and nothing else of a provider: a machine, a container and a cluster must pass the
+//! same checks.
 //!
-//! Commands are lines for `/bin/sh` with the usual small tools; the network is tried with
-//! bash, which needs no other program for it. Each check finds a trace of its command having
-//! run, so that a place that does nothing passes none of them.
+//! Commands are `/bin/sh` lines with the usual small tools; the network is tried with bash, which
+//! needs no other program for it. Each check looks for a trace of its command, so that a provider
+//! that does nothing passes none of them.
 //!
-//! Whoever runs a check owes it a process with [`INPUT`] on its standard input and
-//! [`VARIABLE`] in its environment: a command reads its caller's input, and the caller's
-//! variables are what it must not see.
+//! The process that runs a check must have [`INPUT`] on its standard input and [`VARIABLE`] in its
+//! environment: a command reads its caller's input, and must not see the caller's variables.
 
+mod check_run;
+mod denials;
 mod ending;
 mod files;
+mod fixture;
 mod host;
-mod place;
 mod sessions;
 mod shells;
 mod streams;
-mod telling;
-mod trial;
 
-pub use place::{Fixture, SECRET};
+pub use fixture::{ConformanceFixture, SECRET};
 
 use std::fmt;
 use std::io;
@@ -31,39 +30,39 @@ use std::io;
 use ringfence_policy::PolicyError;
 
 use crate::{Provider, ProviderError};
-use trial::CheckRun;
+use check_run::CheckRun;
 
-/// What stands on the standard input of the process that runs a check.
+/// The standard input of the process that runs a check.
 pub const INPUT: &[u8] = b"first line\n\x00\xff not text\nno end of line";
 
-/// A variable of the process that runs a check, which no command may see.
+/// An environment variable of the process that runs a check; no command may see it.
 pub const VARIABLE: (&str, &str) = ("CONFORMANCE_TOKEN", "plugh-never-to-be-seen");
 
-/// One thing that every place must do.
+/// One required behaviour of every provider.
 #[derive(Clone, Copy)]
 pub struct ConformanceCheck {
-    /// Its name, which says what is so in a place that passes.
+    /// Its name, which states the behaviour.
     pub name: &'static str,
-    /// What it is about.
+    /// Its topic.
     pub about: CheckTopic,
     act: fn(&CheckRun<'_>) -> CheckResult,
 }
 
-/// What a check is about.
+/// The topic of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckTopic {
-    /// A command runs and is told of as if it ran bare: so it is without any confinement.
+    /// A command runs and is reported; holds with or without confinement.
     Running,
     /// A shell lives on from one command to the next, confined or not.
     Shells,
-    /// A command is confined: a place that does not confine must fail.
+    /// A command is confined: a provider that does not confine must fail.
     Confinement,
 }
 
-/// What a check comes to.
+/// The result of a check.
 type CheckResult = Result<(), CheckFailure>;
 
-/// Every check.
+/// All checks.
 pub fn checks() -> impl Iterator<Item = &'static ConformanceCheck> {
     [
         ending::CHECKS,
@@ -72,7 +71,7 @@ pub fn checks() -> impl Iterator<Item = &'static ConformanceCheck> {
         host::CHECKS,
         sessions::CHECKS,
         shells::CHECKS,
-        telling::CHECKS,
+        denials::CHECKS,
     ]
     .into_iter()
     .flatten()
@@ -91,9 +90,13 @@ impl ConformanceCheck {
         Self { name, about: CheckTopic::Confinement, act }
     }
 
-    /// Puts `provider` to it, in a `place` made for this check.
-    pub fn run(&self, provider: &dyn Provider, place: &Fixture) -> Result<(), CheckFailure> {
-        (self.act)(&CheckRun { provider, place })
+    /// Runs the check on `provider`, in a `fixture` made for it.
+    pub fn run(
+        &self,
+        provider: &dyn Provider,
+        fixture: &ConformanceFixture,
+    ) -> Result<(), CheckFailure> {
+        (self.act)(&CheckRun { provider, fixture })
     }
 }
 
@@ -103,39 +106,39 @@ impl fmt::Debug for ConformanceCheck {
     }
 }
 
-/// How a place falls short.
+/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckFailure {
-    /// Something is not as it must be.
+    /// An observation differs from the requirement.
     #[error("{what}: wanted {wanted}, found {found}")]
     Differs {
-        /// What was looked at.
+        /// The observed property.
         what: String,
-        /// How it must be.
+        /// The required value.
         wanted: String,
-        /// How it is.
+        /// The actual value.
         found: String,
     },
-    /// The place would not run a command that it must run.
+    /// The provider did not run a command that it must run.
     #[error("`{command}` was not run")]
     NotRun {
         /// The command.
         command: String,
-        /// What the place said.
+        /// The provider's error.
         source: ProviderError,
     },
-    /// The policy of the check does not resolve: the check is at fault, or its place.
+    /// The policy of the check does not resolve: an error in the check or its fixture.
     #[error("the policy of the check does not resolve")]
     Policy {
-        /// Why.
+        /// The cause.
         source: PolicyError,
     },
-    /// The host could not be looked at: the runner is at fault.
+    /// An operation on the host failed: an error of the runner.
     #[error("cannot {what}")]
     Host {
-        /// What was attempted.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -147,7 +150,7 @@ mod tests {
     use super::checks;
 
     #[test]
-    fn every_check_has_a_name_of_its_own() {
+    fn check_names_are_unique() {
         let names: BTreeSet<&str> = checks().map(|check| check.name).collect();
         assert_eq!(names.len(), checks().count());
         assert!(

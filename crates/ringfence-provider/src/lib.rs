@@ -1,8 +1,8 @@
-//! Places where commands run.
+//! Traits of sandbox providers.
 //!
-//! A [`Provider`] opens a [`Session`] for a policy; a session runs commands. This trait is
-//! the only dynamic call on the way of a command. What the words of the traits promise, each
-//! place is put to by the checks in [`conformance`].
+//! A [`Provider`] opens a [`PreparedSandbox`] for a policy, which runs commands. This trait is the
+//! only dynamic call on a command's path. The checks in [`conformance`] test every provider against
+//! the documented behaviour.
 
 #![forbid(unsafe_code)]
 
@@ -22,169 +22,186 @@ pub use ringfence_enforce::apply::TerminalSize;
 use ringfence_enforce::{Plan, SandboxUser, limits};
 use ringfence_policy::{AbsPath, Grants, PolicyChange};
 
-/// A kind of place.
+/// A kind of sandbox.
+///
+/// The trait itself does not require `Send`, but sessions and the HTTP service take a
+/// `Box<dyn Provider + Send>`.
 pub trait Provider {
-    /// Its name in the registry and in messages.
+    /// Its name in messages.
     fn name(&self) -> &'static str;
 
-    /// Makes ready what `grants` ask for. Nothing runs yet.
+    /// Prepares a sandbox for `grants`. Nothing runs yet.
+    ///
+    /// The grants may be unconfined ([`Grants::is_confined`] is false): then commands run without a
+    /// sandbox.
     fn open(
         &self,
         grants: &Grants,
-        person: &SandboxUser,
+        user: &SandboxUser,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError>;
 }
 
-/// A sandbox that was opened.
+/// A prepared sandbox.
 pub trait PreparedSandbox {
-    /// What will be enforced, and the gaps.
+    /// The enforced steps, and the gaps.
     fn plan(&self) -> &Plan;
 
-    /// From now on, whoever is about to be refused waits for an answer, as far as a place
-    /// can let it wait.
-    fn ask(&mut self, asker: Arc<dyn Asker>);
+    /// From now on a denied access waits for the asker's answer, as far as the provider supports
+    /// it.
+    fn set_asker(&mut self, asker: Arc<dyn Asker>);
 
-    /// Runs one command to its end.
+    /// Runs one command to its end. May be called many times, one command after the other.
+    ///
+    /// The command's standard input is the caller's fd 0.
+    ///
+    /// # Errors
+    ///
+    /// [`ProviderError::NotStarted`] if the sandbox cannot be created, also if the policy denies
+    /// the working directory. [`ProviderError::NotExecuted`] if `execve` of the command fails.
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError>;
 
-    /// Raises a sandbox that stands until it is ended, for many commands.
-    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError>;
+    /// Starts a sandbox that lives until it is ended, for many commands.
+    fn start_sandbox(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError>;
 
-    /// What was refused to a command that ended in an error, and so has no outcome: for the
-    /// record. The second number is that of [`Outcome::denials_dropped`].
-    fn refused(&mut self) -> (Vec<Denial>, u64);
+    /// Takes the denials of a command that failed without an outcome, for the audit log. The number
+    /// is that of [`Outcome::denials_dropped`].
+    fn take_denials(&mut self) -> (Vec<Denial>, u64);
 }
 
-/// A sandbox that stands until it is ended, and runs many commands. Dropping it ends it too.
+/// A live sandbox for many commands. Dropping it ends it.
 pub trait Sandbox: Send {
-    /// What is enforced, and the gaps.
+    /// The enforced steps, and the gaps.
     fn plan(&self) -> &Plan;
 
     /// Starts a shell in it.
-    fn shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError>;
+    fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError>;
 
-    /// Starts a process beside the shells.
-    fn start(&self, start: &ProcessSpec) -> Result<Box<dyn SandboxedProcess>, ProviderError>;
+    /// Starts a process outside the shells.
+    fn start_process(
+        &self,
+        start: &ProcessSpec,
+    ) -> Result<Box<dyn SandboxedProcess>, ProviderError>;
 
-    /// What was refused since this was asked for last, to whomever.
-    fn refused(&self) -> (Vec<Denial>, u64);
+    /// Takes the denials since the last call, of all processes.
+    fn take_denials(&self) -> (Vec<Denial>, u64);
 
-    /// What has turned out meanwhile not to be done as the plan has it.
+    /// Gaps found since the plan was made.
     fn gaps(&self) -> Vec<Gap> {
         Vec::new()
     }
 
-    /// False once it is known to have ended: a command that is started in it cannot run.
+    /// False once it is known to have ended: no command can run in it.
     fn is_alive(&self) -> bool {
         true
     }
 
-    /// Takes programs away that commands left in unfinished operations, until the next one begins:
-    /// the user may continue the operation outside meanwhile.
+    /// Removes the programs that an unfinished git operation (such as a rebase) would run, until
+    /// the next command starts: the user may continue the operation outside meanwhile. A backend
+    /// without a git sweep keeps the default.
     fn suspend_programs(&self) {}
 
-    /// Puts back what [`Standing::suspend_programs`] took away.
+    /// Restores what [`Sandbox::suspend_programs`] removed.
     fn resume_programs(&self) {}
 
-    /// Lets another policy hold, as far as that can be done while things run. What stays as
-    /// it was is among the changes, with the reason.
-    fn revise(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError>;
+    /// Applies another policy, as far as a live sandbox can. The changes include what could not be
+    /// applied, with the reason.
+    fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError>;
 
-    /// Ends everything in it, and moves away what was planted.
+    /// Ends everything in it, and quarantines planted files.
     fn end(self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError>;
 }
 
-/// What became of a policy that was changed.
+/// The result of a policy change.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyRevision {
-    /// Each rule that came or went.
+    /// Each added or removed rule.
     pub changes: Vec<PolicyChange>,
-    /// What is enforced by now, and the gaps.
+    /// The steps enforced now, and the gaps.
     pub plan: Plan,
 }
 
-/// How a shell is to be started.
+/// The options of a new shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellSpec {
-    /// The program: `bash`, `sh` or another that speaks as they do.
+    /// The program: `bash`, `sh` or a compatible one.
     pub program: OsString,
-    /// Its variables, already filtered.
-    pub variables: Vec<(OsString, OsString)>,
-    /// Where it starts.
+    /// Its environment variables, already filtered.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Its first directory.
     pub cwd: AbsPath,
 }
 
-/// How a process is to be started beside the shells.
+/// The options of a new process outside the shells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSpec {
     /// The program and its arguments; never empty.
     pub command: Vec<OsString>,
-    /// Its variables, already filtered.
-    pub variables: Vec<(OsString, OsString)>,
-    /// Where it starts.
+    /// Its environment variables, already filtered.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Its first directory.
     pub cwd: AbsPath,
-    /// What it has for standard streams.
+    /// Its standard streams.
     pub streams: ProcessStdio,
-    /// How long it may take.
+    /// Its time limit.
     pub deadline: Option<Duration>,
 }
 
-/// What a process has for standard streams.
+/// The standard streams of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessStdio {
-    /// It reads this; of what it writes to each stream so many bytes are kept.
+    /// Pipes for all three streams.
     Pipes {
-        /// What it reads.
+        /// The standard input.
         input: StdinInput,
-        /// How many bytes are kept.
+        /// Bytes kept of each output stream.
         limit: usize,
     },
-    /// The same, with standard error in standard output, so that both keep their order.
+    /// Pipes, with standard error merged into standard output, so that both keep their order.
     Merged {
-        /// What it reads.
+        /// The standard input.
         input: StdinInput,
-        /// How many bytes are kept.
+        /// Bytes kept of the output.
         limit: usize,
     },
-    /// A terminal of its own, of this size.
+    /// A new terminal of this size.
     Terminal(TerminalSize),
 }
 
-/// A process beside the shells.
+/// A process outside the shells.
 pub trait SandboxedProcess: Send {
-    /// Our end of its terminal, if it has one: whoever has it reads, writes and resizes it.
+    /// The master fd of its terminal, if it has one: for reading, writing and resizing.
     fn terminal(&self) -> Option<BorrowedFd<'_>>;
 
-    /// For somebody who does not want to wait.
+    /// A handle to interrupt it from another thread.
     fn interrupter(&self) -> Box<dyn Interrupter>;
 
-    /// For somebody else, who has what it reads, if it is to be fed.
+    /// A handle to write its standard input from another thread, if that is fed.
     fn feeder(&self) -> Option<Arc<dyn StdinFeeder>>;
 
-    /// Stays with it to its end, and passes on what it writes as it comes.
+    /// Waits for its end, and passes its output to `sink` as it is written.
     fn wait(
         self: Box<Self>,
         sink: &mut OutputSink<'_>,
     ) -> Result<ShellCommandResult, ProviderError>;
 }
 
-/// A shell that lives on from one command to the next. Dropping it ends it, and leaves what
-/// it started to itself.
+/// A shell that lives on from one command to the next. Dropping it ends the shell, but not the
+/// processes it started.
 pub trait SandboxShell: Send {
-    /// Runs a command to its end, and passes on what it writes as it comes.
+    /// Runs a command to its end, and passes its output to `sink` as it is written.
     fn execute(
         &mut self,
         line: &ShellCommand,
         sink: &mut OutputSink<'_>,
     ) -> Result<ShellCommandResult, ProviderError>;
 
-    /// For somebody else, who does not want to wait.
+    /// A handle to interrupt the command from another thread.
     fn interrupter(&self) -> Box<dyn Interrupter>;
 
-    /// For somebody else, who has what the next command reads that is to be fed.
+    /// A handle to write the standard input of the next command that is fed.
     fn feeder(&mut self) -> io::Result<Arc<dyn StdinFeeder>>;
 
-    /// Its number on the host.
+    /// Its pid on the host.
     fn pid(&self) -> i32;
 
     /// False once it is known to have ended.
@@ -192,53 +209,52 @@ pub trait SandboxShell: Send {
         true
     }
 
-    /// Where it is, unless it has ended.
+    /// Its current directory, unless it has ended.
     fn cwd(&self) -> Option<AbsPath>;
 }
 
-/// Whoever wants to see output as it comes.
+/// Receives output as it is written.
 pub type OutputSink<'a> = dyn FnMut(OutputStream, &[u8]) + 'a;
 
-/// Interrupts what a shell is doing, from any thread: the command that runs, or else the next
-/// one, so whoever has one uses it only until their own command has ended.
+/// Interrupts the command of a shell, from any thread. If none runs, it interrupts the next one, so
+/// a caller must stop using it once its own command has ended.
 pub trait Interrupter: Send + Sync {
-    /// As if somebody had typed Ctrl-C; a command that does not mind is ended a little later.
+    /// Interrupts like Ctrl-C; a command that ignores it is killed a little later.
     fn interrupt(&self);
 
-    /// Sends a signal to all that the command has started, and has no other meaning. A shell
-    /// itself gets none.
+    /// Sends a signal to all processes of the command, and nothing else. A shell itself gets none.
     fn signal(&self, number: i32);
 }
 
-/// Feeds a command with what it reads, from any thread.
+/// Writes a command's standard input, from any thread.
 pub trait StdinFeeder: Send + Sync {
-    /// Gives it more, also before it has begun. Fails once it has ended or nobody reads it any
-    /// more, and with `WouldBlock` while it has not yet read enough of what it was given.
+    /// Writes `bytes`, also before the command has started. Fails once the command has ended or
+    /// closed its input, and with `WouldBlock` while too much is unread.
     fn feed(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Nothing more comes.
-    fn shut(&self);
+    /// Closes the input.
+    fn close(&self);
 }
 
-/// Why a place could not run a command.
+/// Why a provider could not run a command.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// The sandbox could not be made.
+    /// The sandbox could not be created.
     #[error("cannot start the sandbox for `{command}`")]
     NotStarted {
         /// The command.
         command: String,
-        /// A command line that helps.
+        /// Advice: a command line that helps.
         hint: String,
-        /// What failed.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The command itself could not be executed in the sandbox.
+    /// The command could not be executed in the sandbox.
     #[error("cannot execute `{command}`")]
     NotExecuted {
         /// The command.
         command: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A standard stream is a directory, which would lead out of the sandbox.
@@ -247,104 +263,104 @@ pub enum ProviderError {
         /// `input`, `output` or `error`.
         stream: &'static str,
     },
-    /// What is no command for a shell.
-    #[error("not a command for a shell")]
-    NoLine {
-        /// Why.
+    /// The text is not a shell command.
+    #[error("not a shell command")]
+    NotACommand {
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The sandbox, or the shell in it, is gone.
-    #[error("the {what} is gone")]
+    /// The sandbox or its shell has ended.
+    #[error("the {what} has ended")]
     Gone {
-        /// Which.
+        /// `sandbox` or `shell`.
         what: &'static str,
     },
-    /// A terminal is wanted where nothing is confined.
-    #[error("nothing is confined here, and no terminal is made for it")]
+    /// A terminal was requested without confinement.
+    #[error("a terminal is available only in a sandbox")]
     Unconfined,
-    /// A command has taken away what its shell speaks with us by.
-    #[error("the command has closed the descriptors by which its shell tells of an end")]
-    Mute,
-    /// A port that is to lead into the sandbox cannot be had on the host.
-    #[error("port {port} of this machine's loopback cannot be opened")]
+    /// The command closed the fds that its shell uses to report exit statuses.
+    #[error("the command closed the fds that its shell uses to report its exit status")]
+    ReportFdsClosed,
+    /// A port to publish from the sandbox is not available on the host.
+    #[error("cannot listen on port {port} of the host's loopback")]
     PortTaken {
-        /// Which.
+        /// The port.
         port: u16,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It is not known whom to trust, so values cannot be sent to anybody.
-    #[error("cannot put secrets into requests")]
-    NoTrust {
-        /// What to do.
+    /// No CA certificates are available, so secrets cannot be sent to any host.
+    #[error("cannot insert secrets into requests")]
+    NoCaCertificates {
+        /// Advice for the user.
         hint: String,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The proxy by which the host's network is left is none that can be used.
-    #[error("no host can be reached from this network")]
-    NoWayOut {
-        /// What to do.
+    /// The host's upstream proxy cannot be used.
+    #[error("cannot use the upstream proxy of this network")]
+    UpstreamProxyUnusable {
+        /// Advice for the user.
         hint: String,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Talking to the operating system failed in the middle.
+    /// A system operation failed.
     #[error("cannot {what}")]
     System {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl ProviderError {
-    /// A stable word for it.
+    /// A stable error code: clients match on it, so a code stays even if its variant is renamed.
     pub fn code(&self) -> &'static str {
         match self {
             ProviderError::NotStarted { .. } => "sandbox-not-started",
             ProviderError::NotExecuted { .. } => "command-not-executed",
             ProviderError::StreamIsDirectory { .. } => "stream-is-directory",
-            ProviderError::NoLine { .. } => "not-a-line",
+            ProviderError::NotACommand { .. } => "not-a-line",
             ProviderError::Gone { .. } => "gone",
             ProviderError::Unconfined => "unconfined",
-            ProviderError::Mute => "shell-mute",
+            ProviderError::ReportFdsClosed => "shell-mute",
             ProviderError::PortTaken { .. } => "port-taken",
-            ProviderError::NoTrust { .. } => "no-trust",
-            ProviderError::NoWayOut { .. } => "no-way-out",
+            ProviderError::NoCaCertificates { .. } => "no-trust",
+            ProviderError::UpstreamProxyUnusable { .. } => "no-way-out",
             ProviderError::System { .. } => "system",
         }
     }
 
-    /// What to type next.
+    /// The next step for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             ProviderError::NotStarted { hint, .. }
-            | ProviderError::NoTrust { hint, .. }
-            | ProviderError::NoWayOut { hint, .. } => Some(hint.clone()),
+            | ProviderError::NoCaCertificates { hint, .. }
+            | ProviderError::UpstreamProxyUnusable { hint, .. } => Some(hint.clone()),
             ProviderError::NotExecuted { source, .. }
                 if source.kind() == io::ErrorKind::NotFound =>
             {
-                Some("`ringfence explain exec PATH` shows whether a rule opens the program".into())
+                Some("`ringfence explain exec PATH` shows if a rule allows the program".into())
             }
             ProviderError::NotExecuted { .. } => None,
             ProviderError::StreamIsDirectory { .. } => {
-                Some("redirect it from a file or from /dev/null".into())
+                Some("redirect it from or to a file or /dev/null".into())
             }
-            ProviderError::Gone { .. } | ProviderError::Mute => {
-                Some("the next command gets a new one".into())
+            ProviderError::Gone { .. } | ProviderError::ReportFdsClosed => {
+                Some("run the command again: it gets a new one".into())
             }
-            ProviderError::Unconfined => Some("run it in your own".into()),
-            ProviderError::System { source, .. } => limits::hint(source).map(str::to_owned),
+            ProviderError::Unconfined => Some("run it in your own terminal".into()),
+            ProviderError::System { source, .. } => limits::limit_hint(source).map(str::to_owned),
             ProviderError::PortTaken { port, .. } => {
-                Some(format!("take {port} out of `bind`, or end what listens there"))
+                Some(format!("remove {port} from `bind`, or stop the program that listens on it"))
             }
-            ProviderError::NoLine { .. } => None,
+            ProviderError::NotACommand { .. } => None,
         }
     }
 
-    /// The exit status of the command line: 127 not found, 126 not executable, 125 ours.
+    /// The exit status of the CLI: 127 not found, 126 not executable, 125 a ringfence error.
     pub fn status(&self) -> i32 {
         match self {
             ProviderError::NotExecuted { source, .. }

@@ -1,69 +1,87 @@
-//! What a command finds of the host's files, and what it can do to them.
+//! Access to the host's files.
 
 use std::fs;
 
 use ringfence_policy::{AbsPath, Mode};
 
-use super::place::SECRET;
-use super::trial::{
-    CheckRun, CheckSession, CheckStep, TmpName, host_has, host_lacks, quoted, same,
+use super::check_run::{
+    CheckRun, CheckSession, CheckStep, TmpName, expect_equal, expect_host_file,
+    expect_no_host_file, quoted,
 };
+use super::fixture::SECRET;
 use super::{CheckResult, ConformanceCheck};
 
 pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::running("the_workspace_is_worked_in", the_workspace_is_worked_in),
-    ConformanceCheck::running("what_is_opened_is_open", what_is_opened_is_open),
+    ConformanceCheck::running(
+        "workspace_is_readable_and_writable",
+        workspace_is_readable_and_writable,
+    ),
+    ConformanceCheck::running("granted_paths_are_accessible", granted_paths_are_accessible),
     ConformanceCheck::confinement(
-        "an_opened_tree_is_opened_no_further",
-        an_opened_tree_is_opened_no_further,
+        "read_grant_allows_no_write_and_no_denied_subtree",
+        read_grant_allows_no_write_and_no_denied_subtree,
     ),
     ConformanceCheck::confinement(
-        "a_read_only_workspace_is_not_written",
-        a_read_only_workspace_is_not_written,
+        "read_only_workspace_stays_unchanged",
+        read_only_workspace_stays_unchanged,
     ),
     ConformanceCheck::confinement("secrets_are_not_read", secrets_are_not_read),
-    ConformanceCheck::confinement("what_is_outside_is_not_there", what_is_outside_is_not_there),
-    ConformanceCheck::confinement("a_write_outside_is_refused", a_write_outside_is_refused),
     ConformanceCheck::confinement(
-        "a_protected_name_cannot_be_made",
-        a_protected_name_cannot_be_made,
+        "paths_outside_the_policy_are_invisible",
+        paths_outside_the_policy_are_invisible,
     ),
-    ConformanceCheck::confinement("a_denied_name_cannot_be_made", a_denied_name_cannot_be_made),
-    ConformanceCheck::confinement("what_git_obeys_is_not_changed", what_git_obeys_is_not_changed),
     ConformanceCheck::confinement(
-        "nothing_appears_that_the_command_did_not_make",
-        nothing_appears_that_the_command_did_not_make,
+        "write_outside_the_workspace_is_denied",
+        write_outside_the_workspace_is_denied,
     ),
-    ConformanceCheck::confinement("temporary_files_are_its_own", temporary_files_are_its_own),
+    ConformanceCheck::confinement(
+        "protected_name_cannot_be_created",
+        protected_name_cannot_be_created,
+    ),
+    ConformanceCheck::confinement("denied_name_cannot_be_created", denied_name_cannot_be_created),
+    ConformanceCheck::confinement(
+        "git_config_and_hooks_stay_unchanged",
+        git_config_and_hooks_stay_unchanged,
+    ),
+    ConformanceCheck::confinement(
+        "sandbox_leaves_no_traces_on_the_host",
+        sandbox_leaves_no_traces_on_the_host,
+    ),
+    ConformanceCheck::confinement("temporary_files_are_private", temporary_files_are_private),
     ConformanceCheck::confinement("caches_are_private_and_last", caches_are_private_and_last),
 ];
 
-/// Tries every line; none may succeed, and none may end the others.
+/// Runs every line; each must fail, and none may stop the others.
 fn all_fail(session: &mut CheckSession<'_>, lines: &[String]) -> CheckResult {
     for line in lines {
-        session.sh(&format!("({line}) 2>/dev/null && echo done; echo over"))?.says("over")?;
+        session
+            .sh(&format!("({line}) 2>/dev/null && echo done; echo over"))?
+            .expect_output("over")?;
     }
     Ok(())
 }
 
-fn the_workspace_is_worked_in(trial: &CheckRun<'_>) -> CheckResult {
+fn workspace_is_readable_and_writable(trial: &CheckRun<'_>) -> CheckResult {
     let line = "cat README && echo made > new && mkdir -p a/b && echo deep > a/b/c && echo more >> README && mv sub/plain sub/moved && rm not-executable";
-    trial.open()?.sh(line)?.ends(0)?.says("hello")?;
+    trial.open()?.sh(line)?.expect_status(0)?.expect_output("hello")?;
     for (name, content) in [
         ("new", "made\n"),
         ("a/b/c", "deep\n"),
         ("README", "hello\nmore\n"),
         ("sub/moved", "plain\n"),
     ] {
-        host_has(&trial.at(name), content)?;
+        expect_host_file(&trial.path(name), content)?;
     }
-    host_lacks(&trial.at("sub/plain"))?;
-    host_lacks(&trial.at("not-executable"))
+    expect_no_host_file(&trial.path("sub/plain"))?;
+    expect_no_host_file(&trial.path("not-executable"))
 }
 
-fn what_is_opened_is_open(trial: &CheckRun<'_>) -> CheckResult {
-    let (open, drop_box, named) =
-        (trial.place.outside.join("open"), trial.place.outside.join("drop"), trial.at(".env"));
+fn granted_paths_are_accessible(trial: &CheckRun<'_>) -> CheckResult {
+    let (open, drop_box, named) = (
+        trial.fixture.outside.join("open"),
+        trial.fixture.outside.join("drop"),
+        trial.path(".env"),
+    );
     let mut session = trial.open_with(|flags| {
         flags.read = vec![open.to_string(), named.to_string()];
         flags.write = vec![drop_box.to_string()];
@@ -73,12 +91,13 @@ fn what_is_opened_is_open(trial: &CheckRun<'_>) -> CheckResult {
         quoted(&open.join("data")),
         quoted(&drop_box)
     );
-    session.sh(&line)?.ends(0)?.says(&format!("open\n{SECRET}"))?;
-    host_has(&drop_box.join("made"), "made\n")
+    session.sh(&line)?.expect_status(0)?.expect_output(&format!("open\n{SECRET}"))?;
+    expect_host_file(&drop_box.join("made"), "made\n")
 }
 
-fn an_opened_tree_is_opened_no_further(trial: &CheckRun<'_>) -> CheckResult {
-    let (open, shut) = (trial.place.outside.join("open"), trial.place.outside.join("open/shut"));
+fn read_grant_allows_no_write_and_no_denied_subtree(trial: &CheckRun<'_>) -> CheckResult {
+    let (open, shut) =
+        (trial.fixture.outside.join("open"), trial.fixture.outside.join("open/shut"));
     let mut session = trial.open_with(|flags| {
         flags.read = vec![open.to_string()];
         flags.deny = vec![shut.to_string()];
@@ -89,23 +108,23 @@ fn an_opened_tree_is_opened_no_further(trial: &CheckRun<'_>) -> CheckResult {
             quoted(&shut.join("data")),
             quoted(&open.join("data"))
         ))?
-        .says("open")?;
+        .expect_output("open")?;
     all_fail(
         &mut session,
         &[
             format!("echo x > {}/made", quoted(&open)),
             format!("echo x >> {}/data", quoted(&open)),
             format!("rm {}/data", quoted(&open)),
-            format!("ls {}", quoted(&trial.place.outside.join("drop"))),
+            format!("ls {}", quoted(&trial.fixture.outside.join("drop"))),
         ],
     )?;
-    host_lacks(&open.join("made"))?;
-    host_has(&open.join("data"), "open\n")
+    expect_no_host_file(&open.join("made"))?;
+    expect_host_file(&open.join("data"), "open\n")
 }
 
-fn a_read_only_workspace_is_not_written(trial: &CheckRun<'_>) -> CheckResult {
+fn read_only_workspace_stays_unchanged(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
-    session.sh("cat README")?.ends(0)?.says("hello")?;
+    session.sh("cat README")?.expect_status(0)?.expect_output("hello")?;
     let lines = [
         "echo x > made",
         "echo x >> README",
@@ -115,71 +134,73 @@ fn a_read_only_workspace_is_not_written(trial: &CheckRun<'_>) -> CheckResult {
         "chmod 777 README",
     ];
     all_fail(&mut session, &lines.map(String::from))?;
-    host_lacks(&trial.at("made"))?;
-    host_has(&trial.at("README"), "hello\n")
+    expect_no_host_file(&trial.path("made"))?;
+    expect_host_file(&trial.path("README"), "hello\n")
 }
 
 fn secrets_are_not_read(trial: &CheckRun<'_>) -> CheckResult {
-    let place = trial.place;
+    let fixture = trial.fixture;
     let secrets = [
-        place.home.join(".ssh/id_rsa"),
-        place.home.join(".aws/credentials"),
-        place.home.join("notes.txt"),
-        place.other.join("main.rs"),
-        place.outside.join("note.txt"),
-        trial.at(".env"),
-        trial.at("sub/x.pem"),
-        trial.at("sub/../.env"),
-        trial.at("link"),
+        fixture.home.join(".ssh/id_rsa"),
+        fixture.home.join(".aws/credentials"),
+        fixture.home.join("notes.txt"),
+        fixture.other.join("main.rs"),
+        fixture.outside.join("note.txt"),
+        trial.path(".env"),
+        trial.path("sub/x.pem"),
+        trial.path("sub/../.env"),
+        trial.path("link"),
     ];
     let mut session = trial.open()?;
     for path in &secrets {
-        session.sh(&format!("cat {} 2>/dev/null; cat README", quoted(path)))?.says("hello")?;
+        session
+            .sh(&format!("cat {} 2>/dev/null; cat README", quoted(path)))?
+            .expect_output("hello")?;
     }
     let copy = TmpName::new("copy");
     let line = format!(
         "cp -r . {0} 2>/dev/null; cat {0}/.env {0}/sub/x.pem {0}/link 2>/dev/null; cat README",
         quoted(&copy.0)
     );
-    session.sh(&line)?.says("hello").map(drop)
+    session.sh(&line)?.expect_output("hello").map(drop)
 }
 
-fn what_is_outside_is_not_there(trial: &CheckRun<'_>) -> CheckResult {
-    let place = trial.place;
+fn paths_outside_the_policy_are_invisible(trial: &CheckRun<'_>) -> CheckResult {
+    let fixture = trial.fixture;
     let absent = [
-        place.other.clone(),
-        place.outside.clone(),
-        place.home.join("notes.txt"),
-        place.store.clone(),
+        fixture.other.clone(),
+        fixture.outside.clone(),
+        fixture.home.join("notes.txt"),
+        fixture.store.clone(),
     ];
     let words = absent.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    let above = trial.place.workspace.parent().unwrap_or_else(AbsPath::root);
+    let above = trial.fixture.workspace.parent().unwrap_or_else(AbsPath::root);
     let line = format!(
         "for path in {words}; do [ -e \"$path\" ] && echo \"$path\"; done; ls {}",
         quoted(&above)
     );
-    trial.open()?.sh(&line)?.says("app").map(drop)
+    trial.open()?.sh(&line)?.expect_output("app").map(drop)
 }
 
-fn a_write_outside_is_refused(trial: &CheckRun<'_>) -> CheckResult {
-    let place = trial.place;
+fn write_outside_the_workspace_is_denied(trial: &CheckRun<'_>) -> CheckResult {
+    let fixture = trial.fixture;
     let mut session = trial.open()?;
-    let paths = [&place.home, &place.other, &place.outside, &place.home.join(".ssh")]
+    let paths = [&fixture.home, &fixture.other, &fixture.outside, &fixture.home.join(".ssh")]
         .map(|directory| directory.join("made"));
     all_fail(&mut session, &paths.each_ref().map(|path| format!("echo x > {}", quoted(path))))?;
     all_fail(&mut session, &paths.each_ref().map(|path| format!("mkdir {}", quoted(path))))?;
-    all_fail(&mut session, &[format!("echo x >> {}", quoted(&place.outside.join("note.txt")))])?;
-    paths.iter().try_for_each(host_lacks)?;
-    host_has(&place.outside.join("note.txt"), SECRET)
+    all_fail(&mut session, &[format!("echo x >> {}", quoted(&fixture.outside.join("note.txt")))])?;
+    paths.iter().try_for_each(expect_no_host_file)?;
+    expect_host_file(&fixture.outside.join("note.txt"), SECRET)
 }
 
-/// Every usual way to give something one of these names.
+/// Tries every usual way to create something with one of these names.
 fn cannot_be_made(trial: &CheckRun<'_>, names: &[&str]) -> CheckResult {
     let mut session = trial.open()?;
     session
         .sh("mkdir -p from && echo x > from/x && echo x > plain && cat plain")?
-        .ends(0)?
-        .says("x")?;
+        .expect_status(0)?
+        .expect_output("x")?;
     for name in names {
         let ways = [
             "echo x > NAME",
@@ -191,13 +212,13 @@ fn cannot_be_made(trial: &CheckRun<'_>, names: &[&str]) -> CheckResult {
             "mv from NAME",
         ];
         all_fail(&mut session, &ways.map(|way| way.replace("NAME", name)))?;
-        host_lacks(&trial.at(name))?;
+        expect_no_host_file(&trial.path(name))?;
     }
-    host_has(&trial.at("plain"), "x\n")?;
-    host_has(&trial.at("from/x"), "x\n")
+    expect_host_file(&trial.path("plain"), "x\n")?;
+    expect_host_file(&trial.path("from/x"), "x\n")
 }
 
-fn a_protected_name_cannot_be_made(trial: &CheckRun<'_>) -> CheckResult {
+fn protected_name_cannot_be_created(trial: &CheckRun<'_>) -> CheckResult {
     cannot_be_made(
         trial,
         &[
@@ -211,16 +232,16 @@ fn a_protected_name_cannot_be_made(trial: &CheckRun<'_>) -> CheckResult {
     )
 }
 
-fn a_denied_name_cannot_be_made(trial: &CheckRun<'_>) -> CheckResult {
+fn denied_name_cannot_be_created(trial: &CheckRun<'_>) -> CheckResult {
     cannot_be_made(trial, &[".env.local", "sub/server.key", "my-secret.json"])
 }
 
-fn what_git_obeys_is_not_changed(trial: &CheckRun<'_>) -> CheckResult {
+fn git_config_and_hooks_stay_unchanged(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
-    // The rest of it is git's to work with.
+    // The rest of `.git` stays writable for git.
     session
         .sh("echo x > .git/refs/mine && cat .git/refs/mine .git/config")?
-        .says("x\n[core]\n\tbare = false")?;
+        .expect_output("x\n[core]\n\tbare = false")?;
     let lines = [
         "echo x >> .git/config",
         "rm .git/config",
@@ -232,30 +253,31 @@ fn what_git_obeys_is_not_changed(trial: &CheckRun<'_>) -> CheckResult {
         "mv .git old",
     ];
     all_fail(&mut session, &lines.map(String::from))?;
-    host_has(&trial.at(".git/config"), "[core]\n\tbare = false\n")?;
-    host_has(&trial.at(".git/hooks/pre-commit"), "#!/bin/sh\n")
+    expect_host_file(&trial.path(".git/config"), "[core]\n\tbare = false\n")?;
+    expect_host_file(&trial.path(".git/hooks/pre-commit"), "#!/bin/sh\n")
 }
 
-fn nothing_appears_that_the_command_did_not_make(trial: &CheckRun<'_>) -> CheckResult {
-    let look = || trial.place.entries().during("look through the place");
+fn sandbox_leaves_no_traces_on_the_host(trial: &CheckRun<'_>) -> CheckResult {
+    let look = || trial.fixture.entries().during("list the fixture");
     let before = look()?;
-    // Opened and left again, which makes nothing either.
+    // Opening and dropping a sandbox creates nothing either.
     drop(trial.open()?);
     let line = "(ls -A . .. ~; cat .env sub/x.pem ~/.ssh/id_rsa; echo x > .mcp.json; mkdir .claude; touch ../made ~/made ../other/made; mkdir ~/.config) >/dev/null 2>&1; ls -A | wc -l";
-    let count = fs::read_dir(trial.place.workspace.as_path()).during("list the workspace")?.count();
-    // Inside, the listing is the host's: no placeholder, nothing hidden.
-    trial.open()?.sh(line)?.says(&count.to_string())?;
+    let count =
+        fs::read_dir(trial.fixture.workspace.as_path()).during("list the workspace")?.count();
+    // Inside, the listing equals the host's: no placeholder, nothing hidden.
+    trial.open()?.sh(line)?.expect_output(&count.to_string())?;
     let after = look()?;
     let changed: Vec<String> = after
         .iter()
         .filter(|(path, content)| before.get(*path) != Some(*content))
         .map(|(path, _)| path.to_string())
         .collect();
-    same("what is new or changed", changed, Vec::new())?;
-    same("what is gone", before.keys().find(|path| !after.contains_key(*path)), None)
+    expect_equal("new or changed entries", changed, Vec::new())?;
+    expect_equal("removed entries", before.keys().find(|path| !after.contains_key(*path)), None)
 }
 
-fn temporary_files_are_its_own(trial: &CheckRun<'_>) -> CheckResult {
+fn temporary_files_are_private(trial: &CheckRun<'_>) -> CheckResult {
     let (ours, theirs) = (TmpName::new("host"), TmpName::new("inside"));
     fs::write(ours.0.as_path(), "x").during("write to /tmp")?;
     let line = format!(
@@ -263,16 +285,16 @@ fn temporary_files_are_its_own(trial: &CheckRun<'_>) -> CheckResult {
         quoted(&theirs.0),
         quoted(&ours.0)
     );
-    trial.open()?.sh(&line)?.says("x\nover")?;
-    host_lacks(&theirs.0)
+    trial.open()?.sh(&line)?.expect_output("x\nover")?;
+    expect_no_host_file(&theirs.0)
 }
 
 fn caches_are_private_and_last(trial: &CheckRun<'_>) -> CheckResult {
     trial
         .open()?
         .sh("mkdir -p ~/.cache/mine && echo kept > ~/.cache/mine/x && cat ~/.cache/mine/x")?
-        .ends(0)?
-        .says("kept")?;
-    host_lacks(&trial.place.home.join(".cache/mine"))?;
-    trial.open()?.sh("cat ~/.cache/mine/x")?.ends(0)?.says("kept").map(drop)
+        .expect_status(0)?
+        .expect_output("kept")?;
+    expect_no_host_file(&trial.fixture.home.join(".cache/mine"))?;
+    trial.open()?.sh("cat ~/.cache/mine/x")?.expect_status(0)?.expect_output("kept").map(drop)
 }

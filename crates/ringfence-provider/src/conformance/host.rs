@@ -1,4 +1,4 @@
-//! What a command reaches of the host beside its files.
+//! Access to the host besides its files: network, processes, environment, user.
 
 use std::env;
 use std::fs;
@@ -7,49 +7,41 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
-use super::trial::{CheckRun, CheckSession, CheckStep, differs, same};
+use super::check_run::{CheckRun, CheckSession, CheckStep, difference, expect_equal};
 use super::{CheckResult, ConformanceCheck, VARIABLE};
 
 pub(super) const CHECKS: &[ConformanceCheck] = &[
     ConformanceCheck::running("loopback_works_inside", loopback_works_inside),
-    ConformanceCheck::confinement("the_network_is_shut", the_network_is_shut),
-    ConformanceCheck::confinement(
-        "processes_of_the_host_are_not_reached",
-        processes_of_the_host_are_not_reached,
-    ),
-    ConformanceCheck::confinement(
-        "variables_of_the_caller_are_not_seen",
-        variables_of_the_caller_are_not_seen,
-    ),
-    ConformanceCheck::running(
-        "the_user_inside_is_the_user_outside",
-        the_user_inside_is_the_user_outside,
-    ),
-    ConformanceCheck::confinement("the_person_has_the_name_given", the_person_has_the_name_given),
+    ConformanceCheck::confinement("network_is_closed_by_default", network_is_closed_by_default),
+    ConformanceCheck::confinement("host_processes_are_unreachable", host_processes_are_unreachable),
+    ConformanceCheck::confinement("callers_environment_is_hidden", callers_environment_is_hidden),
+    ConformanceCheck::running("uid_and_gid_are_the_same_inside", uid_and_gid_are_the_same_inside),
+    ConformanceCheck::confinement("user_has_the_given_name", user_has_the_given_name),
 ];
 
-/// Refused by an own loopback that is up: where there is none, the network is unreachable.
+/// The sandbox's own loopback must be up: it refuses, whereas without one the network is
+/// unreachable.
 fn loopback_works_inside(trial: &CheckRun<'_>) -> CheckResult {
     let ran = trial.open()?.sh("bash -c 'exec 3<>/dev/tcp/127.0.0.1/1'")?;
-    let is_refused = ran.talk().contains("Connection refused");
+    let is_refused = ran.stderr().contains("Connection refused");
     if is_refused {
         Ok(())
     } else {
-        Err(differs(
-            "a connection to a port where nobody listens",
+        Err(difference(
+            "a connection to a port without a listener",
             "Connection refused",
-            ran.talk(),
+            ran.stderr(),
         ))
     }
 }
 
-fn the_network_is_shut(trial: &CheckRun<'_>) -> CheckResult {
-    let ears = HostListeners::open().during("listen on the host's network")?;
-    ears.call(&mut trial.open()?)?;
-    same("what reached the host", ears.heard(), Vec::new())
+fn network_is_closed_by_default(trial: &CheckRun<'_>) -> CheckResult {
+    let listeners = HostListeners::open().during("listen on the host's network")?;
+    listeners.connect_from(&mut trial.open()?)?;
+    expect_equal("connections to the host", listeners.received(), Vec::new())
 }
 
-/// Sockets of the host that hear who comes.
+/// Sockets of the host that record connections.
 pub(super) struct HostListeners {
     stream: TcpListener,
     datagram: UdpSocket,
@@ -65,7 +57,7 @@ impl HostListeners {
         stream.set_nonblocking(true)?;
         datagram.set_nonblocking(true)?;
         let mut addresses = vec![Ipv4Addr::LOCALHOST];
-        // Nothing is sent: it is only found out from where it would be.
+        // Nothing is sent: this only finds the host's source address.
         let outward = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         if let Ok(SocketAddr::V4(own)) =
             outward.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).and_then(|()| outward.local_addr())
@@ -75,8 +67,8 @@ impl HostListeners {
         Ok(Self { stream, datagram, addresses })
     }
 
-    /// Calls them from inside, at every address of the host.
-    pub(super) fn call(&self, session: &mut CheckSession<'_>) -> CheckResult {
+    /// Connects to them from inside, at every address of the host.
+    pub(super) fn connect_from(&self, session: &mut CheckSession<'_>) -> CheckResult {
         let port = |address: io::Result<SocketAddr>| {
             address.map(|address| address.port()).during("ask for a port")
         };
@@ -87,20 +79,20 @@ impl HostListeners {
                 "timeout 3 bash -c 'exec 3<>/dev/tcp/{address}/{stream}' 2>/dev/null && echo reached {address};
                  timeout 3 bash -c 'echo x > /dev/udp/{address}/{datagram}' 2>/dev/null; timeout 3 bash -c 'echo over'"
             );
-            session.sh(&line)?.says("over")?;
+            session.sh(&line)?.expect_output("over")?;
         }
         Ok(())
     }
 
-    /// Who came.
-    pub(super) fn heard(&self) -> Vec<&'static str> {
+    /// The connections and datagrams that arrived.
+    pub(super) fn received(&self) -> Vec<&'static str> {
         let stream = self.stream.accept().is_ok().then_some("a connection");
         let datagram = self.datagram.recv(&mut [0; 8]).is_ok().then_some("a datagram");
         stream.into_iter().chain(datagram).collect()
     }
 }
 
-/// A process of the host, ended when dropped.
+/// A process of the host, killed when dropped.
 struct HostProcess(Child);
 
 impl Drop for HostProcess {
@@ -110,45 +102,60 @@ impl Drop for HostProcess {
     }
 }
 
-fn processes_of_the_host_are_not_reached(trial: &CheckRun<'_>) -> CheckResult {
-    let mark = format!("61.{}", std::process::id());
+fn host_processes_are_unreachable(trial: &CheckRun<'_>) -> CheckResult {
+    let marker = format!("61.{}", std::process::id());
     let mut sleep = Command::new("sleep");
-    sleep.arg(&mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut bystander = HostProcess(sleep.spawn().during("start a process")?);
+    sleep.arg(&marker).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut host_process = HostProcess(sleep.spawn().during("start a process")?);
     let ran = trial.open()?.sh(&format!(
         "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; kill -KILL {}; echo over",
-        bystander.0.id()
+        host_process.0.id()
     ))?;
-    same("whether the command ran to its end", ran.text().ends_with("over"), true)?;
-    same("whether a process of the host is seen", ran.text().contains(&mark), false)?;
-    same(
-        "how a process of the host ended that was to be killed",
-        bystander.0.try_wait().during("look after a process")?,
+    expect_equal("the command ran to its end", ran.text().ends_with("over"), true)?;
+    expect_equal("a process of the host is seen", ran.text().contains(&marker), false)?;
+    expect_equal(
+        "the exit status of a host process that the command tried to kill",
+        host_process.0.try_wait().during("wait for a process")?,
         None,
     )
 }
 
-fn variables_of_the_caller_are_not_seen(trial: &CheckRun<'_>) -> CheckResult {
+fn callers_environment_is_hidden(trial: &CheckRun<'_>) -> CheckResult {
     let (name, value) = VARIABLE;
-    same(format!("the runner's own variable {name}"), env::var(name).ok().as_deref(), Some(value))?;
+    expect_equal(
+        format!("the runner's own variable {name}"),
+        env::var(name).ok().as_deref(),
+        Some(value),
+    )?;
     let ran = trial
         .open()?
         .sh("env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; echo over")?;
-    same("whether the command ran to its end", ran.text().ends_with("over"), true)?;
-    same("whether a variable of the caller is seen", ran.text().contains(value), false)
+    expect_equal("the command ran to its end", ran.text().ends_with("over"), true)?;
+    expect_equal("a variable of the caller is seen", ran.text().contains(value), false)
 }
 
-fn the_user_inside_is_the_user_outside(trial: &CheckRun<'_>) -> CheckResult {
-    let owner = fs::metadata(trial.place.workspace.as_path()).during("look at the workspace")?;
-    trial.open()?.sh("id -u; id -g; echo x > made; test -O made")?.ends(0)?.says(&format!(
-        "{}\n{}",
-        owner.uid(),
-        owner.gid()
-    ))?;
-    let made = fs::metadata(trial.at("made").as_path()).during("look at what was made")?;
-    same("who owns what was made", (made.uid(), made.gid()), (owner.uid(), owner.gid()))
+fn uid_and_gid_are_the_same_inside(trial: &CheckRun<'_>) -> CheckResult {
+    let owner = fs::metadata(trial.fixture.workspace.as_path())
+        .during("read the metadata of the workspace")?;
+    trial
+        .open()?
+        .sh("id -u; id -g; echo x > made; test -O made")?
+        .expect_status(0)?
+        .expect_output(&format!("{}\n{}", owner.uid(), owner.gid()))?;
+    let made =
+        fs::metadata(trial.path("made").as_path()).during("read the metadata of a created file")?;
+    expect_equal(
+        "the owner of a created file",
+        (made.uid(), made.gid()),
+        (owner.uid(), owner.gid()),
+    )
 }
 
-fn the_person_has_the_name_given(trial: &CheckRun<'_>) -> CheckResult {
-    trial.open()?.sh("id -un")?.ends(0)?.says(&trial.place.person().user).map(drop)
+fn user_has_the_given_name(trial: &CheckRun<'_>) -> CheckResult {
+    trial
+        .open()?
+        .sh("id -un")?
+        .expect_status(0)?
+        .expect_output(&trial.fixture.user().user)
+        .map(drop)
 }

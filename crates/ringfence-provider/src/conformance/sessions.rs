@@ -1,79 +1,93 @@
-//! Sessions: what lasts from one command to the next, and what does not.
+//! Sandboxes with several commands: state that persists, and state that does not.
 
 use std::fs;
 use std::time::Duration;
 
 use ringfence_policy::Mode;
 
-use super::trial::{CheckRun, CheckStep, TmpName, host_has, host_lacks, quoted};
+use super::check_run::{
+    CheckRun, CheckStep, TmpName, expect_host_file, expect_no_host_file, quoted,
+};
 use super::{CheckResult, ConformanceCheck, SECRET};
 
 pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::running("a_session_runs_several_commands", a_session_runs_several_commands),
-    ConformanceCheck::running("what_the_host_changes_is_seen", what_the_host_changes_is_seen),
-    ConformanceCheck::confinement(
-        "a_secret_that_appears_later_is_not_read",
-        a_secret_that_appears_later_is_not_read,
+    ConformanceCheck::running(
+        "prepared_sandbox_runs_several_commands",
+        prepared_sandbox_runs_several_commands,
     ),
-    ConformanceCheck::confinement("two_sessions_are_independent", two_sessions_are_independent),
+    ConformanceCheck::running("host_changes_are_visible", host_changes_are_visible),
+    ConformanceCheck::confinement(
+        "secret_created_later_stays_denied",
+        secret_created_later_stays_denied,
+    ),
+    ConformanceCheck::confinement("two_sandboxes_are_independent", two_sandboxes_are_independent),
 ];
 
-/// Also after one that could not be executed, and after one that was ended.
-fn a_session_runs_several_commands(trial: &CheckRun<'_>) -> CheckResult {
+/// Also after a command that could not be executed, and after one that was killed.
+fn prepared_sandbox_runs_several_commands(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
-    session.sh("echo one > made; cat made")?.ends(0)?.says("one")?;
-    session.sh("echo two >> made; cat made; exit 4")?.ends(4)?.says("one\ntwo")?;
-    session.refused(&session.request(["no-such-program"]))?;
-    session.sh("echo three >> made; cat made")?.ends(0)?.says("one\ntwo\nthree")?;
+    session.sh("echo one > made; cat made")?.expect_status(0)?.expect_output("one")?;
+    session
+        .sh("echo two >> made; cat made; exit 4")?
+        .expect_status(4)?
+        .expect_output("one\ntwo")?;
+    session.expect_error(&session.request(["no-such-program"]))?;
+    session
+        .sh("echo three >> made; cat made")?
+        .expect_status(0)?
+        .expect_output("one\ntwo\nthree")?;
     let mut request = session.line("echo four >> made; sleep 7");
     request.deadline = Some(Duration::from_secs(2));
-    session.run(&request)?.ends(124)?;
-    session.sh("cat made")?.ends(0)?.says("one\ntwo\nthree\nfour").map(drop)
+    session.run(&request)?.expect_status(124)?;
+    session.sh("cat made")?.expect_status(0)?.expect_output("one\ntwo\nthree\nfour").map(drop)
 }
 
-fn what_the_host_changes_is_seen(trial: &CheckRun<'_>) -> CheckResult {
+fn host_changes_are_visible(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
-    session.sh("cat README")?.says("hello")?;
-    fs::write(trial.at("new").as_path(), "new\n").during("write a file")?;
-    session.sh("cat new README")?.ends(0)?.says("new\nhello")?;
-    // As editors save: under another name, then in its place.
-    fs::write(trial.at("README~").as_path(), "saved\n").during("write a file")?;
-    fs::rename(trial.at("README~").as_path(), trial.at("README").as_path())
+    session.sh("cat README")?.expect_output("hello")?;
+    fs::write(trial.path("new").as_path(), "new\n").during("write a file")?;
+    session.sh("cat new README")?.expect_status(0)?.expect_output("new\nhello")?;
+    // Editors save to another name, then rename.
+    fs::write(trial.path("README~").as_path(), "saved\n").during("write a file")?;
+    fs::rename(trial.path("README~").as_path(), trial.path("README").as_path())
         .during("rename a file")?;
-    fs::remove_file(trial.at("new").as_path()).during("remove a file")?;
-    session.sh("cat README; test ! -e new")?.ends(0)?.says("saved").map(drop)
+    fs::remove_file(trial.path("new").as_path()).during("remove a file")?;
+    session.sh("cat README; test ! -e new")?.expect_status(0)?.expect_output("saved").map(drop)
 }
 
-/// Rules on names hold for what the host makes while a session is open, too.
-fn a_secret_that_appears_later_is_not_read(trial: &CheckRun<'_>) -> CheckResult {
+/// Name rules also apply to files that the host creates while a sandbox is open.
+fn secret_created_later_stays_denied(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
-    session.sh("cat README")?.says("hello")?;
+    session.sh("cat README")?.expect_output("hello")?;
     for name in ["late.pem", "sub/.env.local"] {
-        fs::write(trial.at(name).as_path(), SECRET).during("write a file")?;
-        session.sh(&format!("cat {name} 2>/dev/null; cat README"))?.says("hello")?;
+        fs::write(trial.path(name).as_path(), SECRET).during("write a file")?;
+        session.sh(&format!("cat {name} 2>/dev/null; cat README"))?.expect_output("hello")?;
     }
-    // As editors save: what stood there is gone, and with it whatever covered it.
-    fs::write(trial.at("sub/new").as_path(), SECRET).during("write a file")?;
-    fs::rename(trial.at("sub/new").as_path(), trial.at("sub/x.pem").as_path())
+    // Editors save by rename: the old inode is gone, and the mask on it with it.
+    fs::write(trial.path("sub/new").as_path(), SECRET).during("write a file")?;
+    fs::rename(trial.path("sub/new").as_path(), trial.path("sub/x.pem").as_path())
         .during("rename a file")?;
-    session.sh("cat sub/x.pem 2>/dev/null; cat README")?.says("hello").map(drop)
+    session.sh("cat sub/x.pem 2>/dev/null; cat README")?.expect_output("hello").map(drop)
 }
 
-fn two_sessions_are_independent(trial: &CheckRun<'_>) -> CheckResult {
+fn two_sandboxes_are_independent(trial: &CheckRun<'_>) -> CheckResult {
     let mut writes = trial.open()?;
     let mut reads = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
     let mine = TmpName::new("mine");
     writes
         .sh(&format!("echo a > from-one; echo x > {}; cat from-one", quoted(&mine.0)))?
-        .says("a")?;
+        .expect_output("a")?;
     let line = format!(
         "cat from-one; [ -e {} ] && echo seen; (echo b > from-other) 2>/dev/null; echo over",
         quoted(&mine.0)
     );
-    reads.sh(&line)?.says("a\nover")?;
-    host_lacks(&trial.at("from-other"))?;
-    // Closing one leaves the other as it is.
+    reads.sh(&line)?.expect_output("a\nover")?;
+    expect_no_host_file(&trial.path("from-other"))?;
+    // Closing one does not affect the other.
     drop(reads);
-    writes.sh("echo again >> from-one; cat from-one")?.ends(0)?.says("a\nagain")?;
-    host_has(&trial.at("from-one"), "a\nagain\n")
+    writes
+        .sh("echo again >> from-one; cat from-one")?
+        .expect_status(0)?
+        .expect_output("a\nagain")?;
+    expect_host_file(&trial.path("from-one"), "a\nagain\n")
 }

@@ -7,107 +7,98 @@ use ringfence_api::{
     ExitStatus, OutputStream, ShellCommand, ShellCommandResult, ShellState, StdinInput,
 };
 
-use super::trial::{CheckRun, differs, same};
+use super::check_run::{CheckRun, difference, expect_equal};
 use super::{CheckFailure, CheckResult, ConformanceCheck, SECRET};
 use crate::{ProviderError, Sandbox, SandboxShell, ShellSpec};
 
 pub(super) const CHECKS: &[ConformanceCheck] = &[
     ConformanceCheck::shells(
-        "what_a_command_leaves_in_its_shell_stays",
-        what_a_command_leaves_in_its_shell_stays,
+        "shell_state_persists_between_commands",
+        shell_state_persists_between_commands,
+    ),
+    ConformanceCheck::shells("shell_reports_each_exit_status", shell_reports_each_exit_status),
+    ConformanceCheck::shells(
+        "shell_reports_exit_status_after_option_changes",
+        shell_reports_exit_status_after_option_changes,
     ),
     ConformanceCheck::shells(
-        "a_shell_tells_how_each_command_ended",
-        a_shell_tells_how_each_command_ended,
+        "shell_keeps_stdout_and_stderr_separate",
+        shell_keeps_stdout_and_stderr_separate,
     ),
     ConformanceCheck::shells(
-        "a_shell_tells_of_ends_whatever_it_was_told",
-        a_shell_tells_of_ends_whatever_it_was_told,
+        "shell_command_reads_only_its_own_input",
+        shell_command_reads_only_its_own_input,
     ),
-    ConformanceCheck::shells("a_shell_keeps_its_streams_apart", a_shell_keeps_its_streams_apart),
+    ConformanceCheck::shells("interrupted_shell_lives_on", interrupted_shell_lives_on),
     ConformanceCheck::shells(
-        "a_command_of_a_shell_reads_its_input_only",
-        a_command_of_a_shell_reads_its_input_only,
-    ),
-    ConformanceCheck::shells(
-        "a_shell_that_was_interrupted_lives_on",
-        a_shell_that_was_interrupted_lives_on,
+        "command_is_interrupted_from_another_thread",
+        command_is_interrupted_from_another_thread,
     ),
     ConformanceCheck::shells(
-        "somebody_else_interrupts_a_command",
-        somebody_else_interrupts_a_command,
+        "command_that_ends_its_shell_is_reported",
+        command_that_ends_its_shell_is_reported,
     ),
     ConformanceCheck::shells(
-        "a_command_that_ends_its_shell_is_told",
-        a_command_that_ends_its_shell_is_told,
-    ),
-    ConformanceCheck::shells("no_text_is_taken_for_an_end", no_text_is_taken_for_an_end),
-    ConformanceCheck::shells(
-        "whoever_writes_to_every_descriptor_fakes_nothing",
-        whoever_writes_to_every_descriptor_fakes_nothing,
+        "output_cannot_fake_an_exit_status",
+        output_cannot_fake_an_exit_status,
     ),
     ConformanceCheck::shells(
-        "a_shell_that_can_no_longer_tell_is_given_up",
-        a_shell_that_can_no_longer_tell_is_given_up,
+        "writing_to_every_fd_fakes_no_exit_status",
+        writing_to_every_fd_fakes_no_exit_status,
     ),
     ConformanceCheck::shells(
-        "much_output_is_counted_to_the_byte",
-        much_output_is_counted_to_the_byte,
+        "shell_without_report_fds_is_abandoned",
+        shell_without_report_fds_is_abandoned,
+    ),
+    ConformanceCheck::shells("large_output_is_counted_exactly", large_output_is_counted_exactly),
+    ConformanceCheck::shells(
+        "background_output_is_kept_separate",
+        background_output_is_kept_separate,
     ),
     ConformanceCheck::shells(
-        "what_goes_on_behind_a_command_is_nobody_elses",
-        what_goes_on_behind_a_command_is_nobody_elses,
+        "shell_command_is_fed_while_it_runs",
+        shell_command_is_fed_while_it_runs,
     ),
+    ConformanceCheck::shells("long_command_runs_as_one", long_command_runs_as_one),
+    ConformanceCheck::shells("command_with_nul_is_rejected", command_with_nul_is_rejected),
     ConformanceCheck::shells(
-        "a_command_of_a_shell_is_fed_while_it_runs",
-        a_command_of_a_shell_is_fed_while_it_runs,
+        "two_shells_of_one_sandbox_are_independent",
+        two_shells_of_one_sandbox_are_independent,
     ),
-    ConformanceCheck::shells("a_long_command_is_one_command", a_long_command_is_one_command),
-    ConformanceCheck::shells(
-        "a_line_with_a_nul_is_refused_and_harms_nothing",
-        a_line_with_a_nul_is_refused_and_harms_nothing,
-    ),
-    ConformanceCheck::shells(
-        "two_shells_of_a_sandbox_are_independent",
-        two_shells_of_a_sandbox_are_independent,
-    ),
-    ConformanceCheck::shells(
-        "nothing_goes_on_when_a_sandbox_has_ended",
-        nothing_goes_on_when_a_sandbox_has_ended,
+    ConformanceCheck::shells("ended_sandbox_has_no_processes", ended_sandbox_has_no_processes),
+    ConformanceCheck::confinement(
+        "shell_denials_are_reported_with_their_command",
+        shell_denials_are_reported_with_their_command,
     ),
     ConformanceCheck::confinement(
-        "what_a_shell_is_refused_is_told_with_the_command",
-        what_a_shell_is_refused_is_told_with_the_command,
-    ),
-    ConformanceCheck::confinement(
-        "what_a_shell_planted_is_moved_away_at_the_end",
-        what_a_shell_planted_is_moved_away_at_the_end,
+        "planted_files_of_a_shell_are_quarantined_at_the_end",
+        planted_files_of_a_shell_are_quarantined_at_the_end,
     ),
 ];
 
-/// A sandbox that stands, and a shell in it.
+/// A live sandbox and a shell in it.
 struct RunningShell {
     shell: Box<dyn SandboxShell>,
-    standing: Box<dyn Sandbox>,
+    sandbox: Box<dyn Sandbox>,
     start: ShellSpec,
 }
 
 impl CheckRun<'_> {
-    fn raise(&self) -> Result<RunningShell, CheckFailure> {
+    fn start_shell(&self) -> Result<RunningShell, CheckFailure> {
         let mut opened = self.open()?;
         let request = opened.request(["bash"]);
         let start =
-            ShellSpec { program: "bash".into(), variables: request.variables, cwd: request.cwd };
-        let failed = |source| CheckFailure::NotRun { command: "raise".into(), source };
-        let standing = opened.session.raise(&start.cwd).map_err(failed)?;
-        let shell = standing.shell(&start).map_err(failed)?;
-        Ok(RunningShell { shell, standing, start })
+            ShellSpec { program: "bash".into(), environment: request.variables, cwd: request.cwd };
+        let failed = |source| CheckFailure::NotRun { command: "start_sandbox".into(), source };
+        let sandbox = opened.session.start_sandbox(&start.cwd).map_err(failed)?;
+        let shell = sandbox.start_shell(&start).map_err(failed)?;
+        Ok(RunningShell { shell, sandbox, start })
     }
 }
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The number of SIGUSR1.
+/// The signal number of SIGUSR1.
 const USR1: i32 = 10;
 
 impl RunningShell {
@@ -123,10 +114,10 @@ impl RunningShell {
         self.run(&ShellCommand { deadline: Some(LIMIT), ..ShellCommand::new(text) })
     }
 
-    /// What `text` says and how it ends.
+    /// Checks the output and the status of `text`.
     fn says(&mut self, text: &str, wanted: (&str, i32)) -> CheckResult {
         let ran = self.sh(text)?;
-        same(
+        expect_equal(
             format!("the output and status of `{text}`"),
             (said(&ran).as_str(), ran.exit_code()),
             wanted,
@@ -135,7 +126,7 @@ impl RunningShell {
 
     fn renew(&mut self) -> CheckResult {
         let failed = |source| CheckFailure::NotRun { command: "bash".into(), source };
-        self.shell = self.standing.shell(&self.start).map_err(failed)?;
+        self.shell = self.sandbox.start_shell(&self.start).map_err(failed)?;
         Ok(())
     }
 }
@@ -144,32 +135,32 @@ fn said(ran: &ShellCommandResult) -> String {
     String::from_utf8_lossy(&ran.stdout.bytes()).trim_end_matches('\n').to_owned()
 }
 
-/// Promise: P47
-fn what_a_command_leaves_in_its_shell_stays(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    raised.sh(
+/// Promise: session-state
+fn shell_state_persists_between_commands(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    live.sh(
         "cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }",
     )?;
-    same("where the shell is", raised.shell.cwd(), Some(trial.at("sub")))?;
-    raised.sh("alias five='echo five'; exec 7> ../seven; sleep 60 & job=$!; set -- six")?;
+    expect_equal("the directory of the shell", live.shell.cwd(), Some(trial.path("sub")))?;
+    live.sh("alias five='echo five'; exec 7> ../seven; sleep 60 & job=$!; set -- six")?;
     for _ in 0..50 {
-        raised.says(":", ("", 0))?;
+        live.says(":", ("", 0))?;
     }
-    raised.says(
+    live.says(
         "sh -c 'echo $EXPORTED'; echo $plain ${map[k]}; f; five; echo $1",
         ("one\ntwo three\nfour\nfive\nsix", 0),
     )?;
-    raised.says(
+    live.says(
         "echo to seven >&7; cat ../seven; kill -0 $job && jobs -r | wc -l; basename $PWD",
         ("to seven\n1\nsub", 0),
     )?;
-    let pid = raised.shell.pid();
-    raised.says("kill $job; wait $job 2>/dev/null; echo $?", ("143", 0))?;
-    same("the shell's number", raised.shell.pid(), pid)
+    let pid = live.shell.pid();
+    live.says("kill $job; wait $job 2>/dev/null; echo $?", ("143", 0))?;
+    expect_equal("the pid of the shell", live.shell.pid(), pid)
 }
 
-fn a_shell_tells_how_each_command_ended(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+fn shell_reports_each_exit_status(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     for (text, wanted) in [
         ("true", 0),
         ("false", 1),
@@ -187,16 +178,16 @@ fn a_shell_tells_how_each_command_ended(trial: &CheckRun<'_>) -> CheckResult {
         ("set -o pipefail; false | true", 1),
         ("cat <<END\nin a heredoc ' \" \\\nEND", 0),
     ] {
-        same(format!("the status of `{text}`"), raised.sh(text)?.exit_code(), wanted)?;
+        expect_equal(format!("the status of `{text}`"), live.sh(text)?.exit_code(), wanted)?;
     }
-    raised.says("echo still there", ("still there", 0))
+    live.says("echo still there", ("still there", 0))
 }
 
-/// Also where somebody has changed what a shell understands.
+/// Also after a command has changed the shell's syntax and options.
 ///
-/// Promise: P48
-fn a_shell_tells_of_ends_whatever_it_was_told(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+/// Promise: end-marker
+fn shell_reports_exit_status_after_option_changes(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     for text in [
         "unalias -a",
         "shopt -u expand_aliases",
@@ -206,28 +197,32 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &CheckRun<'_>) -> CheckResu
         "set -u -f -C",
         "set -o posix",
     ] {
-        raised.says(text, ("", 0))?;
+        live.says(text, ("", 0))?;
         for (text, status) in [("false", 1), ("(exit 107)", 107), ("true", 0)] {
-            same(format!("the status of `{text}`"), raised.sh(text)?.exit_code(), status)?;
+            expect_equal(format!("the status of `{text}`"), live.sh(text)?.exit_code(), status)?;
         }
     }
-    // What a shell is told by can be shut, and then nothing is run: not what came before either.
-    raised.sh("echo before; readonly __ringfence_line")?;
-    let ran = raised.sh("echo $((1 + 1))")?;
-    same("what a shell says that cannot be told", (said(&ran).as_str(), ran.exit_code()), ("", 1))?;
-    raised.renew()?;
-    // What is told as it is can be interrupted as well.
+    // A command can break the variable that carries the next one; then nothing runs.
+    live.sh("echo before; readonly __ringfence_line")?;
+    let ran = live.sh("echo $((1 + 1))")?;
+    expect_equal("the output of a broken shell", (said(&ran).as_str(), ran.exit_code()), ("", 1))?;
+    live.renew()?;
+    // A command passed without that variable can be interrupted as well.
     let line = ShellCommand {
         deadline: Some(Duration::from_millis(200)),
         ..ShellCommand::new("sleep 15")
     };
-    let ran = raised.run(&line)?;
-    same("the time limit and the errors", (ran.timed_out, ran.stderr.bytes()), (true, Vec::new()))?;
-    raised.says("echo on", ("on", 0))?;
+    let ran = live.run(&line)?;
+    expect_equal(
+        "the time limit and the errors",
+        (ran.timed_out, ran.stderr.bytes()),
+        (true, Vec::new()),
+    )?;
+    live.says("echo on", ("on", 0))?;
     // Other shells than bash.
     for program in ["sh", "zsh"] {
-        raised.start.program = program.into();
-        match raised.renew() {
+        live.start.program = program.into();
+        match live.renew() {
             Err(CheckFailure::NotRun { source: ProviderError::NotExecuted { .. }, .. })
                 if program == "zsh" =>
             {
@@ -242,39 +237,38 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &CheckRun<'_>) -> CheckResu
             ("return 9", 9),
             ("true", 0),
         ] {
-            same(
+            expect_equal(
                 format!("the status of `{text}` in {program}"),
-                raised.sh(text)?.exit_code(),
+                live.sh(text)?.exit_code(),
                 status,
             )?;
         }
-        raised.says("echo $x; basename $PWD; sleep 5 & :", ("a b\nsub", 0))?;
+        live.says("echo $x; basename $PWD; sleep 5 & :", ("a b\nsub", 0))?;
         let line = ShellCommand {
             input: b"to read".to_vec().into(),
             deadline: Some(LIMIT),
             ..ShellCommand::new("cat")
         };
-        same("what was read", said(&raised.run(&line)?).as_str(), "to read")?;
+        expect_equal("the input", said(&live.run(&line)?).as_str(), "to read")?;
         let line = ShellCommand {
             deadline: Some(Duration::from_millis(300)),
             ..ShellCommand::new("while :; do :; done; echo after")
         };
-        let ran = raised.run(&line)?;
-        same("whether the time limit ended it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
-        raised.says("cat; echo on $x", ("on a b", 0))?;
+        let ran = live.run(&line)?;
+        expect_equal("the time limit ended it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
+        live.says("cat; echo on $x", ("on a b", 0))?;
     }
     Ok(())
 }
 
-fn a_shell_keeps_its_streams_apart(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+fn shell_keeps_stdout_and_stderr_separate(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let mut heard = Vec::new();
     let line = ShellCommand::new("printf 'a\\0\\377'; echo b >&2; printf c");
-    let ran =
-        raised.shell.execute(&line, &mut |stream, bytes| heard.push((stream, bytes.to_vec())));
+    let ran = live.shell.execute(&line, &mut |stream, bytes| heard.push((stream, bytes.to_vec())));
     let ran = ran.map_err(|source| CheckFailure::NotRun { command: "printf".into(), source })?;
-    same("standard output", ran.stdout.bytes(), b"a\0\xffc".to_vec())?;
-    same("standard error", ran.stderr.bytes(), b"b\n".to_vec())?;
+    expect_equal("standard output", ran.stdout.bytes(), b"a\0\xffc".to_vec())?;
+    expect_equal("standard error", ran.stderr.bytes(), b"b\n".to_vec())?;
     let streamed = |wanted| {
         heard
             .iter()
@@ -282,16 +276,16 @@ fn a_shell_keeps_its_streams_apart(trial: &CheckRun<'_>) -> CheckResult {
             .flat_map(|(_, bytes)| bytes.clone())
             .collect::<Vec<u8>>()
     };
-    same("output as it came", streamed(OutputStream::Out), b"a\0\xffc".to_vec())?;
-    same("errors as they came", streamed(OutputStream::Err), b"b\n".to_vec())?;
-    // What a command redirects in the shell itself stays so.
-    raised.says("exec 9>&1 >there", ("", 0))?;
-    raised.says("echo into a file", ("", 0))?;
-    raised.says("exec >&9 9>&-; cat there", ("into a file", 0))?;
-    // Also where nothing is left to hear it by.
-    raised.says("echo heard; exec > there 2>&1", ("heard", 0))?;
-    same("the status", raised.sh("echo unheard; sleep 0.3; (exit 5)")?.exit_code(), 5)?;
-    same("what stands in the file", host(&trial.at("there"))?.as_str(), "unheard\n")
+    expect_equal("output as it came", streamed(OutputStream::Out), b"a\0\xffc".to_vec())?;
+    expect_equal("errors as they came", streamed(OutputStream::Err), b"b\n".to_vec())?;
+    // A redirection of the shell itself persists.
+    live.says("exec 9>&1 >there", ("", 0))?;
+    live.says("echo into a file", ("", 0))?;
+    live.says("exec >&9 9>&-; cat there", ("into a file", 0))?;
+    // Also when no output is left to read.
+    live.says("echo heard; exec > there 2>&1", ("heard", 0))?;
+    expect_equal("the status", live.sh("echo unheard; sleep 0.3; (exit 5)")?.exit_code(), 5)?;
+    expect_equal("the content of the file", host(&trial.path("there"))?.as_str(), "unheard\n")
 }
 
 fn host(path: &ringfence_policy::AbsPath) -> Result<String, CheckFailure> {
@@ -299,28 +293,28 @@ fn host(path: &ringfence_policy::AbsPath) -> Result<String, CheckFailure> {
         .map_err(|source| CheckFailure::Host { what: format!("read {path}"), source })
 }
 
-fn a_command_of_a_shell_reads_its_input_only(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+fn shell_command_reads_only_its_own_input(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let line = ShellCommand {
         input: b"one\ntwo\nthree".to_vec().into(),
         deadline: Some(LIMIT),
         ..ShellCommand::new("read first; echo $first; cat")
     };
-    same("what was read", said(&raised.run(&line)?), "one\ntwo\nthree".to_owned())?;
+    expect_equal("the input", said(&live.run(&line)?), "one\ntwo\nthree".to_owned())?;
     let line = ShellCommand {
         input: b"left\nbehind\n".to_vec().into(),
         deadline: Some(LIMIT),
         ..ShellCommand::new("read first; echo $first")
     };
-    same("what was read", said(&raised.run(&line)?), "left".to_owned())?;
-    raised.says("cat; read x; echo $? [$x]", ("1 []", 0))
+    expect_equal("the input", said(&live.run(&line)?), "left".to_owned())?;
+    live.says("cat; read x; echo $? [$x]", ("1 []", 0))
 }
 
-/// Promise: P47
-fn a_shell_that_was_interrupted_lives_on(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    raised.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
-    let pid = raised.shell.pid();
+/// Promise: session-state
+fn interrupted_shell_lives_on(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    live.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
+    let pid = live.shell.pid();
     for text in [
         "sleep 40; echo after",
         "while :; do :; done; echo after",
@@ -329,315 +323,327 @@ fn a_shell_that_was_interrupted_lives_on(trial: &CheckRun<'_>) -> CheckResult {
     ] {
         let line =
             ShellCommand { deadline: Some(Duration::from_millis(300)), ..ShellCommand::new(text) };
-        let ran = raised.run(&line)?;
-        same(
+        let ran = live.run(&line)?;
+        expect_equal(
             format!("the status of `{text}`"),
             (ran.timed_out, ran.exit_code(), said(&ran).as_str()),
             (true, 124, ""),
         )?;
-        same("what became of the shell", ran.shell, ShellState::LivesOn)?;
-        raised.says("echo $kept; jobs -r | wc -l", ("yes\n1", 0))?;
+        expect_equal("the state of the shell", ran.shell, ShellState::Alive)?;
+        live.says("echo $kept; jobs -r | wc -l", ("yes\n1", 0))?;
     }
-    // One that minds no interruption is ended, and the shell lives on all the same.
+    // A command that ignores the interrupt is killed, and the shell lives on.
     let line = ShellCommand {
         deadline: Some(Duration::from_millis(200)),
         ..ShellCommand::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'; echo after")
     };
-    let ran = raised.run(&line)?;
-    same(
-        "whether it was ended, and the rest of the line with it",
+    let ran = live.run(&line)?;
+    expect_equal(
+        "it was ended, and the rest of the line with it",
         (ran.timed_out, said(&ran).as_str()),
         (true, ""),
     )?;
-    raised.says("echo $kept", ("yes", 0))?;
-    // Nor does one that calls itself what is no text.
-    raised.sh("name=$(printf 'w\\377'); cp $(command -v bash) ./$name")?;
+    live.says("echo $kept", ("yes", 0))?;
+    // The same for a program whose name is not UTF-8.
+    live.sh("name=$(printf 'w\\377'); cp $(command -v bash) ./$name")?;
     let text = "./$name -c 'trap \"\" INT TERM; sleep 43; sleep 44; sleep 45'; echo after";
     let line =
         ShellCommand { deadline: Some(Duration::from_millis(200)), ..ShellCommand::new(text) };
-    let ran = raised.run(&line)?;
-    same("whether it was ended", (ran.timed_out, ran.shell), (true, ShellState::LivesOn))?;
-    same("the shell's number", raised.shell.pid(), pid)
+    let ran = live.run(&line)?;
+    expect_equal("it was ended", (ran.timed_out, ran.shell), (true, ShellState::Alive))?;
+    expect_equal("the pid of the shell", live.shell.pid(), pid)
 }
 
-/// Promise: P47
-fn somebody_else_interrupts_a_command(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    let interrupter = raised.shell.interrupter();
+/// Promise: session-state
+fn command_is_interrupted_from_another_thread(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    let interrupter = live.shell.interrupter();
     let begun = Instant::now();
     let other = thread::spawn(move || {
         thread::sleep(Duration::from_millis(300));
         interrupter.interrupt();
     });
-    let ran = raised.sh("sleep 15; echo after");
+    let ran = live.sh("sleep 15; echo after");
     let _ = other.join();
-    same("the status", ran?.exit_code(), 130)?;
-    same("whether it was waited for", begun.elapsed() < Duration::from_secs(10), true)?;
-    // Any other signal goes to what the command runs, and not to what was there before.
-    raised.says("sleep 30 & job=$!", ("", 0))?;
-    let interrupter = raised.shell.interrupter();
+    expect_equal("the status", ran?.exit_code(), 130)?;
+    expect_equal("it was waited for", begun.elapsed() < Duration::from_secs(10), true)?;
+    // Any other signal goes to the command's processes, and not to earlier jobs.
+    live.says("sleep 30 & job=$!", ("", 0))?;
+    let interrupter = live.shell.interrupter();
     let other = thread::spawn(move || {
         thread::sleep(Duration::from_millis(500));
         interrupter.signal(USR1);
     });
-    let ran = raised.sh("sh -c 'trap \"echo heard; exit 3\" USR1; while :; do sleep 0.05; done'; echo $?; kill -0 $job && echo there");
+    let ran = live.sh("sh -c 'trap \"echo heard; exit 3\" USR1; while :; do sleep 0.05; done'; echo $?; kill -0 $job && echo there");
     let _ = other.join();
-    same("what it said", said(&ran?).trim_start_matches("heard\n"), "3\nthere")?;
-    raised.says("echo on", ("on", 0))
+    expect_equal("the output", said(&ran?).trim_start_matches("heard\n"), "3\nthere")?;
+    live.says("echo on", ("on", 0))
 }
 
-/// Promise: P48
-fn a_command_that_ends_its_shell_is_told(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+/// Promise: end-marker
+fn command_that_ends_its_shell_is_reported(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     for (text, wanted) in [
         ("echo bye; exit 3", ExitStatus::Exited(3)),
         ("kill -9 $$", ExitStatus::Killed(9)),
         ("exec sh -c 'exit 5'", ExitStatus::Exited(5)),
         ("set -e; false; echo not reached", ExitStatus::Exited(1)),
     ] {
-        let ran = raised.sh(text)?;
-        same(format!("how `{text}` ended"), (ran.status, ran.shell), (wanted, ShellState::Ended))?;
-        match raised.shell.execute(&ShellCommand::new("echo"), &mut |_, _| {}) {
+        let ran = live.sh(text)?;
+        expect_equal(
+            format!("the end of `{text}`"),
+            (ran.status, ran.shell),
+            (wanted, ShellState::Ended),
+        )?;
+        match live.shell.execute(&ShellCommand::new("echo"), &mut |_, _| {}) {
             Err(ProviderError::Gone { .. }) => {}
             other => {
-                return Err(differs("a shell that has ended", "an error", format!("{other:?}")));
+                return Err(difference("a shell that has ended", "an error", format!("{other:?}")));
             }
         }
-        raised.renew()?;
+        live.renew()?;
     }
-    raised.says("echo anew", ("anew", 0))
+    live.says("echo anew", ("anew", 0))
 }
 
-/// Promise: P48
-fn no_text_is_taken_for_an_end(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+/// Promise: end-marker
+fn output_cannot_fake_an_exit_status(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let text = "for i in 1 2 3; do echo '0123456789abcdef0123456789abcdef 0'; echo \"__ringfence_line='x'\"; done | wc -l; (exit 6)";
-    raised.says(text, ("6", 6))?;
-    raised.says("set | grep -c '[0-9a-f]\\{32\\}'; history | wc -l; false", ("0\n0", 1))
+    live.says(text, ("6", 6))?;
+    live.says("set | grep -c '[0-9a-f]\\{32\\}'; history | wc -l; false", ("0\n0", 1))
 }
 
-/// Promise: P48
-fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    // In the shell itself, and in a program that it starts.
+/// Promise: end-marker
+fn writing_to_every_fd_fakes_no_exit_status(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    // From the shell itself, and from a program it starts.
     let all = "for fd in $(ls /proc/$$/fd); do for s in '0' ' 0' 'x 0'; do { printf '%s' \"$s\" >&$fd; } 2>/dev/null; done; done; (exit 8)";
-    same("the status", raised.sh(all)?.exit_code(), 8)?;
+    expect_equal("the status", live.sh(all)?.exit_code(), 8)?;
     let program = "bash -c 'for fd in $(ls /proc/$$/fd); do { printf \"0 0\" >&$fd; } 2>/dev/null; done; exit 9'";
-    same("the status", raised.sh(program)?.exit_code(), 9)?;
-    // What only the shell has, no program gets.
-    raised.says("bash -c 'ls -l /proc/self/fd | grep -c \" 255 \"'", ("0", 1))?;
-    raised.says("echo on", ("on", 0))
+    expect_equal("the status", live.sh(program)?.exit_code(), 9)?;
+    // Programs do not inherit the shell's private fds.
+    live.says("bash -c 'ls -l /proc/self/fd | grep -c \" 255 \"'", ("0", 1))?;
+    live.says("echo on", ("on", 0))
 }
 
-/// Promise: P48
-fn a_shell_that_can_no_longer_tell_is_given_up(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+/// Promise: end-marker
+fn shell_without_report_fds_is_abandoned(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let line = ShellCommand {
         deadline: Some(LIMIT),
         ..ShellCommand::new("for fd in {3..99}; do eval \"exec $fd>&- $fd<&-\"; done")
     };
-    match raised.shell.execute(&line, &mut |_, _| {}) {
-        Err(ProviderError::Mute) => {}
+    match live.shell.execute(&line, &mut |_, _| {}) {
+        Err(ProviderError::ReportFdsClosed) => {}
         other => {
-            return Err(differs("a shell without descriptors", "an error", format!("{other:?}")));
+            return Err(difference(
+                "a shell without descriptors",
+                "an error",
+                format!("{other:?}"),
+            ));
         }
     }
-    raised.renew()?;
-    raised.says("echo anew", ("anew", 0))
+    live.renew()?;
+    live.says("echo anew", ("anew", 0))
 }
 
-fn much_output_is_counted_to_the_byte(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+fn large_output_is_counted_exactly(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let line = ShellCommand {
         limit: 1000,
         deadline: Some(LIMIT),
         ..ShellCommand::new("head -c 30000000 /dev/zero; printf end; echo e >&2")
     };
-    let ran = raised.run(&line)?;
-    same("what was dropped", ran.stdout.dropped, 30_000_003 - 1000)?;
-    same("the end", ran.stdout.tail.ends_with(b"\0end"), true)?;
-    same("errors", ran.stderr.bytes(), b"e\n".to_vec())
+    let ran = live.run(&line)?;
+    expect_equal("the number of dropped bytes", ran.stdout.dropped, 30_000_003 - 1000)?;
+    expect_equal("the end", ran.stdout.tail.ends_with(b"\0end"), true)?;
+    expect_equal("errors", ran.stderr.bytes(), b"e\n".to_vec())
 }
 
-/// Promise: P48
-fn what_goes_on_behind_a_command_is_nobody_elses(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+/// Promise: end-marker
+fn background_output_is_kept_separate(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let begun = Instant::now();
-    let pid = raised.shell.pid();
-    raised.says("exec 9>&1; (sleep 1; echo late; echo error >&2) & echo now", ("now", 0))?;
-    same("whether it was waited for", begun.elapsed() < Duration::from_millis(900), true)?;
-    let ran = raised.sh("wait; echo mine >&9; echo also")?;
-    same(
-        "what the next command says",
+    let pid = live.shell.pid();
+    live.says("exec 9>&1; (sleep 1; echo late; echo error >&2) & echo now", ("now", 0))?;
+    expect_equal("it was waited for", begun.elapsed() < Duration::from_millis(900), true)?;
+    let ran = live.sh("wait; echo mine >&9; echo also")?;
+    expect_equal(
+        "the output of the next command",
         (said(&ran).as_str(), ran.stderr.bytes()),
         ("mine\nalso", Vec::new()),
     )?;
-    same("what is said behind it", ran.background.bytes(), b"late\nerror\n".to_vec())?;
-    // Of whoever is left by a child of a child, and by something in a session of its own.
-    raised.says(
+    expect_equal("the background output", ran.background.bytes(), b"late\nerror\n".to_vec())?;
+    // Output of orphans, and of a process in its own session.
+    live.says(
         "sh -c 'sh -c \"sleep 0.4; echo orphan\" & setsid sh -c \"sleep 0.4; echo daemon\" &'",
         ("", 0),
     )?;
-    let ran = raised.sh("sleep 0.8; echo quiet")?;
-    same("what the next command says", said(&ran).as_str(), "quiet")?;
-    let mut behind: Vec<String> =
+    let ran = live.sh("sleep 0.8; echo quiet")?;
+    expect_equal("the output of the next command", said(&ran).as_str(), "quiet")?;
+    let mut background: Vec<String> =
         String::from_utf8_lossy(&ran.background.bytes()).lines().map(str::to_owned).collect();
-    behind.sort_unstable();
-    same("what is said behind it", behind.join(" ").as_str(), "daemon orphan")?;
-    // Nobody waits because nobody listens, and nobody listens to all of it.
-    raised.says(
+    background.sort_unstable();
+    expect_equal("the background output", background.join(" ").as_str(), "daemon orphan")?;
+    // A writer without a reader is not blocked, and its output is limited.
+    live.says(
         "head -c 9000000 /dev/zero > zeroes; { sleep 0.2; cat zeroes; echo > grown; } & :",
         ("", 0),
     )?;
-    let is_grown = || trial.at("grown").as_path().exists();
+    let is_grown = || trial.path("grown").as_path().exists();
     let end = Instant::now() + LIMIT;
     while !is_grown() && Instant::now() < end {
         thread::sleep(Duration::from_millis(20));
     }
-    same("whether it went on between two commands", is_grown(), true)?;
-    let ran = raised.sh("echo on")?;
-    same(
-        "how much was said behind it",
+    expect_equal("it went on between two commands", is_grown(), true)?;
+    let ran = live.sh("echo on")?;
+    expect_equal(
+        "the length of the background output",
         ran.background.bytes().len() as u64 + ran.background.dropped,
         9_000_000,
     )?;
-    same(
-        "what is said behind one after all have ended",
-        raised.sh("true")?.background.bytes(),
+    expect_equal(
+        "the background output after all have ended",
+        live.sh("true")?.background.bytes(),
         Vec::new(),
     )?;
-    same("the shell's number", raised.shell.pid(), pid)
+    expect_equal("the pid of the shell", live.shell.pid(), pid)
 }
 
-fn a_command_of_a_shell_is_fed_while_it_runs(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+fn shell_command_is_fed_while_it_runs(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let failed = |source| CheckFailure::Host { what: "feed a command".into(), source };
-    let feeder = raised.shell.feeder().map_err(failed)?;
+    let feeder = live.shell.feeder().map_err(failed)?;
     feeder.feed(b"first\n").map_err(failed)?;
     let line = ShellCommand {
-        input: StdinInput::Fed,
+        input: StdinInput::Streamed,
         deadline: Some(LIMIT),
         ..ShellCommand::new("read a; echo got $a; read b; echo got $b; cat")
     };
     let mut heard = 0;
-    let ran = raised.shell.execute(&line, &mut |_, bytes| {
+    let ran = live.shell.execute(&line, &mut |_, bytes| {
         heard += bytes.iter().filter(|byte| **byte == b'\n').count();
-        // Each only when the one before was answered.
+        // Each line only after the previous one was answered.
         let _ = match heard {
             1 => feeder.feed(b"second\n"),
-            2 => feeder.feed(b"rest").map(|()| feeder.shut()),
+            2 => feeder.feed(b"rest").map(|()| feeder.close()),
             _ => Ok(()),
         };
     });
     let ran = ran.map_err(|source| CheckFailure::NotRun { command: "read".into(), source })?;
-    same("what it said", said(&ran).as_str(), "got first\ngot second\nrest")?;
-    same("whether it is fed after its end", feeder.feed(b"more").is_err(), true)?;
-    // One that does not read is not waited for, and nothing is left for the next.
-    let feeder = raised.shell.feeder().map_err(failed)?;
+    expect_equal("the output", said(&ran).as_str(), "got first\ngot second\nrest")?;
+    expect_equal("it is fed after its end", feeder.feed(b"more").is_err(), true)?;
+    // A command that does not read is not waited for, and nothing is left for the next.
+    let feeder = live.shell.feeder().map_err(failed)?;
     feeder.feed(&vec![b'x'; 900_000]).map_err(failed)?;
     let line = ShellCommand {
-        input: StdinInput::Fed,
+        input: StdinInput::Streamed,
         deadline: Some(LIMIT),
         ..ShellCommand::new("head -c 3; echo")
     };
-    same("what it said", said(&raised.run(&line)?).as_str(), "xxx")?;
-    raised.says("cat; ls -l /proc/self/fd | grep -c ' 62 '; echo on", ("0\non", 0))?;
-    raised.start.program = "sh".into();
-    raised.renew()?;
+    expect_equal("the output", said(&live.run(&line)?).as_str(), "xxx")?;
+    live.says("cat; ls -l /proc/self/fd | grep -c ' 62 '; echo on", ("0\non", 0))?;
+    live.start.program = "sh".into();
+    live.renew()?;
     let line = ShellCommand {
         input: b"to sh".to_vec().into(),
         deadline: Some(LIMIT),
         ..ShellCommand::new("cat; sleep 5 &")
     };
-    same("what it said", said(&raised.run(&line)?).as_str(), "to sh")?;
-    raised.says("cat; echo on", ("on", 0))
+    expect_equal("the output", said(&live.run(&line)?).as_str(), "to sh")?;
+    live.says("cat; echo on", ("on", 0))
 }
 
-fn a_long_command_is_one_command(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+fn long_command_runs_as_one(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let long = "it's ".repeat(60_000);
-    raised.says(&format!("cat > long <<'END'\n{long}\nEND\nwc -c < long"), ("300001", 0))
+    live.says(&format!("cat > long <<'END'\n{long}\nEND\nwc -c < long"), ("300001", 0))
 }
 
-fn a_line_with_a_nul_is_refused_and_harms_nothing(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    raised.says("x=1", ("", 0))?;
-    match raised.shell.execute(&ShellCommand::new("echo a\0b"), &mut |_, _| {}) {
-        Err(ProviderError::NoLine { .. }) => {}
-        other => return Err(differs("a line with a NUL", "an error", format!("{other:?}"))),
+fn command_with_nul_is_rejected(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    live.says("x=1", ("", 0))?;
+    match live.shell.execute(&ShellCommand::new("echo a\0b"), &mut |_, _| {}) {
+        Err(ProviderError::NotACommand { .. }) => {}
+        other => return Err(difference("a line with a NUL", "an error", format!("{other:?}"))),
     }
-    raised.says("echo $x", ("1", 0))
+    live.says("echo $x", ("1", 0))
 }
 
-fn two_shells_of_a_sandbox_are_independent(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
+fn two_shells_of_one_sandbox_are_independent(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
     let failed = |source| CheckFailure::NotRun { command: "bash".into(), source };
-    let mut other = raised.standing.shell(&raised.start).map_err(failed)?;
-    raised.says("x=mine; cd sub; echo shared > /tmp/shared", ("", 0))?;
+    let mut other = live.sandbox.start_shell(&live.start).map_err(failed)?;
+    live.says("x=mine; cd sub; echo shared > /tmp/shared", ("", 0))?;
     let ran = other
         .execute(&ShellCommand::new("echo [$x]; basename $PWD; cat /tmp/shared"), &mut |_, _| {})
         .map_err(failed)?;
-    same("what the other has", said(&ran).as_str(), "[]\napp\nshared")?;
+    expect_equal("the output of the other shell", said(&ran).as_str(), "[]\napp\nshared")?;
     other.execute(&ShellCommand::new("exit"), &mut |_, _| {}).map_err(failed)?;
-    raised.says("echo $x", ("mine", 0))
+    live.says("echo $x", ("mine", 0))
 }
 
-/// Promise: P50
-fn nothing_goes_on_when_a_sandbox_has_ended(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    raised.says(
+/// Promise: session-ends
+fn ended_sandbox_has_no_processes(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    live.says(
         "sh beat grows > /dev/null 2>&1 & while [ ! -s grows ]; do sleep 0.02; done; echo grows",
         ("grows", 0),
     )?;
-    let RunningShell { standing, shell, .. } = raised;
-    standing.end().map_err(|source| CheckFailure::NotRun { command: "end".into(), source })?;
+    let RunningShell { sandbox, shell, .. } = live;
+    sandbox.end().map_err(|source| CheckFailure::NotRun { command: "end".into(), source })?;
     drop(shell);
     let length = || {
-        std::fs::metadata(trial.at("grows").as_path())
+        std::fs::metadata(trial.path("grows").as_path())
             .map(|metadata| metadata.len())
             .unwrap_or_default()
     };
     let before = length();
     thread::sleep(Duration::from_millis(300));
-    same("how long the file is", length(), before)
+    expect_equal("the length of the file", length(), before)
 }
 
-/// Promise: P49
-fn what_a_shell_is_refused_is_told_with_the_command(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    raised.says("echo before", ("before", 0))?;
-    let ran = raised.sh("cat .env ~/.ssh/id_rsa; echo $?")?;
-    same(
-        "whether the secret was read",
+/// Promise: session-denials
+fn shell_denials_are_reported_with_their_command(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    live.says("echo before", ("before", 0))?;
+    let ran = live.sh("cat .env ~/.ssh/id_rsa; echo $?")?;
+    expect_equal(
+        "the secret was read",
         String::from_utf8_lossy(&ran.stdout.bytes()).contains(SECRET),
         false,
     )?;
     let mut targets: Vec<String> = ran.denials.iter().map(|denial| denial.target.clone()).collect();
     targets.sort_unstable();
     let mut wanted =
-        [trial.at(".env"), trial.place.home.join(".ssh/id_rsa")].map(|path| path.to_string());
+        [trial.path(".env"), trial.fixture.home.join(".ssh/id_rsa")].map(|path| path.to_string());
     wanted.sort_unstable();
-    same("what was refused", targets, wanted.to_vec())?;
-    let ran = raised.sh("echo x > .git/config; echo y > .mcp.json; true")?;
-    same("how much was refused", ran.denials.len(), 2)?;
-    same(
-        "what is refused to a command that wants nothing",
-        raised.sh("cat README")?.denials.len(),
+    expect_equal("the denials", targets, wanted.to_vec())?;
+    let ran = live.sh("echo x > .git/config; echo y > .mcp.json; true")?;
+    expect_equal("the number of denials", ran.denials.len(), 2)?;
+    expect_equal(
+        "the denials of a command without denied accesses",
+        live.sh("cat README")?.denials.len(),
         0,
     )
 }
 
-/// Promise: P49
-fn what_a_shell_planted_is_moved_away_at_the_end(trial: &CheckRun<'_>) -> CheckResult {
-    let mut raised = trial.raise()?;
-    raised.sh("mkdir -p made/.git/hooks made/.git/objects made/.git/refs && echo 'ref: refs/heads/x' > made/.git/HEAD")?;
-    raised.sh("printf '#!/bin/sh\\n' > made/.git/hooks/pre-commit && chmod +x made/.git/hooks/pre-commit && printf '[core]\\n' > made/.git/config")?;
-    let hook = trial.at("made/.git/hooks/pre-commit");
-    same("whether the hook stands", hook.as_path().exists(), true)?;
-    let moved = raised
-        .standing
+/// Promise: session-denials
+fn planted_files_of_a_shell_are_quarantined_at_the_end(trial: &CheckRun<'_>) -> CheckResult {
+    let mut live = trial.start_shell()?;
+    live.sh("mkdir -p made/.git/hooks made/.git/objects made/.git/refs && echo 'ref: refs/heads/x' > made/.git/HEAD")?;
+    live.sh("printf '#!/bin/sh\\n' > made/.git/hooks/pre-commit && chmod +x made/.git/hooks/pre-commit && printf '[core]\\n' > made/.git/config")?;
+    let hook = trial.path("made/.git/hooks/pre-commit");
+    expect_equal("the hook stands", hook.as_path().exists(), true)?;
+    let moved = live
+        .sandbox
         .end()
         .map_err(|source| CheckFailure::NotRun { command: "end".into(), source })?;
-    same("whether the hook still stands", hook.as_path().exists(), false)?;
-    same("whether that is told", moved.iter().any(|moved| moved.path == hook.to_string()), true)
+    expect_equal("the hook still stands", hook.as_path().exists(), false)?;
+    expect_equal(
+        "the outcome reports it",
+        moved.iter().any(|moved| moved.path == hook.to_string()),
+        true,
+    )
 }

@@ -1,10 +1,9 @@
-//! Each check can fail, and says so by name.
+//! Every check can fail, and reports it by name.
 //!
-//! A place that runs commands without confining them fails every check of confinement and no
-//! other; one that runs nothing fails all of them; and each of a row of small faults fails the
-//! checks that are there for it.
+//! A provider without confinement fails every confinement and shell check and no other; a provider
+//! that runs nothing fails all of them; and each small fault fails the checks made for it.
 
-mod place;
+mod provider;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -13,70 +12,103 @@ use std::process::ExitCode;
 
 use ringfence_policy::AbsPath;
 use ringfence_provider::conformance::{
-    CheckTopic, ConformanceCheck, Fixture, INPUT, VARIABLE, checks,
+    CheckTopic, ConformanceCheck, ConformanceFixture, INPUT, VARIABLE, checks,
 };
 use ringfence_testkit::ProcessPerTest;
 
-use place::{Broken, Fault};
+use provider::{Broken, Fault};
 
-type Done = Result<(), Box<dyn Error>>;
+type FaultResult = Result<(), Box<dyn Error>>;
 
-/// What is wrong with a place, and the checks that must find it.
+/// Faults of a provider, and the checks that must find them.
 const FAULTS: &[(&str, Fault, &[&str])] = &[
     ("signals_become_statuses", Fault::SignalsBecomeStatuses, &["statuses_pass_through"]),
     (
-        "what_is_not_executed_ends",
-        Fault::WhatIsNotExecutedEnds,
-        &[
-            "a_program_that_is_not_there_is_an_error",
-            "a_program_that_cannot_be_executed_is_an_error",
-        ],
+        "exec_failure_becomes_an_exit",
+        Fault::ExecFailureBecomesAnExit,
+        &["missing_program_is_an_error", "unexecutable_program_is_an_error"],
     ),
-    ("time_is_not_told", Fault::TimeIsNotTold, &["a_deadline_ends_the_command_and_is_told"]),
-    ("time_is_not_kept", Fault::TimeIsNotKept, &["a_deadline_ends_the_command_and_is_told"]),
-    ("usage_is_not_told", Fault::UsageIsNotTold, &["what_it_used_is_told"]),
     (
-        "streams_are_one",
-        Fault::StreamsAreOne,
-        &["streams_are_separate", "bytes_are_bytes", "long_output_is_complete"],
+        "timeout_is_not_reported",
+        Fault::TimeoutIsNotReported,
+        &["deadline_ends_the_command_and_is_reported"],
+    ),
+    (
+        "deadline_is_ignored",
+        Fault::DeadlineIsIgnored,
+        &["deadline_ends_the_command_and_is_reported"],
+    ),
+    ("usage_is_not_reported", Fault::UsageIsNotReported, &["resource_usage_is_reported"]),
+    (
+        "streams_are_merged",
+        Fault::StreamsAreMerged,
+        &["streams_are_separate", "binary_output_is_unchanged", "long_output_is_complete"],
     ),
     (
         "output_is_text",
         Fault::OutputIsText,
-        &["bytes_are_bytes", "input_is_the_callers", "words_arrive_as_they_are"],
+        &[
+            "binary_output_is_unchanged",
+            "input_comes_from_the_caller",
+            "arguments_arrive_unchanged",
+        ],
     ),
     (
         "output_is_cut",
         Fault::OutputIsCut,
         &["long_output_is_complete", "output_beyond_the_limit_is_counted"],
     ),
-    ("output_is_all_kept", Fault::OutputIsAllKept, &["output_beyond_the_limit_is_counted"]),
+    (
+        "output_limit_is_ignored",
+        Fault::OutputLimitIsIgnored,
+        &["output_beyond_the_limit_is_counted"],
+    ),
     (
         "output_is_lost",
         Fault::OutputIsLost,
-        &["what_is_opened_is_open", "loopback_works_inside", "the_user_inside_is_the_user_outside"],
+        &[
+            "granted_paths_are_accessible",
+            "loopback_works_inside",
+            "uid_and_gid_are_the_same_inside",
+        ],
     ),
-    ("inherited_is_kept", Fault::InheritedIsKept, &["inherited_streams_are_not_kept"]),
-    ("input_is_empty", Fault::InputIsEmpty, &["input_is_the_callers"]),
-    ("words_are_a_line", Fault::WordsAreALine, &["words_arrive_as_they_are"]),
-    ("variables_are_the_callers", Fault::VariablesAreTheCallers, &["variables_are_those_given"]),
     (
-        "it_starts_at_the_root",
-        Fault::ItStartsAtTheRoot,
-        &["the_command_starts_where_it_is_told", "the_workspace_is_worked_in"],
+        "inherited_streams_are_captured",
+        Fault::InheritedStreamsAreCaptured,
+        &["inherited_streams_are_not_captured"],
     ),
-    ("it_runs_once", Fault::ItRunsOnce, &["a_session_runs_several_commands"]),
+    ("input_is_empty", Fault::InputIsEmpty, &["input_comes_from_the_caller"]),
+    ("arguments_are_joined", Fault::ArgumentsAreJoined, &["arguments_arrive_unchanged"]),
     (
-        "answers_are_repeated",
-        Fault::AnswersAreRepeated,
-        &["what_the_host_changes_is_seen", "a_session_runs_several_commands"],
+        "environment_is_the_callers",
+        Fault::EnvironmentIsTheCallers,
+        &["environment_is_exactly_the_given_one"],
     ),
-    ("denials_are_guessed", Fault::DenialsAreGuessed, &["text_about_permissions_is_no_denial"]),
+    (
+        "command_starts_in_the_root",
+        Fault::CommandStartsInTheRoot,
+        &["command_starts_in_the_given_directory", "workspace_is_readable_and_writable"],
+    ),
+    (
+        "only_one_command_runs",
+        Fault::OnlyOneCommandRuns,
+        &["prepared_sandbox_runs_several_commands"],
+    ),
+    (
+        "first_outcome_is_repeated",
+        Fault::FirstOutcomeIsRepeated,
+        &["host_changes_are_visible", "prepared_sandbox_runs_several_commands"],
+    ),
+    (
+        "denials_are_guessed",
+        Fault::DenialsAreGuessed,
+        &["printed_permission_error_is_not_a_denial"],
+    ),
 ];
 
-const BARE: &str = "what_is_not_confined_fails_every_check_of_confinement_and_no_other";
-const IDLE: &str = "what_runs_nothing_fails_every_check";
-const WHOLE: &str = "every_check_of_running_has_a_fault_that_it_finds";
+const BARE: &str = "unconfined_provider_fails_every_confinement_check_and_no_other";
+const IDLE: &str = "idle_provider_fails_every_check";
+const WHOLE: &str = "every_running_check_finds_a_fault";
 
 fn main() -> ExitCode {
     let named = FAULTS.iter().map(|(name, ..)| format!("fault::{name}"));
@@ -84,16 +116,24 @@ fn main() -> ExitCode {
     ProcessPerTest { names, input: INPUT, variable: VARIABLE, body }.main()
 }
 
-fn body(name: &str, directory: &Path) -> Done {
+fn body(name: &str, directory: &Path) -> FaultResult {
     match name {
         BARE => {
             // It has no shells either.
             let confinement = checks().filter(|check| check.about != CheckTopic::Running);
-            finds(directory, Fault::None, checks(), &confinement.map(|check| check.name).collect())
+            check_found(
+                directory,
+                Fault::None,
+                checks(),
+                &confinement.map(|check| check.name).collect(),
+            )
         }
-        IDLE => {
-            finds(directory, Fault::Idle, checks(), &checks().map(|check| check.name).collect())
-        }
+        IDLE => check_found(
+            directory,
+            Fault::Idle,
+            checks(),
+            &checks().map(|check| check.name).collect(),
+        ),
         WHOLE => {
             let found: BTreeSet<&str> =
                 FAULTS.iter().flat_map(|(_, _, found)| *found).copied().collect();
@@ -110,23 +150,25 @@ fn body(name: &str, directory: &Path) -> Done {
             let (_, fault, found) =
                 FAULTS.iter().find(|(name, ..)| *name == fault).ok_or("no such fault")?;
             let tried = checks().filter(|check| found.contains(&check.name));
-            finds(directory, *fault, tried, &found.iter().copied().collect())
+            check_found(directory, *fault, tried, &found.iter().copied().collect())
         }
     }
 }
 
-/// Puts a place with this fault to the checks; exactly the `wanted` must fail.
-fn finds<'a>(
+/// Runs the checks on a provider with this fault; exactly the `wanted` ones must fail.
+fn check_found<'a>(
     directory: &Path,
     fault: Fault,
     tried: impl Iterator<Item = &'a ConformanceCheck>,
     wanted: &BTreeSet<&str>,
-) -> Done {
+) -> FaultResult {
     let mut failed = BTreeSet::new();
     for check in tried {
         let base = directory.join(check.name);
         std::fs::create_dir(&base)?;
-        let place = Fixture::prepare(&AbsPath::new(&base).ok_or("the directory is not absolute")?)?;
+        let place = ConformanceFixture::prepare(
+            &AbsPath::new(&base).ok_or("the directory is not absolute")?,
+        )?;
         if let Err(failure) = check.run(&Broken { fault }, &place) {
             eprintln!("{}: {failure}", check.name);
             failed.insert(check.name);
@@ -135,12 +177,12 @@ fn finds<'a>(
     same(&failed, wanted)
 }
 
-fn same(found: &BTreeSet<&str>, wanted: &BTreeSet<&str>) -> Done {
+fn same(found: &BTreeSet<&str>, wanted: &BTreeSet<&str>) -> FaultResult {
     let missing: Vec<_> = wanted.difference(found).collect();
     let beyond: Vec<_> = found.difference(wanted).collect();
     if missing.is_empty() && beyond.is_empty() {
         Ok(())
     } else {
-        Err(format!("not found: {missing:?}; found beside: {beyond:?}").into())
+        Err(format!("not found: {missing:?}; found in addition: {beyond:?}").into())
     }
 }

@@ -1,4 +1,4 @@
-//! A place that confines nothing, and has a fault beside.
+//! A provider without confinement, and with one more fault.
 
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -15,30 +15,30 @@ use ringfence_enforce::{Plan, SandboxUser};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
 
-/// What is wrong beside the lack of any confinement.
+/// The fault besides the missing confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// None.
     None,
-    /// Nothing is run; every command is said to have succeeded.
+    /// Nothing is run; every command is reported as successful.
     Idle,
     SignalsBecomeStatuses,
-    WhatIsNotExecutedEnds,
-    TimeIsNotTold,
-    TimeIsNotKept,
-    UsageIsNotTold,
-    StreamsAreOne,
+    ExecFailureBecomesAnExit,
+    TimeoutIsNotReported,
+    DeadlineIsIgnored,
+    UsageIsNotReported,
+    StreamsAreMerged,
     OutputIsText,
     OutputIsCut,
-    OutputIsAllKept,
+    OutputLimitIsIgnored,
     OutputIsLost,
-    InheritedIsKept,
+    InheritedStreamsAreCaptured,
     InputIsEmpty,
-    WordsAreALine,
-    VariablesAreTheCallers,
-    ItStartsAtTheRoot,
-    ItRunsOnce,
-    AnswersAreRepeated,
+    ArgumentsAreJoined,
+    EnvironmentIsTheCallers,
+    CommandStartsInTheRoot,
+    OnlyOneCommandRuns,
+    FirstOutcomeIsRepeated,
     DenialsAreGuessed,
 }
 
@@ -52,54 +52,58 @@ impl Provider for Broken {
     }
 
     fn open(&self, _: &Grants, _: &SandboxUser) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        Ok(Box::new(Bare { fault: self.fault, plan: Plan::default(), before: RefCell::default() }))
+        Ok(Box::new(BrokenSandbox {
+            fault: self.fault,
+            plan: Plan::default(),
+            before: RefCell::default(),
+        }))
     }
 }
 
-struct Bare {
+struct BrokenSandbox {
     fault: Fault,
     plan: Plan,
-    /// What the first command came to.
+    /// The outcome of the first command.
     before: RefCell<Option<Outcome>>,
 }
 
-impl PreparedSandbox for Bare {
+impl PreparedSandbox for BrokenSandbox {
     fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    fn raise(&mut self, _: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
+    fn start_sandbox(&mut self, _: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
         Err(ProviderError::Gone { what: "sandbox" })
     }
 
-    fn ask(&mut self, _asker: std::sync::Arc<dyn ringfence_api::Asker>) {}
+    fn set_asker(&mut self, _asker: std::sync::Arc<dyn ringfence_api::Asker>) {}
 
-    fn refused(&mut self) -> (Vec<ringfence_api::Denial>, u64) {
+    fn take_denials(&mut self) -> (Vec<ringfence_api::Denial>, u64) {
         (Vec::new(), 0)
     }
 
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         match (self.fault, self.before.borrow().as_ref()) {
-            (Fault::Idle, _) => return Ok(nothing()),
-            (Fault::ItRunsOnce, Some(_)) => {
+            (Fault::Idle, _) => return Ok(empty_outcome()),
+            (Fault::OnlyOneCommandRuns, Some(_)) => {
                 return Err(system("run again", io::ErrorKind::BrokenPipe.into()));
             }
-            (Fault::AnswersAreRepeated, Some(before)) => return Ok(before.clone()),
+            (Fault::FirstOutcomeIsRepeated, Some(before)) => return Ok(before.clone()),
             _ => {}
         }
         let outcome = match self.bare(request) {
-            Err(error) if self.fault == Fault::WhatIsNotExecutedEnds => {
-                Outcome { status: ExitStatus::Exited(error.status()), ..nothing() }
+            Err(error) if self.fault == Fault::ExecFailureBecomesAnExit => {
+                Outcome { status: ExitStatus::Exited(error.status()), ..empty_outcome() }
             }
             other => other?,
         };
-        let outcome = self.spoil(outcome);
+        let outcome = self.apply_fault(outcome);
         self.before.replace(Some(outcome.clone()));
         Ok(outcome)
     }
 }
 
-fn nothing() -> Outcome {
+fn empty_outcome() -> Outcome {
     Outcome {
         stdout: StreamOutput::default(),
         stderr: StreamOutput::default(),
@@ -125,26 +129,28 @@ fn system(what: &'static str, source: io::Error) -> ProviderError {
     ProviderError::System { what, source }
 }
 
-impl Bare {
-    /// What is right without confinement.
+impl BrokenSandbox {
+    /// Runs the command correctly, without confinement.
     fn bare(&self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
-        let (begun, used) = (Instant::now(), processor_time());
+        let (begun, used) = (Instant::now(), cpu_time());
         let mut child = self.command(request).spawn().map_err(|source| {
             let command = request.command[0].to_string_lossy().into_owned();
             ProviderError::NotExecuted { command, source }
         })?;
         let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
-        let deadline = request.deadline.filter(|_| self.fault != Fault::TimeIsNotKept);
+        let deadline = request.deadline.filter(|_| self.fault != Fault::DeadlineIsIgnored);
         let (status, timed_out) =
             wait(&mut child, deadline).map_err(|source| system("wait for the command", source))?;
         let limit = match request.stdio {
-            ringfence_api::StdioMode::Capture { limit } if self.fault != Fault::OutputIsAllKept => {
+            ringfence_api::StdioMode::Capture { limit }
+                if self.fault != Fault::OutputLimitIsIgnored =>
+            {
                 limit
             }
             _ => usize::MAX,
         };
         let keep = |reader: thread::JoinHandle<Vec<u8>>| {
-            kept(reader.join().expect("reading does not panic"), limit)
+            limit_output(reader.join().expect("reading does not panic"), limit)
         };
         Ok(Outcome {
             stdout: keep(stdout),
@@ -154,8 +160,8 @@ impl Bare {
                 .map_or_else(|| ExitStatus::Exited(status.code().unwrap_or(0)), ExitStatus::Killed),
             timed_out,
             duration_ms: begun.elapsed().as_millis() as u64,
-            usage: ResourceUsage { user_us: processor_time() - used, ..ResourceUsage::default() },
-            ..nothing()
+            usage: ResourceUsage { user_us: cpu_time() - used, ..ResourceUsage::default() },
+            ..empty_outcome()
         })
     }
 
@@ -167,24 +173,26 @@ impl Bare {
         } else {
             name.clone()
         });
-        if self.fault == Fault::WordsAreALine {
+        if self.fault == Fault::ArgumentsAreJoined {
             command = Command::new("/bin/sh");
             command.arg("-c").arg(request.command.join(" ".as_ref()));
         } else {
             command.args(&request.command[1..]);
         }
-        if self.fault != Fault::VariablesAreTheCallers {
+        if self.fault != Fault::EnvironmentIsTheCallers {
             command.env_clear();
         }
         let streams = || match request.stdio {
-            ringfence_api::StdioMode::Inherit if self.fault != Fault::InheritedIsKept => {
+            ringfence_api::StdioMode::Inherit
+                if self.fault != Fault::InheritedStreamsAreCaptured =>
+            {
                 Stdio::inherit()
             }
             _ => Stdio::piped(),
         };
         command
             .envs(request.variables.iter().map(|(name, value)| (name, value)))
-            .current_dir(if self.fault == Fault::ItStartsAtTheRoot {
+            .current_dir(if self.fault == Fault::CommandStartsInTheRoot {
                 "/".as_ref()
             } else {
                 request.cwd.as_path()
@@ -196,15 +204,15 @@ impl Bare {
         command
     }
 
-    /// What is wrong with the answer.
-    fn spoil(&self, mut outcome: Outcome) -> Outcome {
+    /// Applies the fault to the outcome.
+    fn apply_fault(&self, mut outcome: Outcome) -> Outcome {
         match self.fault {
             Fault::SignalsBecomeStatuses if matches!(outcome.status, ExitStatus::Killed(_)) => {
                 outcome.status = ExitStatus::Exited(1)
             }
-            Fault::TimeIsNotTold => outcome.timed_out = false,
-            Fault::UsageIsNotTold => outcome.usage = ResourceUsage::default(),
-            Fault::StreamsAreOne => outcome.stdout.head.append(&mut outcome.stderr.head),
+            Fault::TimeoutIsNotReported => outcome.timed_out = false,
+            Fault::UsageIsNotReported => outcome.usage = ResourceUsage::default(),
+            Fault::StreamsAreMerged => outcome.stdout.head.append(&mut outcome.stderr.head),
             Fault::OutputIsText => {
                 outcome.stdout.head =
                     String::from_utf8_lossy(&outcome.stdout.head).into_owned().into_bytes()
@@ -254,7 +262,7 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec
     })
 }
 
-fn kept(mut bytes: Vec<u8>, limit: usize) -> StreamOutput {
+fn limit_output(mut bytes: Vec<u8>, limit: usize) -> StreamOutput {
     if bytes.len() <= limit {
         return StreamOutput { head: bytes, ..StreamOutput::default() };
     }
@@ -264,7 +272,7 @@ fn kept(mut bytes: Vec<u8>, limit: usize) -> StreamOutput {
     StreamOutput { head: bytes, tail, dropped: (all - 2 * half) as u64 }
 }
 
-/// Waits for the end; at the deadline ends the process group, as anybody would at first.
+/// Waits for the end; at the deadline kills the process group.
 fn wait(child: &mut Child, deadline: Option<Duration>) -> io::Result<(process::ExitStatus, bool)> {
     let begun = Instant::now();
     loop {
@@ -279,8 +287,8 @@ fn wait(child: &mut Child, deadline: Option<Duration>) -> io::Result<(process::E
     }
 }
 
-/// Microseconds that ended children have used, in steps of a hundredth of a second.
-fn processor_time() -> u64 {
+/// CPU microseconds of ended children, in steps of 10 ms.
+fn cpu_time() -> u64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
     fields.skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10_000

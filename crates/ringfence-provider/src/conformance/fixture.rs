@@ -1,4 +1,4 @@
-//! What stands around a command while it is checked.
+//! The files around a command under test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,27 +8,27 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use ringfence_enforce::SandboxUser;
 use ringfence_policy::{AbsPath, Facts};
 
-/// Stands in every file that no command may read.
+/// The content of every file that no command may read.
 pub const SECRET: &str = "xyzzy-never-to-be-seen";
 
-/// A home with a project in it, another project beside it, and a directory that nobody
-/// opened; in all of them something that must not be read.
+/// A home with a project, another project, and a directory that no rule opens; each contains a
+/// secret.
 #[derive(Debug, Clone)]
-pub struct Fixture {
-    /// The project that is worked on.
+pub struct ConformanceFixture {
+    /// The project under work.
     pub workspace: AbsPath,
-    /// Another project of the same person.
+    /// Another project of the same user.
     pub other: AbsPath,
     /// A directory that no rule opens.
     pub outside: AbsPath,
-    /// The person's home.
+    /// The user's home.
     pub home: AbsPath,
-    /// Where the place keeps what is its own.
+    /// The provider's own directory.
     pub store: AbsPath,
     base: AbsPath,
 }
 
-/// Files of the person, by their names below the directory of the place.
+/// Files of the user, relative to the fixture's directory.
 const FILES: &[(&str, &str)] = &[
     ("home/.ssh/id_rsa", SECRET),
     ("home/.aws/credentials", SECRET),
@@ -56,13 +56,13 @@ const DIRECTORIES: &[&str] = &[
     "store",
 ];
 
-/// Makes the file that it is told grow, until there is one with `.stop` behind its name: in a
-/// place that does not end it, nothing is left of it for long.
+/// A script that lets the named file grow until a file with `.stop` appended exists. It ends by
+/// itself soon, for providers that do not end it.
 const BEAT: &str = "i=0; while [ $i -lt 120 ] && [ ! -e \"$1.stop\" ]; do i=$((i+1)); echo x >> \"$1\"; sleep 0.05; done\n";
 
-impl Fixture {
-    /// Makes one in `base`, a directory that is there and has nothing in it. It must not
-    /// stand below `/tmp`, which is the command's own inside.
+impl ConformanceFixture {
+    /// Creates a fixture in `base`, an empty directory. It must not be below `/tmp`, which is
+    /// private inside.
     pub fn prepare(base: &AbsPath) -> io::Result<Self> {
         for directory in DIRECTORIES {
             fs::create_dir_all(base.join(directory).as_path())?;
@@ -85,16 +85,16 @@ impl Fixture {
         })
     }
 
-    /// What a policy is resolved against here.
+    /// The facts to resolve a policy against.
     pub(super) fn facts(&self) -> Facts {
-        Facts::plain(self.workspace.clone(), self.home.clone(), self.store.clone())
+        Facts::minimal(self.workspace.clone(), self.home.clone(), self.store.clone())
     }
 
-    pub(super) fn person(&self) -> SandboxUser {
-        SandboxUser::plain(self.store.join("quarantine"))
+    pub(super) fn user(&self) -> SandboxUser {
+        SandboxUser::without_settings(self.store.join("quarantine"))
     }
 
-    /// All that stands here but what the place keeps for itself, with what is in each file.
+    /// All entries except the provider's own, with the content of each file.
     pub(super) fn entries(&self) -> io::Result<BTreeMap<AbsPath, Vec<u8>>> {
         let mut entries = BTreeMap::new();
         let mut left = vec![self.base.clone()];

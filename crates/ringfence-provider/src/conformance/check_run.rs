@@ -1,4 +1,4 @@
-//! One provider in one place, and the few words that checks are written in.
+//! One provider in one fixture, and the helpers of the checks.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -9,59 +9,63 @@ use std::time::Duration;
 use ringfence_api::{CommandRequest, Outcome, StdioMode};
 use ringfence_policy::{AbsPath, Flags, Grants, resolve};
 
-use super::place::Fixture;
+use super::fixture::ConformanceFixture;
 use super::{CheckFailure, CheckResult};
 use crate::{PreparedSandbox, Provider, ProviderError};
 
-/// One provider in one place.
+/// One provider in one fixture.
 pub(super) struct CheckRun<'a> {
     pub(super) provider: &'a dyn Provider,
-    pub(super) place: &'a Fixture,
+    pub(super) fixture: &'a ConformanceFixture,
 }
 
-/// How much of a stream is kept where a check does not say.
+/// Bytes kept of a stream by default.
 const KEPT: usize = 16 * 1024 * 1024;
 
-/// A place that does not answer is not waited for any longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of a command.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl CheckRun<'_> {
-    /// What the built-in policy and these flags come to here.
+    /// The grants from the built-in policy and these flags.
     pub(super) fn grants(&self, change: impl FnOnce(&mut Flags)) -> Result<Grants, CheckFailure> {
-        let mut flags = Flags::none(self.place.workspace.clone());
+        let mut flags = Flags::none(self.fixture.workspace.clone());
         change(&mut flags);
-        resolve(&[], &flags, &self.place.facts()).map_err(|source| CheckFailure::Policy { source })
+        resolve(&[], &flags, &self.fixture.facts())
+            .map_err(|source| CheckFailure::Policy { source })
     }
 
-    /// A session with the policy that holds where nobody has said anything.
+    /// A sandbox with the default policy.
     pub(super) fn open(&self) -> Result<CheckSession<'_>, CheckFailure> {
-        self.open_for(&self.grants(|_| {})?)
+        self.open_with_grants(&self.grants(|_| {})?)
     }
 
     pub(super) fn open_with(
         &self,
         change: impl FnOnce(&mut Flags),
     ) -> Result<CheckSession<'_>, CheckFailure> {
-        self.open_for(&self.grants(change)?)
+        self.open_with_grants(&self.grants(change)?)
     }
 
-    pub(super) fn open_for(&self, grants: &Grants) -> Result<CheckSession<'_>, CheckFailure> {
-        let opened = self.provider.open(grants, &self.place.person());
+    pub(super) fn open_with_grants(
+        &self,
+        grants: &Grants,
+    ) -> Result<CheckSession<'_>, CheckFailure> {
+        let opened = self.provider.open(grants, &self.fixture.user());
         let session =
             opened.map_err(|source| CheckFailure::NotRun { command: "open".into(), source })?;
-        Ok(CheckSession { session, place: self.place })
+        Ok(CheckSession { session, fixture: self.fixture })
     }
 
-    /// A path of the workspace.
-    pub(super) fn at(&self, name: &str) -> AbsPath {
-        self.place.workspace.join(name)
+    /// A path in the workspace.
+    pub(super) fn path(&self, name: &str) -> AbsPath {
+        self.fixture.workspace.join(name)
     }
 }
 
-/// A session in a place.
+/// A prepared sandbox in a fixture.
 pub(super) struct CheckSession<'a> {
     pub(super) session: Box<dyn PreparedSandbox>,
-    place: &'a Fixture,
+    fixture: &'a ConformanceFixture,
 }
 
 impl CheckSession<'_> {
@@ -72,26 +76,26 @@ impl CheckSession<'_> {
     ) -> CommandRequest {
         let variables = [
             ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
-            ("HOME", self.place.home.as_path().as_os_str().to_owned()),
-            // Messages are looked at.
+            ("HOME", self.fixture.home.as_path().as_os_str().to_owned()),
+            // Checks compare messages.
             ("LC_ALL", "C".into()),
         ];
         CommandRequest {
             command: words.into_iter().map(Into::into).collect(),
-            cwd: self.place.workspace.clone(),
+            cwd: self.fixture.workspace.clone(),
             variables: variables.map(|(name, value)| (name.into(), value)).into(),
             stdio: StdioMode::Capture { limit: KEPT },
-            deadline: Some(PATIENCE),
+            deadline: Some(TIMEOUT),
         }
     }
 
-    /// A line of shell in the workspace.
+    /// A shell line in the workspace.
     pub(super) fn line(&self, line: &str) -> CommandRequest {
         self.request(["/bin/sh", "-c", line])
     }
 
     pub(super) fn run(&mut self, request: &CommandRequest) -> Result<CheckOutput, CheckFailure> {
-        let command = spoken(request);
+        let command = command_text(request);
         match self.session.run(request) {
             Ok(outcome) => Ok(CheckOutput { command, outcome }),
             Err(source) => Err(CheckFailure::NotRun { command, source }),
@@ -102,54 +106,56 @@ impl CheckSession<'_> {
         self.run(&self.line(line))
     }
 
-    /// The error that the place must answer with.
-    pub(super) fn refused(
+    /// The error that the provider must return.
+    pub(super) fn expect_error(
         &mut self,
         request: &CommandRequest,
     ) -> Result<ProviderError, CheckFailure> {
         match self.session.run(request) {
             Err(error) => Ok(error),
-            Ok(outcome) => {
-                Err(differs(spoken(request), "an error", format!("status {}", outcome.exit_code())))
-            }
+            Ok(outcome) => Err(difference(
+                command_text(request),
+                "an error",
+                format!("status {}", outcome.exit_code()),
+            )),
         }
     }
 }
 
-fn spoken(request: &CommandRequest) -> String {
+fn command_text(request: &CommandRequest) -> String {
     request.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// What a command came to.
+/// The outcome of a command.
 pub(super) struct CheckOutput {
     command: String,
     pub(super) outcome: Outcome,
 }
 
 impl CheckOutput {
-    /// Standard output, without the last line's end.
+    /// Standard output, without the final newline.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.outcome.stdout.bytes()).trim_end_matches('\n').to_owned()
     }
 
-    /// Standard error, in the same way.
-    pub(super) fn talk(&self) -> String {
+    /// Standard error, without the final newline.
+    pub(super) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.outcome.stderr.bytes()).trim_end_matches('\n').to_owned()
     }
 
-    pub(super) fn says(&self, wanted: &str) -> Result<&Self, CheckFailure> {
-        same(format!("the output of `{}`", self.command), self.text().as_str(), wanted)
+    pub(super) fn expect_output(&self, wanted: &str) -> Result<&Self, CheckFailure> {
+        expect_equal(format!("the output of `{}`", self.command), self.text().as_str(), wanted)
             .map(|()| self)
     }
 
-    pub(super) fn ends(&self, wanted: i32) -> Result<&Self, CheckFailure> {
-        same(format!("the status of `{}`", self.command), self.outcome.exit_code(), wanted)
+    pub(super) fn expect_status(&self, wanted: i32) -> Result<&Self, CheckFailure> {
+        expect_equal(format!("the status of `{}`", self.command), self.outcome.exit_code(), wanted)
             .map(|()| self)
     }
 }
 
-/// Fails unless `found` is what was `wanted`.
-pub(super) fn same<T: PartialEq + Debug>(
+/// Fails unless `found` equals `wanted`.
+pub(super) fn expect_equal<T: PartialEq + Debug>(
     what: impl Into<String>,
     found: T,
     wanted: T,
@@ -157,11 +163,11 @@ pub(super) fn same<T: PartialEq + Debug>(
     if found == wanted {
         Ok(())
     } else {
-        Err(differs(what, &format!("{wanted:?}"), format!("{found:?}")))
+        Err(difference(what, &format!("{wanted:?}"), format!("{found:?}")))
     }
 }
 
-pub(super) fn differs(
+pub(super) fn difference(
     what: impl Into<String>,
     wanted: &str,
     found: impl Into<String>,
@@ -169,10 +175,10 @@ pub(super) fn differs(
     CheckFailure::Differs { what: what.into(), wanted: wanted.into(), found: found.into() }
 }
 
-/// Fails unless the host's file says `wanted`.
-pub(super) fn host_has(path: &AbsPath, wanted: &str) -> CheckResult {
+/// Fails unless the host's file contains `wanted`.
+pub(super) fn expect_host_file(path: &AbsPath, wanted: &str) -> CheckResult {
     let found = fs::read(path.as_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    same(
+    expect_equal(
         format!("{path} on the host"),
         found.unwrap_or_else(|error| error.to_string()).as_str(),
         wanted,
@@ -180,15 +186,15 @@ pub(super) fn host_has(path: &AbsPath, wanted: &str) -> CheckResult {
 }
 
 /// Fails if the host has anything at `path`.
-pub(super) fn host_lacks(path: &AbsPath) -> CheckResult {
+pub(super) fn expect_no_host_file(path: &AbsPath) -> CheckResult {
     match fs::symlink_metadata(path.as_path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(differs(format!("{path} on the host"), "nothing", error.to_string())),
-        Ok(_) => Err(differs(format!("{path} on the host"), "nothing", "something")),
+        Err(error) => Err(difference(format!("{path} on the host"), "nothing", error.to_string())),
+        Ok(_) => Err(difference(format!("{path} on the host"), "nothing", "something")),
     }
 }
 
-/// Names what was attempted on the host.
+/// Adds the attempted host operation to an error.
 pub(super) trait CheckStep<T> {
     fn during(self, what: impl Into<String>) -> Result<T, CheckFailure>;
 }
@@ -199,12 +205,12 @@ impl<T> CheckStep<T> for io::Result<T> {
     }
 }
 
-/// A path as one word of a shell.
+/// A path quoted for a shell.
 pub(super) fn quoted(path: &AbsPath) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
 }
 
-/// A name in `/tmp`, taken away again where that turns out to be the host's.
+/// A name in `/tmp`, removed in case it was created on the host.
 pub(super) struct TmpName(pub(super) AbsPath);
 
 impl TmpName {

@@ -1,0 +1,203 @@
+//! Reports of a provider: enforced steps, gaps, denials and quarantined files.
+
+use std::fs;
+
+use ringfence_api::{Gap, GapKind, Operation};
+use ringfence_policy::{AbsPath, HostRuleError, Limits, ListedHost, NetworkMode, Origin, Source};
+
+use super::check_run::{
+    CheckOutput, CheckRun, CheckStep, difference, expect_equal, expect_no_host_file,
+};
+use super::host::HostListeners;
+use super::{CheckResult, ConformanceCheck};
+
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::confinement("enforced_steps_are_reported", enforced_steps_are_reported),
+    ConformanceCheck::confinement("limit_holds_or_is_a_gap", limit_holds_or_is_a_gap),
+    ConformanceCheck::confinement("host_list_holds_or_is_a_gap", host_list_holds_or_is_a_gap),
+    ConformanceCheck::confinement("denial_is_reported_exactly", denial_is_reported_exactly),
+    ConformanceCheck::running(
+        "printed_permission_error_is_not_a_denial",
+        printed_permission_error_is_not_a_denial,
+    ),
+    ConformanceCheck::confinement("planted_files_are_quarantined", planted_files_are_quarantined),
+    ConformanceCheck::confinement(
+        "files_planted_by_two_commands_are_quarantined",
+        files_planted_by_two_commands_are_quarantined,
+    ),
+];
+
+fn enforced_steps_are_reported(trial: &CheckRun<'_>) -> CheckResult {
+    let mut session = trial.open()?;
+    expect_equal("the plan has steps", session.session.plan().steps.is_empty(), false)?;
+    let refusing: Vec<&Gap> =
+        session.session.plan().gaps.iter().filter(|gap| gap.refuses_run()).collect();
+    expect_equal("gaps in the built-in policy", refusing, Vec::new())?;
+    for _ in 0..2 {
+        let ran = session.sh("echo over")?;
+        ran.expect_output("over")?;
+        let planned: Vec<String> =
+            session.session.plan().steps.iter().map(ToString::to_string).collect();
+        expect_equal("the steps in the outcome", &ran.outcome.enforced, &planned)?;
+        expect_equal("the gaps in the outcome", &ran.outcome.gaps, &session.session.plan().gaps)?;
+        expect_equal("the number of denials", ran.outcome.denials.len(), 0)?;
+    }
+    Ok(())
+}
+
+/// True if the gap is listed with its reason and a hint.
+fn has_gap(gaps: &[Gap], what: &str) -> bool {
+    gaps.iter().any(|gap| gap.what == what && !gap.why.is_empty() && !gap.hint.is_empty())
+}
+
+/// A limit, the name of its gap, and a command that exceeds it.
+struct LimitCase {
+    gap: &'static str,
+    limits: Limits,
+    line: &'static str,
+    /// True if the command stayed within the limit.
+    is_held: fn(&CheckOutput) -> bool,
+}
+
+fn number(ran: &CheckOutput) -> u64 {
+    ran.text().trim().parse().unwrap_or(u64::MAX)
+}
+
+fn limit_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
+    const MEBIBYTE: u64 = 1 << 20;
+    let none = Limits::default();
+    let ceilings = [
+        LimitCase {
+            gap: "limits.file-size",
+            limits: Limits { file_size: Some(MEBIBYTE), ..none },
+            line: "head -c 4194304 /dev/zero > big 2>/dev/null; wc -c < big",
+            is_held: |ran| number(ran) <= MEBIBYTE,
+        },
+        LimitCase {
+            gap: "limits.open-files",
+            limits: Limits { open_files: Some(16), ..none },
+            line: "ulimit -n",
+            is_held: |ran| number(ran) <= 16,
+        },
+        LimitCase {
+            gap: "limits.memory",
+            limits: Limits { memory: Some(32 * MEBIBYTE), ..none },
+            line: "head -c 100000000 /dev/zero | tail -c 100000000 | wc -c",
+            is_held: |ran| ran.text().trim() != "100000000",
+        },
+    ];
+    for LimitCase { gap, limits, line, is_held } in ceilings {
+        let mut grants = trial.grants(|_| {})?;
+        grants.limits = limits;
+        let mut session = trial.open_with_grants(&grants)?;
+        let ran = session.sh(&format!("echo alive >&2; {line}"))?;
+        expect_equal("the command ran", ran.stderr().contains("alive"), true)?;
+        let is_gap = has_gap(&session.session.plan().gaps, gap);
+        expect_equal(
+            "the outcome reports the gap as the plan does",
+            has_gap(&ran.outcome.gaps, gap),
+            is_gap,
+        )?;
+        if !is_gap && !is_held(&ran) {
+            return Err(difference(gap, "the limit holds or is a gap", ran.text()));
+        }
+    }
+    Ok(())
+}
+
+fn host_list_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
+    let mut grants = trial.grants(|_| {})?;
+    grants.network.mode = NetworkMode::AllowList;
+    let rule = "allowed.example".parse().map_err(|error: HostRuleError| {
+        difference("a rule on hosts", "a valid rule", error.to_string())
+    })?;
+    grants.network.allow =
+        vec![ListedHost { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
+    let mut session = trial.open_with_grants(&grants)?;
+    session.sh("echo over")?.expect_output("over")?;
+    if has_gap(&session.session.plan().gaps, "network.allow-list") {
+        return Ok(());
+    }
+    let listeners = HostListeners::open().during("listen on the host's network")?;
+    listeners.connect_from(&mut session)?;
+    expect_equal("connections to the host", listeners.received(), Vec::new())
+}
+
+fn denial_is_reported_exactly(trial: &CheckRun<'_>) -> CheckResult {
+    let target = trial.path(".mcp.json");
+    let ran = trial.open()?.sh("(echo x > .mcp.json) 2>/dev/null; echo over; exit 3")?;
+    ran.expect_status(3)?.expect_output("over")?;
+    let outcome = &ran.outcome;
+    let Some(denial) = outcome.denials.iter().find(|denial| denial.target == target.to_string())
+    else {
+        return Err(difference(
+            "denials",
+            &format!("one of {target}"),
+            format!("{:?}", outcome.denials),
+        ));
+    };
+    expect_equal("the operation", denial.operation, Operation::Create)?;
+    expect_equal("a written rule refused", denial.explicit, true)?;
+    for (what, text) in
+        [("rule", &denial.rule), ("rule's origin", &denial.origin), ("program", &denial.program)]
+    {
+        expect_equal(format!("the {what} is reported"), text.is_empty(), false)?;
+    }
+    expect_equal("the command counts as blocked", outcome.is_blocked(), true)
+}
+
+fn printed_permission_error_is_not_a_denial(trial: &CheckRun<'_>) -> CheckResult {
+    for name in ["README", ".env"] {
+        let ran =
+            trial.open()?.sh(&format!("echo 'cat: {name}: Permission denied' >&2; exit 1"))?;
+        ran.expect_status(1)?;
+        expect_equal("standard error", ran.stderr(), format!("cat: {name}: Permission denied"))?;
+        // A provider that declares incomplete reporting may guess a denial from the message of a
+        // failed command.
+        let may_guess =
+            ran.outcome.gaps.iter().any(|gap| gap.loss == GapKind::Reporting) && name == ".env";
+        if !may_guess {
+            expect_equal("the number of denials", ran.outcome.denials.len(), 0)?;
+            expect_equal("the command counts as blocked", ran.outcome.is_blocked(), false)?;
+        }
+    }
+    Ok(())
+}
+
+/// The command owns a repository it creates, but git on the host must not run what was put into it.
+fn planted_files_are_quarantined(trial: &CheckRun<'_>) -> CheckResult {
+    let line = "mkdir -p own/.git/hooks own/.git/objects own/.git/refs && echo 'ref: refs/heads/main' > own/.git/HEAD &&
+        printf '[core]\\n\\tbare = false\\n\\tfsmonitor = ./evil\\n' > own/.git/config &&
+        echo '#!/bin/sh' > own/.git/hooks/post-checkout && chmod +x own/.git/hooks/post-checkout && echo over";
+    let ran = trial.open()?.sh(line)?;
+    ran.expect_status(0)?.expect_output("over")?;
+    expect_no_host_file(&trial.path("own/.git/hooks/post-checkout"))?;
+    let config = fs::read_to_string(trial.path("own/.git/config").as_path())
+        .during("read the planted file")?;
+    expect_equal("a setting that runs a program is left", config.contains("fsmonitor"), false)?;
+    expect_equal(
+        "the outcome reports the quarantined files",
+        ran.outcome.quarantined.is_empty(),
+        false,
+    )?;
+    for moved in &ran.outcome.quarantined {
+        let is_there = AbsPath::new(&moved.moved_to).is_some_and(|path| path.as_path().exists());
+        expect_equal(format!("{} is kept", moved.path), is_there, true)?;
+        expect_equal(
+            format!("a reason for moving {} is given", moved.path),
+            moved.reason.is_empty(),
+            false,
+        )?;
+    }
+    Ok(())
+}
+
+fn files_planted_by_two_commands_are_quarantined(trial: &CheckRun<'_>) -> CheckResult {
+    let mut session = trial.open()?;
+    let line = "mkdir -p own/.git/hooks own/.git/objects own/.git/refs && echo 'ref: refs/heads/main' > own/.git/HEAD && echo over";
+    session.sh(line)?.expect_status(0)?.expect_output("over")?;
+    session
+        .sh("(echo '#!/bin/sh' > own/.git/hooks/post-checkout; chmod +x own/.git/hooks/post-checkout) 2>/dev/null; echo over")?
+        .expect_output("over")?;
+    expect_no_host_file(&trial.path("own/.git/hooks/post-checkout"))
+}
