@@ -1,6 +1,6 @@
-//! What a command costs in a shell that lives on, beside the same in a bash that is spoken to
-//! by pipes. `rounds true|output COUNT bare|ringfence` prints the nanoseconds of a turn, or
-//! those of COUNT MiB of output; the bench runs it.
+//! Cost of a command in a persistent shell of a sandbox, compared with a bash on pipes. `rounds
+//! true|output COUNT bare|ringfence` prints the nanoseconds per command, or those of COUNT MiB of
+//! output; the bench runs it.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -15,11 +15,11 @@ use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts, Flags, resolve};
 use ringfence_provider::{Provider, Sandbox, SandboxShell, ShellSpec};
 
-/// Turns before it counts.
-const WARM: u32 = 200;
+/// Commands before the measurement.
+const WARM_UP: u32 = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    ringfence_enforce::apply::helper::enter_if_helper();
+    ringfence_enforce::apply::reexec::enter_if_helper();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [what, count, who] = words.as_slice() else {
         return Err("rounds true|output COUNT bare|ringfence".into());
@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let count: u32 = count.parse()?;
     let bytes = u64::from(count) << 20;
     let nanoseconds = match (what.as_str(), who.as_str()) {
-        ("true", "bare") => turns(count, &mut Bare::start()?)?,
+        ("true", "bare") => turns(count, &mut BareRun::start()?)?,
         ("true", "ringfence") => turns(count, &mut Ours::start()?)?,
-        ("output", "bare") => once(bytes, &mut Bare::start()?)?,
+        ("output", "bare") => once(bytes, &mut BareRun::start()?)?,
         ("output", "ringfence") => once(bytes, &mut Ours::start()?)?,
         _ => return Err("no such task".into()),
     };
@@ -37,17 +37,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Whoever is measured.
+/// The measured shell.
 trait Speaks {
     /// Runs `true`.
     fn turn(&mut self) -> Result<(), Box<dyn Error>>;
 
-    /// Has so many bytes written, and reads them all.
+    /// Writes this many bytes, and reads them all.
     fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>>;
 }
 
 fn turns(count: u32, who: &mut dyn Speaks) -> Result<f64, Box<dyn Error>> {
-    (0..WARM).try_for_each(|_| who.turn())?;
+    (0..WARM_UP).try_for_each(|_| who.turn())?;
     let began = Instant::now();
     (0..count).try_for_each(|_| who.turn())?;
     Ok(began.elapsed().as_nanos() as f64 / f64::from(count))
@@ -64,15 +64,15 @@ fn pour(bytes: u64) -> String {
     format!("head -c {bytes} /dev/zero")
 }
 
-/// A bash without anything around it.
-struct Bare {
+/// A bash without a sandbox.
+struct BareRun {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     line: String,
 }
 
-impl Bare {
+impl BareRun {
     fn start() -> Result<Self, Box<dyn Error>> {
         let mut child =
             Command::new("bash").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -80,14 +80,14 @@ impl Bare {
         Ok(Self { stdin: child.stdin.take(), stdout, child, line: String::new() })
     }
 
-    fn tell(&mut self, text: &str) -> Result<(), Box<dyn Error>> {
+    fn send(&mut self, text: &str) -> Result<(), Box<dyn Error>> {
         Ok(self.stdin.as_mut().ok_or("no input")?.write_all(text.as_bytes())?)
     }
 }
 
-impl Speaks for Bare {
+impl Speaks for BareRun {
     fn turn(&mut self) -> Result<(), Box<dyn Error>> {
-        self.tell("true; echo MARK $?\n")?;
+        self.send("true; echo MARK $?\n")?;
         self.line.clear();
         self.stdout.read_line(&mut self.line)?;
         (self.line == "MARK 0\n")
@@ -96,12 +96,12 @@ impl Speaks for Bare {
     }
 
     fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>> {
-        self.tell(&format!("{}\n", pour(bytes)))?;
+        self.send(&format!("{}\n", pour(bytes)))?;
         let (mut left, mut buffer) = (bytes, vec![0; 64 * 1024]);
         while left > 0 {
-            let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            match self.stdout.read(&mut buffer[..room])? {
-                0 => return Err("bash has ended".into()),
+            let size = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            match self.stdout.read(&mut buffer[..size])? {
+                0 => return Err("bash ended".into()),
                 length => left -= black_box(length) as u64,
             }
         }
@@ -109,14 +109,14 @@ impl Speaks for Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareRun {
     fn drop(&mut self) {
         drop(self.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// A shell of a sandbox. The shell goes first.
+/// A shell in a sandbox. The shell is dropped first.
 struct Ours {
     shell: Box<dyn SandboxShell>,
     _standing: Box<dyn Sandbox>,
@@ -129,13 +129,19 @@ impl Ours {
         let cwd = at(std::env::current_dir()?.into_os_string())?;
         let home = at(std::env::var_os("HOME").unwrap_or_else(|| "/".into()))?;
         let store = cwd.join(".rounds");
-        let facts =
-            Facts { state: store.join("state"), ..Facts::plain(cwd.clone(), home, store.clone()) };
-        let person = SandboxUser::plain(store.join("quarantine"));
+        let facts = Facts {
+            state: store.join("state"),
+            ..Facts::minimal(cwd.clone(), home, store.clone())
+        };
+        let user = SandboxUser::without_settings(store.join("quarantine"));
         let grants = resolve(&[], &Flags::none(cwd.clone()), &facts)?;
-        let standing = LocalProvider::default().open(&grants, &person)?.raise(&cwd)?;
+        let standing = LocalProvider::default().open(&grants, &user)?.start_sandbox(&cwd)?;
         let variables = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let shell = standing.shell(&ShellSpec { program: "bash".into(), variables, cwd })?;
+        let shell = standing.start_shell(&ShellSpec {
+            program: "bash".into(),
+            environment: variables,
+            cwd,
+        })?;
         let line =
             ShellCommand { deadline: Some(Duration::from_secs(60)), ..ShellCommand::new("true") };
         Ok(Self { shell, _standing: standing, line })
@@ -156,6 +162,6 @@ impl Speaks for Ours {
             &mut |_, _| {},
         )?;
         let all = ran.stdout.dropped + ran.stdout.bytes().len() as u64;
-        (all == bytes).then_some(()).ok_or_else(|| format!("{all} bytes came of {bytes}").into())
+        (all == bytes).then_some(()).ok_or_else(|| format!("got {all} bytes of {bytes}").into())
     }
 }

@@ -1,10 +1,10 @@
-//! What went through, as it is told: repeats become one with a count.
+//! Log of allowed accesses. Repeats become one entry with a count.
 
 use std::collections::HashMap;
 
 use ringfence_api::{Allowance, ObservedAccesses};
 
-/// What went through so far.
+/// Accesses that were allowed so far.
 #[derive(Debug, Default)]
 pub(crate) struct AllowanceLog {
     observed: ObservedAccesses,
@@ -23,8 +23,8 @@ impl AllowanceLog {
         }
     }
 
-    /// This many more were not told one by one: whoever tells keeps no more than anybody reads.
-    pub(crate) fn unlisted(&mut self, more: u64) {
+    /// Counts `more` accesses that the notify handler did not report one by one.
+    pub(crate) fn add_unlisted(&mut self, more: u64) {
         self.observed.dropped += more;
     }
 

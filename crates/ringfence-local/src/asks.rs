@@ -1,8 +1,7 @@
-//! Questions to a person about what is about to be refused, and what comes of the answers.
+//! Questions to the user about an access that is about to be denied, and the effect of each answer.
 //!
-//! Whoever wants it waits meanwhile, and nobody else does: each question has a thread of its
-//! own. There is an end to how many wait at a time, and those beyond are refused as if nobody
-//! could be asked.
+//! Only the process that wants the access waits: each question has its own thread. The number of
+//! open questions is limited; beyond the limit an access is denied without a question.
 
 mod connect;
 mod eligible;
@@ -25,48 +24,48 @@ use ringfence_enforce::apply::WriteIntent;
 use crate::denial_log::DenialLog;
 
 pub(crate) use connect::{HostPort, ParkedConnect};
-pub(crate) use eligible::{is_granted, is_worth_asking, is_worth_asking_to_write};
+pub(crate) use eligible::{is_session_grant, is_worth_asking, is_worth_asking_to_write};
 pub(crate) use live_policy::{ActivePolicy, LivePolicy};
 pub(crate) use read_target::ReadTarget;
 pub(crate) use subject::{AskSubject, ParkedRequest};
 pub(crate) use write_target::WriteTarget;
 
-/// So many different questions may wait for an answer at a time.
-const QUESTIONS: usize = 16;
+/// Most questions that may be open at a time.
+const MAX_OPEN_QUESTIONS: usize = 16;
 
-/// So many may wait for the same answer.
-const COMPANIONS: usize = 64;
+/// Most processes that may wait for one answer.
+const MAX_WAITERS_PER_QUESTION: usize = 64;
 
-/// So long a refusal is not asked about again: a program that tries in a loop would leave the
-/// person no time for anything else.
-const REST: Duration = Duration::from_secs(2);
+/// Time after a denial in which the same question is not asked again: a program that retries in a
+/// loop would flood the user.
+const REASK_PAUSE: Duration = Duration::from_secs(2);
 
-/// The same question has the same answer while it is asked.
+/// Target and operation of a question. Equal keys share one answer.
 type QuestionKey = (OsString, &'static str);
 
-/// The questions of one sandbox.
+/// Open questions of one sandbox.
 pub(crate) struct QuestionBroker {
     asker: Arc<dyn Asker>,
-    book: Mutex<QuestionState>,
+    state: Mutex<QuestionState>,
     granted: Mutex<Vec<GrantedAccess>>,
-    ground: Arc<LivePolicy>,
+    policy: Arc<LivePolicy>,
     denials: Arc<Mutex<DenialLog>>,
-    /// Where threads are begun. Not by whoever asks: that one may be kept to a processor, and
-    /// those it begins would be as well.
-    clerk: OnceLock<Sender<Box<dyn FnOnce() + Send>>>,
+    /// Channel to the thread that spawns question threads. The asking thread may be pinned to a
+    /// CPU, and its children would inherit that.
+    spawner: OnceLock<Sender<Box<dyn FnOnce() + Send>>>,
 }
 
 #[derive(Debug, Default)]
 struct QuestionState {
-    /// Who waits for which answer.
+    /// Requests that wait, by question.
     waiting: HashMap<QuestionKey, Vec<QuestionWaiter>>,
-    /// Whether somebody looks after those who may have to be called away.
-    is_minded: bool,
-    /// What was refused not long ago.
+    /// Set while a thread polls for signals that interrupt a waiting syscall.
+    is_polling: bool,
+    /// Questions that were denied a short time ago.
     refused: HashMap<QuestionKey, Instant>,
 }
 
-/// Somebody who waits.
+/// A request that waits for an answer.
 #[derive(Debug)]
 struct QuestionWaiter {
     denial: Denial,
@@ -75,127 +74,135 @@ struct QuestionWaiter {
 
 impl fmt::Debug for QuestionBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asks").field("asker", &self.asker).finish_non_exhaustive()
+        f.debug_struct("QuestionBroker").field("asker", &self.asker).finish_non_exhaustive()
     }
 }
 
 impl QuestionBroker {
-    pub(crate) fn of(
+    pub(crate) fn new(
         asker: Arc<dyn Asker>,
-        ground: Arc<LivePolicy>,
+        policy: Arc<LivePolicy>,
         denials: Arc<Mutex<DenialLog>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             asker,
-            book: Mutex::default(),
+            state: Mutex::default(),
             granted: Mutex::default(),
-            ground,
+            policy,
             denials,
-            clerk: OnceLock::new(),
+            spawner: OnceLock::new(),
         })
     }
 
-    /// To be called once there may be threads: a program of one thread is copied to make the
-    /// sandbox. A second time does nothing.
-    pub(crate) fn begin(&self) {
-        if self.clerk.get().is_some() {
+    /// Starts the spawner thread. Call it only once threads are allowed: the sandbox is forked from
+    /// a single-threaded process. A second call does nothing.
+    pub(crate) fn start_spawner(&self) {
+        if self.spawner.get().is_some() {
             return;
         }
-        let (clerk, begun) = channel::<Box<dyn FnOnce() + Send>>();
+        let (spawner, jobs) = channel::<Box<dyn FnOnce() + Send>>();
         let begin = move || {
-            for question in begun {
-                // Without a thread, the question is dropped, and whoever waits is refused.
+            for question in jobs {
+                // If the thread cannot start, the question is dropped and its requests are denied.
                 let _ = thread::Builder::new().name("ask".into()).spawn(question);
             }
         };
-        if thread::Builder::new().name("clerk".into()).stack_size(64 * 1024).spawn(begin).is_ok() {
-            let _ = self.clerk.set(clerk);
+        if thread::Builder::new()
+            .name("ask-spawner".into())
+            .stack_size(64 * 1024)
+            .spawn(begin)
+            .is_ok()
+        {
+            let _ = self.spawner.set(spawner);
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, QuestionState> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QuestionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks about `matter`, unless it is asked about already or was refused just now.
+    /// Asks about `matter`, unless the same question is open or was denied a moment ago.
     pub(crate) fn ask(self: &Arc<Self>, denial: Denial, matter: AskSubject, held: ParkedRequest) {
         let key = (matter.name(), denial.operation.word());
-        let is_minded = held.is_to_be_minded();
+        let needs_polling = held.needs_signal_polling();
         let waiting = QuestionWaiter { denial: denial.clone(), held };
-        let mut book = self.book();
-        book.refused.retain(|_, since| since.elapsed() < REST);
-        let (known, is_refused) = (book.waiting.len(), book.refused.contains_key(&key));
-        let refused = match book.waiting.get_mut(&key) {
+        let mut state = self.state();
+        state.refused.retain(|_, since| since.elapsed() < REASK_PAUSE);
+        let (known, is_refused) = (state.waiting.len(), state.refused.contains_key(&key));
+        let refused = match state.waiting.get_mut(&key) {
             _ if is_refused => Some(waiting),
-            Some(others) if others.len() < COMPANIONS => {
+            Some(others) if others.len() < MAX_WAITERS_PER_QUESTION => {
                 others.push(waiting);
                 return;
             }
-            None if known < QUESTIONS => {
-                book.waiting.insert(key.clone(), vec![waiting]);
+            None if known < MAX_OPEN_QUESTIONS => {
+                state.waiting.insert(key.clone(), vec![waiting]);
                 None
             }
             Some(_) | None => Some(waiting),
         };
-        let is_to_be_minded =
-            is_minded && refused.is_none() && !std::mem::replace(&mut book.is_minded, true);
-        drop(book);
+        let starts_polling =
+            needs_polling && refused.is_none() && !std::mem::replace(&mut state.is_polling, true);
+        drop(state);
         if let Some(QuestionWaiter { denial, held }) = refused {
-            self.refused(denial);
+            self.record_denial(denial);
             return drop(held);
         }
         let turn = QuestionTurn { asks: self.clone(), key: Some(key), matter };
-        // Where there is nobody to take it, it is dropped here.
-        let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || turn.take(denial))));
-        if is_to_be_minded {
+        // Without a spawner thread the question is dropped here.
+        let _ = self.spawner.get().map(|spawner| spawner.send(Box::new(move || turn.take(denial))));
+        if starts_polling {
             let asks = self.clone();
-            let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || asks.mind())));
+            let _ = self
+                .spawner
+                .get()
+                .map(|spawner| spawner.send(Box::new(move || asks.poll_signals())));
         }
     }
 
-    /// Lets those who wait in a call go when a signal waits for them, as long as there are any:
-    /// the kernel does not tell of it.
-    fn mind(&self) {
-        const AGAIN: Duration = Duration::from_millis(25);
+    /// Polls for signals that are pending for callers that wait in a syscall, and releases those
+    /// callers. The kernel does not report such signals.
+    fn poll_signals(&self) {
+        const POLL_INTERVAL: Duration = Duration::from_millis(25);
         loop {
-            thread::sleep(AGAIN);
-            let mut book = self.book();
-            for waiting in book.waiting.values_mut() {
-                waiting.iter_mut().for_each(|one| one.held.mind_signals());
-                // Whoever calls again waits anew.
+            thread::sleep(POLL_INTERVAL);
+            let mut state = self.state();
+            for waiting in state.waiting.values_mut() {
+                waiting.iter_mut().for_each(|one| one.held.check_signals());
+                // A caller that retries the syscall waits anew.
                 waiting.retain(|one| one.held.is_waiting());
             }
-            if book.waiting.values().flatten().all(|one| !one.held.is_to_be_minded()) {
-                book.is_minded = false;
+            if state.waiting.values().flatten().all(|one| !one.held.needs_signal_polling()) {
+                state.is_polling = false;
                 return;
             }
         }
     }
 
-    /// Lets one through, because of an answer that was given before or just now; refused if
-    /// what was asked about is no longer there.
-    pub(crate) fn let_through(
+    /// Grants one request, because of an earlier answer or a new one. Denies it if the target is no
+    /// longer what the question was about.
+    pub(crate) fn grant(
         &self,
         denial: Denial,
         answer: AskAnswer,
         matter: &AskSubject,
         held: ParkedRequest,
     ) {
-        // Either is recorded first: what whoever waits does next may be its end, and ours.
-        match matter.through(held) {
+        // Record first: the released process may end itself, and us, at once.
+        match matter.prepare(held) {
             Ok(through) => {
                 self.note(denial, answer, 1);
-                through.tell();
+                through.complete();
             }
             Err(held) => {
-                self.refused(denial);
+                self.record_denial(denial);
                 drop(held);
             }
         }
     }
 
     fn note(&self, denial: Denial, answer: AskAnswer, count: u64) {
-        const READABLE: usize = 1000;
+        const MAX_KEPT: usize = 1000;
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |one: &GrantedAccess| {
             let (one, other) = ((&one.denial, one.answer), (&denial, answer));
@@ -206,35 +213,35 @@ impl QuestionBroker {
         };
         match granted.iter().position(is_same) {
             Some(at) => granted[at].denial.count += count,
-            None if granted.len() < READABLE => {
+            None if granted.len() < MAX_KEPT => {
                 granted.push(GrantedAccess { denial: Denial { count, ..denial }, answer })
             }
             None => {}
         }
     }
 
-    /// It stays refused.
-    pub(crate) fn refused(&self, denial: Denial) {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+    /// Records a final denial.
+    pub(crate) fn record_denial(&self, denial: Denial) {
+        self.denials.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
     }
 
-    /// What went through so far because somebody said so.
-    pub(crate) fn granted(&self) -> Vec<GrantedAccess> {
+    /// Accesses granted by an answer since the last call.
+    pub(crate) fn take_granted(&self) -> Vec<GrantedAccess> {
         std::mem::take(&mut self.granted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// One question on its way. However it ends, nobody is left waiting for it.
+/// One question in progress. Dropping it releases every request that still waits for it.
 struct QuestionTurn {
     asks: Arc<QuestionBroker>,
-    /// Until those who wait were taken: whoever asks the same after that is another's.
+    /// `None` once the waiting requests are taken: a later equal question is a new one.
     key: Option<QuestionKey>,
     matter: AskSubject,
 }
 
 impl QuestionTurn {
     fn take(mut self, denial: Denial) {
-        let mut options = self.asks.ground.offers(&self.matter);
+        let mut options = self.asks.policy.answer_options(&self.matter);
         options.push(AskAnswer::Deny);
         let ask = Ask { denial, options };
         let mut answer = Some(self.asks.asker.ask(&ask))
@@ -242,71 +249,75 @@ impl QuestionTurn {
             .unwrap_or(AskAnswer::Deny);
         match answer {
             AskAnswer::Deny => {
-                self.asks.book().refused.extend(self.key.clone().map(|key| (key, Instant::now())));
+                self.asks.state().refused.extend(self.key.clone().map(|key| (key, Instant::now())));
                 return;
             }
             AskAnswer::AllowOnce => {}
             AskAnswer::AllowSession | AskAnswer::AllowPermanent => {
                 if self.open() {
-                    // Also where nobody waits any more: it is open from now on.
+                    // Recorded even if no request waits any more: the grant holds from now on.
                     self.asks.note(ask.denial, answer, 0);
                 } else {
-                    // What could not be opened for good is open this once, if it can be.
+                    // The session grant failed, so this request is granted once, if possible.
                     answer = AskAnswer::AllowOnce;
                 }
             }
         }
         for QuestionWaiter { denial, held } in self.waiting() {
             if held.is_waiting() {
-                self.asks.let_through(denial, answer, &self.matter, held);
+                self.asks.grant(denial, answer, &self.matter, held);
             }
         }
     }
 
-    /// Opens it for the rest of the session.
+    /// Grants the access for the rest of the session.
     fn open(&self) -> bool {
         match &self.matter {
-            AskSubject::Read(target) => self.asks.ground.open_to_read(target),
+            AskSubject::Read(target) => self.asks.policy.grant_read(target),
             AskSubject::Write(place) => {
-                self.asks.ground.open_to_write(place, || place.ready(self.deed()))
+                self.asks.policy.grant_write(place, || place.ensure_exists(self.deed()))
             }
             AskSubject::Connect(wanted) => {
-                self.asks.ground.open_host(&wanted.rule);
+                self.asks.policy.grant_host(&wanted.rule);
                 true
             }
         }
     }
 
-    /// What the first of those who still wait in a call wants done.
+    /// The write of the first request that still waits in a syscall.
     fn deed(&self) -> Option<WriteIntent> {
-        let book = self.asks.book();
+        let state = self.asks.state();
         let waiting =
-            book.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
+            state.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
         waiting
             .filter_map(|one| {
-                if let ParkedRequest::Call(plea) = &one.held { Some(plea.deed()) } else { None }
+                if let ParkedRequest::Call(pending) = &one.held {
+                    Some(pending.intent())
+                } else {
+                    None
+                }
             })
             .next()
     }
 
     fn waiting(&mut self) -> Vec<QuestionWaiter> {
-        self.key.take().and_then(|key| self.asks.book().waiting.remove(&key)).unwrap_or_default()
+        self.key.take().and_then(|key| self.asks.state().waiting.remove(&key)).unwrap_or_default()
     }
 }
 
 impl Drop for QuestionTurn {
     fn drop(&mut self) {
         for QuestionWaiter { denial, held } in self.waiting() {
-            // Whoever was called away was not refused.
+            // A request interrupted by a signal is not a denial.
             if held.is_waiting() {
-                self.asks.refused(denial);
+                self.asks.record_denial(denial);
             }
         }
     }
 }
 
-/// Whether the tripwire is where a question about this begins: what is written to, the usher
-/// hears of.
-pub(crate) fn is_asked_about(operation: Operation) -> bool {
+/// True if the tripwire starts the question for this operation. The notify handler starts those
+/// about writes.
+pub(crate) fn is_tripwire_question(operation: Operation) -> bool {
     matches!(operation, Operation::Read | Operation::Execute)
 }

@@ -1,4 +1,4 @@
-//! Standing by a command: passing signals on, keeping time, keeping output.
+//! Supervision of one command: passes signals on, keeps the time limit, captures output.
 
 mod config;
 mod masked;
@@ -15,8 +15,8 @@ use ringfence_api::{
     ResourceUsage, StdioMode, StreamOutput,
 };
 use ringfence_enforce::apply::{
-    Birth, Cgroup, GitMarker, GitMarkerCreated, LaunchError, Reins, SandboxEvent, SandboxFds,
-    SandboxHandle,
+    Cgroup, FileIdentity, GitMarker, GitMarkerCreated, LaunchError, SandboxControl, SandboxEvent,
+    SandboxFds, SandboxHandle,
 };
 use ringfence_enforce::{Plan, RememberedFiles};
 use ringfence_policy::{AbsPath, Limits};
@@ -31,38 +31,38 @@ use crate::deadline::Deadline;
 use crate::denial_log::DenialLog;
 use crate::egress::{EgressGate, EgressGuard, EgressServer, ReservedPorts};
 use crate::git_config::KnownConfigs;
-use crate::git_sweep::{InodeId, identity};
+use crate::git_sweep::{HeldInode, identity};
 use crate::limit_monitor::{CommandUsage, LimitMonitor};
 use crate::lookups::Lookups;
-use crate::optional::marked;
-use crate::orphans::Farewell;
+use crate::optional::mark_optional;
+use crate::orphans::TeardownMode;
 use crate::tripwire_server::TripwireServer;
 use crate::watcher_thread::{WatcherStage, WatcherThread};
 pub(crate) use masked::Masked;
-use masked::{OF_THE_TERMINAL, passed_on};
+use masked::{TERMINAL_SIGNALS, forwarded_signals};
 use relay::Relay;
 
-/// Something that runs and tells.
+/// A running command that reports events.
 pub(crate) trait SupervisedCommand {
     fn descriptor(&self) -> BorrowedFd<'_>;
     fn next(&mut self) -> Result<SandboxEvent, LaunchError>;
     fn signal(&self, signal: i32);
     fn end(&self);
-    /// Ends it from outside.
+    /// Kills it from outside.
     fn kill(&self) {
         self.end();
     }
     fn wait(&mut self);
     fn leave(&mut self);
-    /// The process that does things for it, and the processor it is built on.
-    fn warden(&self) -> (Option<i32>, Option<usize>) {
+    /// Pid of the supervisor, and the CPU that the sandbox was built on.
+    fn supervisor(&self) -> (Option<i32>, Option<usize>) {
         (None, None)
     }
-    /// For somebody who may have to stop it.
-    fn reins(&self) -> Option<Reins> {
+    /// Handle for a thread that may have to stop the sandbox.
+    fn control(&self) -> Option<SandboxControl> {
         None
     }
-    /// By which the kernel counts for it.
+    /// Cgroup that counts the command's usage.
     fn group(&self) -> Option<Arc<Cgroup>> {
         None
     }
@@ -70,10 +70,10 @@ pub(crate) trait SupervisedCommand {
 
 impl SupervisedCommand for SandboxHandle {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        SandboxHandle::descriptor(self)
+        SandboxHandle::fd(self)
     }
     fn next(&mut self) -> Result<SandboxEvent, LaunchError> {
-        SandboxHandle::next(self)
+        SandboxHandle::next_event(self)
     }
     fn signal(&self, signal: i32) {
         SandboxHandle::signal(self, signal);
@@ -88,235 +88,248 @@ impl SupervisedCommand for SandboxHandle {
         SandboxHandle::wait(self);
     }
     fn leave(&mut self) {
-        SandboxHandle::leave(self);
+        SandboxHandle::release(self);
     }
-    fn warden(&self) -> (Option<i32>, Option<usize>) {
-        (self.pid(), self.processor())
+    fn supervisor(&self) -> (Option<i32>, Option<usize>) {
+        (self.supervisor_pid(), self.cpu())
     }
-    fn reins(&self) -> Option<Reins> {
-        Some(SandboxHandle::reins(self))
+    fn control(&self) -> Option<SandboxControl> {
+        Some(SandboxHandle::control(self))
     }
     fn group(&self) -> Option<Arc<Cgroup>> {
-        SandboxHandle::group(self)
+        SandboxHandle::cgroup(self)
     }
 }
 
-/// What was seen of a command, also if it ended in an error of ours.
+/// Observations about a command, kept also if it ended in an error of ours.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxMonitor {
-    /// Names of git's that it made.
+    /// Git markers that the command created.
     pub(crate) made: Vec<GitMarkerCreated>,
-    /// Files with a denied name that it made or wrote: git tracks them, or made them.
-    pub(crate) own_files: HashMap<AbsPath, Birth>,
-    /// Their contents when the last command of a session ended, until the next begins.
+    /// Files with a denied name that the command created or wrote: git tracks them, or made them.
+    pub(crate) own_files: HashMap<AbsPath, FileIdentity>,
+    /// Their contents when the last command of a session ended, until the next one begins.
     pub(crate) left_contents: Option<RememberedFiles>,
-    /// Directories of further ones, by identity: of very many, not all are held open.
-    pub(crate) more: HashSet<InodeId>,
-    /// Whether there are such that nothing is known of.
+    /// Directories of further markers, by identity: not all of very many are held open.
+    pub(crate) more: HashSet<HeldInode>,
+    /// Set when there are further markers without an identity.
     pub(crate) has_unknown: bool,
-    /// Whether it was started at all.
+    /// Set once the command was started.
     pub(crate) is_started: bool,
-    /// Who decides which hosts it reaches, where it reaches any.
+    /// Decides which hosts the command reaches, if it reaches any.
     pub(crate) gate: Option<Arc<EgressGate>>,
-    /// Ports of the host that lead into it, until somebody is let in by them.
+    /// Ports of the host that lead into the sandbox, until they are opened.
     pub(crate) ports: ReservedPorts,
-    /// The way to them.
+    /// The egress server, while it runs.
     pub(crate) egress: Option<EgressGuard>,
-    /// Who watches what it looks for.
-    pub(crate) watch: Option<TripwireServer>,
-    /// What holds in it, where something can.
-    pub(crate) ground: Option<Arc<LivePolicy>>,
-    /// What it takes to reach into it.
+    /// The tripwire server, if there is a tripwire.
+    pub(crate) tripwire: Option<TripwireServer>,
+    /// The policy in force, if it can change.
+    pub(crate) policy: Option<Arc<LivePolicy>>,
+    /// Fds that reach into the sandbox.
     pub(crate) inside: Option<Arc<SandboxFds>>,
-    /// Whether somebody is to look out for what appears, and who does.
-    pub(crate) live: WatcherStage,
-    /// Names of git's that came from outside while it ran, when it has ended.
-    pub(crate) foreign: HashSet<Birth>,
-    /// Whether there was anything to watch by.
+    /// State of the watcher for paths that appear.
+    pub(crate) watcher: WatcherStage,
+    /// Git markers that came from outside while the command ran, once it has ended.
+    pub(crate) foreign: HashSet<FileIdentity>,
+    /// Set once the tripwire is mounted.
     pub(crate) is_wired: bool,
-    /// What went through, where that is told.
+    /// Allowed accesses, if they are reported.
     pub(crate) observed: AllowanceLog,
-    /// What was refused to it, but for what the watch knows.
+    /// Denials, except those that the tripwire server knows.
     pub(crate) denials: DenialLog,
-    /// Answers to programs that look up names by themselves.
+    /// DNS responder for programs that look up names by themselves.
     pub(crate) lookups: Lookups,
-    /// What it may use only so much of.
+    /// Resource limits of the command.
     pub(crate) limits: Limits,
-    /// Who keeps account of that, where somebody has to.
-    pub(crate) steward: Option<LimitMonitor>,
+    /// The limit monitor, if one is needed.
+    pub(crate) limit_monitor: Option<LimitMonitor>,
     /// True if denied reads are guessed from standard error, because nothing reports them.
     pub(crate) is_guessed: bool,
-    /// Settings of the user in git configs that it changes.
+    /// The user's settings in git configs that the command changes.
     pub(crate) configs: KnownConfigs,
 }
 
 impl SandboxMonitor {
-    /// Takes back what a plan says of a tripwire that could not be had.
-    pub(crate) fn own_up(&self, plan: &mut Plan) {
+    /// Removes the tripwire from a plan if it could not be mounted.
+    pub(crate) fn correct_plan(&self, plan: &mut Plan) {
         if self.is_started && !self.is_wired {
-            plan.unwire();
+            plan.replace_tripwire_by_gap();
         }
     }
 
-    /// Whom somebody keeps account of, as soon as there is something that can use anything.
-    pub(crate) fn keep_account(&mut self, subject: &dyn SupervisedCommand) {
-        if let ((Some(warden), _), Some(reins)) = (subject.warden(), subject.reins()) {
-            self.steward = LimitMonitor::over(&self.limits, warden, reins, subject.group());
+    /// Starts the limit monitor, as soon as a process exists that can use resources.
+    pub(crate) fn start_limit_monitor(&mut self, subject: &dyn SupervisedCommand) {
+        if let ((Some(supervisor), _), Some(control)) = (subject.supervisor(), subject.control()) {
+            self.limit_monitor =
+                LimitMonitor::new(&self.limits, supervisor, control, subject.group());
         }
     }
 
-    /// Something is about to run.
-    pub(crate) fn starts(&mut self) -> Result<(), ProviderError> {
-        self.steward.as_mut().map_or(Ok(()), LimitMonitor::attend)
+    /// Prepares for a command that is about to run.
+    pub(crate) fn begin_command(&mut self) -> Result<(), ProviderError> {
+        self.limit_monitor.as_mut().map_or(Ok(()), LimitMonitor::start)
     }
 
-    /// All that was refused so far; what follows is counted anew.
-    pub(crate) fn refused(&mut self) -> (Vec<Denial>, u64) {
+    /// Takes all denials so far.
+    pub(crate) fn take_denials(&mut self) -> (Vec<Denial>, u64) {
         let own = std::mem::take(&mut self.denials);
         let others = self
-            .watch
+            .tripwire
             .as_ref()
-            .map(TripwireServer::take)
+            .map(TripwireServer::take_denials)
             .into_iter()
-            .chain(self.gate.as_ref().map(|gate| gate.take()));
-        let others = others.chain([self.lookups.take()]);
-        others.fold(own, DenialLog::with).into_parts()
+            .chain(self.gate.as_ref().map(|gate| gate.take_denials()));
+        let others = others.chain([self.lookups.take_denials()]);
+        others.fold(own, DenialLog::merge).into_parts()
     }
 
-    /// Who was connected to since this was asked for last.
-    pub(crate) fn connections(&self) -> (Vec<ConnectionRecord>, u64) {
-        self.gate.as_ref().map(|gate| gate.connections().into_parts()).unwrap_or_default()
+    /// Takes the connections since the last call.
+    pub(crate) fn take_connections(&self) -> (Vec<ConnectionRecord>, u64) {
+        self.gate.as_ref().map(|gate| gate.take_connections().into_parts()).unwrap_or_default()
     }
 
-    /// Takes note of what an event tells of the sandbox; answers what it tells of a process.
-    pub(crate) fn heed(
+    /// Handles events about the sandbox; returns an event about a process.
+    pub(crate) fn handle_event(
         &mut self,
         event: SandboxEvent,
         subject: &dyn SupervisedCommand,
     ) -> Result<Option<SandboxEvent>, ProviderError> {
         match event {
-            SandboxEvent::Denied(denial) if is_nowhere(&denial) => {}
+            SandboxEvent::Denied(denial) if is_missing(&denial) => {}
             SandboxEvent::Denied(denial) => {
                 self.note_denial(denial);
             }
-            SandboxEvent::Doors(doors) => {
-                let Some(gate) = &self.gate else { return Ok(None) };
-                let Some(reins) = subject.reins() else { return Ok(None) };
-                // Whoever connects may come before the sandbox is known to stand.
-                self.watch.iter().for_each(TripwireServer::begin);
-                self.egress = Some(EgressServer::open(
-                    doors,
-                    gate.clone(),
-                    std::mem::take(&mut self.ports),
-                    reins,
-                )?);
-            }
-            SandboxEvent::Socket(socket) => {
-                if let Some(egress) = &self.egress {
-                    egress.arrived(socket);
-                }
-            }
-            SandboxEvent::Connects(program) => match &self.egress {
-                Some(egress) => egress.connects(program),
-                None => drop(program),
+            SandboxEvent::PendingWrite(pending) if is_missing(pending.denial()) => drop(pending),
+            SandboxEvent::PendingWrite(pending) => match &self.tripwire {
+                Some(tripwire) => tripwire.ask_write(pending),
+                None => self.denials.record(pending.denial().clone()),
             },
-            SandboxEvent::Sent { to, pid, program } => {
-                self.gate.iter().for_each(|gate| gate.sent(to, pid, program.clone()))
-            }
-            SandboxEvent::LooksUp { name, pid, program } => {
-                self.gate.iter().for_each(|gate| gate.looks_up(&name, pid, &program))
-            }
-            SandboxEvent::Queries(pid, program, socket) => {
-                self.lookups.answer(socket, (pid, program), self.ground.clone())
-            }
-            SandboxEvent::Pleads(plea) if is_nowhere(plea.denial()) => drop(plea),
-            SandboxEvent::Pleads(plea) => match &self.watch {
-                Some(watch) => watch.plead(plea),
-                None => self.denials.note(plea.denial().clone()),
-            },
-            SandboxEvent::ReplacesConfig(change) => self.replace_config(change),
-            SandboxEvent::Passed(allowance) => self.observed.note(allowance),
-            SandboxEvent::Unlisted(more) => self.observed.unlisted(more),
-            SandboxEvent::Made(made) => {
-                self.live.made(made.birth);
+            SandboxEvent::ConfigChange(change) => self.replace_config(change),
+            SandboxEvent::Allowed(allowance) => self.observed.note(allowance),
+            SandboxEvent::Unlisted(more) => self.observed.add_unlisted(more),
+            SandboxEvent::MarkerCreated(made) => {
+                self.watcher.record_marker(made.birth);
                 match (made.what, made.birth) {
                     (GitMarker::File, Some(birth)) => self.note_own_file(made.path, birth),
                     (GitMarker::File, None) => {}
                     _ => self.note(made),
                 }
             }
-            SandboxEvent::Settled => self.live.settled(),
-            SandboxEvent::Account(account) => {
-                self.steward.iter().for_each(|steward| steward.told(account))
+            SandboxEvent::Settled => self.watcher.record_flush(),
+            SandboxEvent::Usage(account) => {
+                self.limit_monitor.iter().for_each(|monitor| monitor.set_init_usage(account))
             }
-            SandboxEvent::TookSpace(taken) => {
-                self.steward.iter().for_each(|steward| steward.took_space(taken))
+            SandboxEvent::SpaceTaken(taken) => {
+                self.limit_monitor.iter().for_each(|monitor| monitor.set_space_taken(taken))
             }
-            SandboxEvent::Paused => self.live.paused(),
-            SandboxEvent::Inside(inside) => self.look_out(inside, subject)?,
-            SandboxEvent::Wired(device, init) => {
+            SandboxEvent::Paused => self.watcher.record_pause(),
+            SandboxEvent::EntryFds(inside) => self.start_watcher(inside, subject)?,
+            SandboxEvent::TripwireMounted(device, init) => {
                 self.is_wired = true;
-                if let Some(watch) = &self.watch {
-                    let (warden, processor) = subject.warden();
-                    watch.serve(device, [warden.unwrap_or_default(), init], processor);
+                if let Some(tripwire) = &self.tripwire {
+                    let (supervisor, processor) = subject.supervisor();
+                    tripwire.serve(device, [supervisor.unwrap_or_default(), init], processor);
                 }
+            }
+            other => return self.handle_network_event(other, subject),
+        }
+        Ok(None)
+    }
+
+    /// Handles events about sockets and names; returns an event about a process.
+    fn handle_network_event(
+        &mut self,
+        event: SandboxEvent,
+        subject: &dyn SupervisedCommand,
+    ) -> Result<Option<SandboxEvent>, ProviderError> {
+        match event {
+            SandboxEvent::Listeners(listeners) => {
+                let Some(gate) = &self.gate else { return Ok(None) };
+                let Some(control) = subject.control() else { return Ok(None) };
+                // A program may connect before the sandbox is reported as built.
+                self.tripwire.iter().for_each(TripwireServer::start_asking);
+                self.egress = Some(EgressServer::open(
+                    listeners,
+                    gate.clone(),
+                    std::mem::take(&mut self.ports),
+                    control,
+                )?);
+            }
+            SandboxEvent::Socket(socket) => {
+                if let Some(egress) = &self.egress {
+                    egress.handle_socket(socket);
+                }
+            }
+            SandboxEvent::PendingConnect(program) => match &self.egress {
+                Some(egress) => egress.handle_connect(program),
+                None => drop(program),
+            },
+            SandboxEvent::DatagramSent { to, pid, program } => {
+                self.gate.iter().for_each(|gate| gate.record_datagrams(to, pid, program.clone()))
+            }
+            SandboxEvent::DnsLookup { name, pid, program } => {
+                self.gate.iter().for_each(|gate| gate.record_lookup(&name, pid, &program))
+            }
+            SandboxEvent::DnsQueries(pid, program, socket) => {
+                self.lookups.serve_socket(socket, (pid, program), self.policy.clone())
             }
             other => return Ok(Some(other)),
         }
         Ok(None)
     }
 
-    /// What went through since this was asked for last, because somebody said so.
-    pub(crate) fn granted(&self) -> Vec<GrantedAccess> {
-        self.watch.as_ref().map(TripwireServer::granted).unwrap_or_default()
+    /// Takes the accesses that an answer granted since the last call.
+    pub(crate) fn take_granted(&self) -> Vec<GrantedAccess> {
+        self.tripwire.as_ref().map(TripwireServer::take_granted).unwrap_or_default()
     }
 
-    /// Notes something that was refused.
+    /// Records a denial.
     fn note_denial(&mut self, denial: Denial) {
-        let denial = self.ground.as_ref().map_or_else(
+        let denial = self.policy.as_ref().map_or_else(
             || denial.clone(),
-            |ground| ground.read(|grants| marked(denial.clone(), grants)),
+            |policy| policy.read(|grants| mark_optional(denial.clone(), grants)),
         );
-        self.denials.note(denial);
+        self.denials.record(denial);
     }
 
-    fn look_out(
+    fn start_watcher(
         &mut self,
         inside: SandboxFds,
         subject: &dyn SupervisedCommand,
     ) -> Result<(), ProviderError> {
-        let props = self.watch.as_ref().and_then(TripwireServer::props);
-        let inside = Arc::new(if props.is_some() { inside } else { inside.unwired() });
-        self.watch.iter().for_each(TripwireServer::begin);
-        if let Some(ground) = &self.ground {
-            ground.let_in(&inside);
+        let watcher_nodes = self.tripwire.as_ref().and_then(TripwireServer::watcher_nodes);
+        let inside =
+            Arc::new(if watcher_nodes.is_some() { inside } else { inside.without_tripwire() });
+        self.tripwire.iter().for_each(TripwireServer::start_asking);
+        if let Some(policy) = &self.policy {
+            policy.set_sandbox_fds(&inside);
         }
         self.inside = Some(inside.clone());
-        let WatcherStage::Wanted(made) = &mut self.live else { return Ok(()) };
+        let WatcherStage::Wanted(made) = &mut self.watcher else { return Ok(()) };
         let made = std::mem::take(made);
-        let begun = subject.reins().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
-        let begun = begun.and_then(|reins| WatcherThread::begin(inside, props, reins, made));
-        let live = begun.map_err(|source| ProviderError::System {
-            what: "look out for what appears",
-            source,
-        })?;
-        if let Some(ground) = &self.ground {
-            ground.looked_out_for_by(live.renewal());
+        let begun = subject.control().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
+        let begun =
+            begun.and_then(|control| WatcherThread::start(inside, watcher_nodes, control, made));
+        let watcher =
+            begun.map_err(|source| ProviderError::System { what: "start the watcher", source })?;
+        if let Some(policy) = &self.policy {
+            policy.set_watcher_restart(watcher.restart_handle());
         }
-        self.live = WatcherStage::Begun(live);
+        self.watcher = WatcherStage::Begun(watcher);
         Ok(())
     }
 
     fn note(&mut self, made: GitMarkerCreated) {
-        const MANY: usize = 256;
+        const MAX_KEPT: usize = 256;
         match made.directory.as_ref().and_then(identity) {
             Some(place)
                 if self.made.iter().any(|known| {
                     known.what == made.what
                         && known.directory.as_ref().and_then(identity) == Some(place)
                 }) => {}
-            Some(_) if self.made.len() < MANY => self.made.push(made),
-            // What is in it would have to be looked for everywhere.
+            Some(_) if self.made.len() < MAX_KEPT => self.made.push(made),
+            // Its contents would have to be searched for everywhere.
             Some(_) if made.what == GitMarker::Tree => self.has_unknown = true,
             Some(identity) => {
                 self.more.insert(identity);
@@ -326,16 +339,16 @@ impl SandboxMonitor {
     }
 }
 
-/// How long init may take to end everything, before the sandbox is killed from outside.
+/// Time that init may take to end everything, before the sandbox is killed from outside.
 const GRACE: Duration = Duration::from_secs(2);
 
 type StartFn<'a> = dyn FnMut([BorrowedFd<'_>; 3], &SignalSet) -> Result<Box<dyn SupervisedCommand>, LaunchError>
     + 'a;
 
-/// Starts a command and stays with it to its end, while the signals of `masked` wait.
+/// Starts a command and supervises it to its end, with the signals of `masked` blocked.
 pub(crate) fn run<F>(
     request: &CommandRequest,
-    farewell: Farewell,
+    end_mode: TeardownMode,
     seen: &mut SandboxMonitor,
     masked: &Masked,
     mut start: F,
@@ -343,18 +356,18 @@ pub(crate) fn run<F>(
 where
     F: FnMut([BorrowedFd<'_>; 3], &SignalSet) -> Result<Box<dyn SupervisedCommand>, LaunchError>,
 {
-    let set = SignalSet::of(&passed_on());
+    let set = SignalSet::from_signals(&forwarded_signals());
     CommandLoop::start(request, &set, &masked.0, seen, &mut start)
-        .and_then(|attendance| attendance.stay(farewell))
+        .and_then(|command_loop| command_loop.supervise(end_mode))
 }
 
 struct CommandLoop<'a> {
     request: &'a CommandRequest,
     subject: Box<dyn SupervisedCommand>,
     signals: OwnedFd,
-    /// What is kept of each stream, and where it comes from until its end.
+    /// Pipe and captured output of each stream; the pipe is `None` after its end.
     pipes: Vec<(Option<OwnedFd>, BoundedCapture)>,
-    /// Standard error on its way to the caller's own.
+    /// Relay of standard error to the caller's own.
     relay: Option<Relay>,
     begun: Instant,
     deadline: Option<Instant>,
@@ -363,6 +376,14 @@ struct CommandLoop<'a> {
     spent: CommandUsage,
     seen: &'a mut SandboxMonitor,
     ended: Option<(ExitStatus, ResourceUsage)>,
+}
+
+/// Signals that came while the sandbox was prepared. The terminal's are passed on too: no command
+/// existed yet that could have received them.
+fn read_early_signals(signals: BorrowedFd<'_>) -> Vec<i32> {
+    std::iter::from_fn(|| signal::read_signalfd(signals).ok().flatten())
+        .map(|arrived| arrived.signal)
+        .collect()
 }
 
 impl<'a> CommandLoop<'a> {
@@ -376,13 +397,9 @@ impl<'a> CommandLoop<'a> {
         let system = |what: &'static str| {
             move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() }
         };
-        let signals = signal::descriptor(set)
+        let signals = signal::signalfd(set)
             .map_err(|source| ProviderError::System { what: "receive signals", source })?;
-        // They came while the sandbox was prepared. The terminal's, too, have to be passed on:
-        // there was no command yet that could have got them.
-        let early: Vec<i32> = std::iter::from_fn(|| signal::next(signals.as_fd()).ok().flatten())
-            .map(|arrived| arrived.signal)
-            .collect();
+        let early = read_early_signals(signals.as_fd());
         let (mut pipes, mut relay) = (Vec::new(), None);
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let started = match request.stdio {
@@ -415,8 +432,8 @@ impl<'a> CommandLoop<'a> {
         };
         let begun = Instant::now();
         let subject = started.map_err(|error| not_started(request, error))?;
-        seen.keep_account(subject.as_ref());
-        seen.starts()?;
+        seen.start_limit_monitor(subject.as_ref());
+        seen.begin_command()?;
         early
             .iter()
             .filter(|signal| **signal != libc::SIGXFSZ)
@@ -431,13 +448,13 @@ impl<'a> CommandLoop<'a> {
             deadline: request.deadline.map(|limit| Deadline::new(begun, limit).polite),
             timed_out: false,
             is_ending: false,
-            spent: CommandUsage::within(&seen.limits),
+            spent: CommandUsage::new(&seen.limits),
             seen,
             ended: None,
         })
     }
 
-    fn stay(mut self, farewell: Farewell) -> Result<Outcome, ProviderError> {
+    fn supervise(mut self, end_mode: TeardownMode) -> Result<Outcome, ProviderError> {
         loop {
             let ready = self.wait()?;
             if ready.signal {
@@ -447,12 +464,12 @@ impl<'a> CommandLoop<'a> {
             if ready.event {
                 let event =
                     self.subject.next().map_err(|error| not_started(self.request, error))?;
-                // A helper that went without a word may have got that far.
+                // A helper that died without a report may have got that far.
                 self.seen.is_started |= !matches!(
                     event,
                     SandboxEvent::NotExecuted(_)
-                        | SandboxEvent::Wired(..)
-                        | SandboxEvent::Inside(_)
+                        | SandboxEvent::TripwireMounted(..)
+                        | SandboxEvent::EntryFds(_)
                 );
                 match event {
                     SandboxEvent::Closed => break,
@@ -464,16 +481,17 @@ impl<'a> CommandLoop<'a> {
             }
             self.keep_time();
         }
-        match farewell {
-            Farewell::Wait => self.subject.wait(),
-            Farewell::Leave => self.subject.leave(),
+        match end_mode {
+            TeardownMode::Wait => self.subject.wait(),
+            TeardownMode::Leave => self.subject.leave(),
         }
         self.drain();
         let duration = self.begun.elapsed();
         let Some((status, usage)) = self.ended else {
-            // Too much of something may have ended it without a word.
-            let is_too_much = self.seen.steward.as_ref().is_some_and(LimitMonitor::has_ended_it);
-            if !self.timed_out && !self.is_ending && !is_too_much {
+            // A breached limit may have ended it without a report.
+            let is_over_limit =
+                self.seen.limit_monitor.as_ref().is_some_and(LimitMonitor::has_fatal_breach);
+            if !self.timed_out && !self.is_ending && !is_over_limit {
                 return Err(not_started(self.request, LaunchError::Silent));
             }
             return Ok(self.finish(
@@ -488,13 +506,13 @@ impl<'a> CommandLoop<'a> {
     fn finish(self, status: ExitStatus, usage: ResourceUsage, duration: Duration) -> Outcome {
         let breaches = self.spent.finish(
             status,
-            self.seen.steward.take().iter().flat_map(LimitMonitor::breaches).collect(),
+            self.seen.limit_monitor.take().iter().flat_map(LimitMonitor::take_breaches).collect(),
         );
-        let granted = self.seen.granted();
-        // What is still carried ends with it, and is told of.
+        let granted = self.seen.take_granted();
+        // Open connections end with the egress server and are then recorded.
         self.seen.egress = None;
-        let (connections, connections_dropped) = self.seen.connections();
-        let (denials, denials_dropped) = self.seen.refused();
+        let (connections, connections_dropped) = self.seen.take_connections();
+        let (denials, denials_dropped) = self.seen.take_denials();
         let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
         let (stdout, mut stderr): (StreamOutput, StreamOutput) =
             (output.next().unwrap_or_default(), output.next().unwrap_or_default());
@@ -524,7 +542,7 @@ impl<'a> CommandLoop<'a> {
         }
     }
 
-    /// Until something happens or the time is up.
+    /// Waits until an event, a signal, output, or the deadline.
     fn wait(&self) -> Result<LoopWake, ProviderError> {
         let mut waits = vec![
             PollFd::from_borrowed_fd(self.subject.descriptor(), PollFlags::IN),
@@ -557,11 +575,13 @@ impl<'a> CommandLoop<'a> {
         })
     }
 
-    /// A signal that the terminal sent is not passed on: the command has it. SIGXFSZ of the kernel
-    /// is about a file that ringfence itself writes.
+    /// Passes signals on, except those of the terminal, which the command has received itself, and
+    /// SIGXFSZ from the kernel, which is about a file that ringfence itself writes.
     fn pass_on(&mut self) {
-        while let Ok(Some(ReceivedSignal { signal, sender })) = signal::next(self.signals.as_fd()) {
-            let is_ours = OF_THE_TERMINAL.contains(&signal) || signal == libc::SIGXFSZ;
+        while let Ok(Some(ReceivedSignal { signal, sender })) =
+            signal::read_signalfd(self.signals.as_fd())
+        {
+            let is_ours = TERMINAL_SIGNALS.contains(&signal) || signal == libc::SIGXFSZ;
             if sender == SignalSender::Process || !is_ours {
                 self.subject.signal(signal);
             }
@@ -573,20 +593,20 @@ impl<'a> CommandLoop<'a> {
         if self.pipes.is_empty() {
             return;
         }
-        // Not on the stack: a caller may have set a limit of as much for all of it.
+        // On the heap: the caller may have a stack limit below this size.
         let mut buffer = vec![0; 64 * 1024];
         for (pipe, capture) in &mut self.pipes {
             while let Some(reader) = pipe {
                 match rustix::io::read(reader, buffer.as_mut_slice()) {
                     Ok(0) => *pipe = None,
                     Ok(length) => {
-                        self.spent.wrote(length);
+                        self.spent.add_output(length);
                         capture.push(&buffer[..length]);
                     }
                     Err(rustix::io::Errno::INTR) => {}
                     Err(_) => break,
                 }
-                if self.spent.is_too_much() {
+                if self.spent.is_over_output_limit() {
                     break;
                 }
             }
@@ -594,7 +614,7 @@ impl<'a> CommandLoop<'a> {
     }
 
     fn note(&mut self, event: SandboxEvent) -> Result<(), ProviderError> {
-        match self.seen.heed(event, self.subject.as_ref())? {
+        match self.seen.handle_event(event, self.subject.as_ref())? {
             Some(SandboxEvent::NotExecuted(errno)) => {
                 let command = self.request.command[0].to_string_lossy().into_owned();
                 return Err(ProviderError::NotExecuted {
@@ -602,16 +622,16 @@ impl<'a> CommandLoop<'a> {
                     source: std::io::Error::from_raw_os_error(errno),
                 });
             }
-            // Whoever started us sees a job that stopped, as if it were the command. With a
-            // time limit we stay awake: a command must not stop the clock.
+            // Stop as well, so that the caller's shell sees a stopped job. With a time limit we
+            // stay awake: a command must not stop the clock.
             Some(SandboxEvent::Stopped(_))
                 if self.request.stdio == StdioMode::Inherit && self.deadline.is_none() =>
             {
-                // Nobody would look out or tell meanwhile: all of it stops with us.
-                let reins = self.subject.reins();
-                reins.iter().for_each(Reins::pause);
+                // The watcher and notify handler cannot work meanwhile, so they stop too.
+                let control = self.subject.control();
+                control.iter().for_each(SandboxControl::pause);
                 let _ = signal::raise(libc::SIGSTOP);
-                reins.iter().for_each(Reins::resume);
+                control.iter().for_each(SandboxControl::resume);
                 self.subject.signal(libc::SIGCONT);
             }
             Some(SandboxEvent::Ended(status, usage)) => self.ended = Some((status, usage)),
@@ -621,7 +641,7 @@ impl<'a> CommandLoop<'a> {
     }
 
     fn keep_time(&mut self) {
-        if self.spent.is_too_much() && !self.is_ending {
+        if self.spent.is_over_output_limit() && !self.is_ending {
             self.subject.end();
             self.is_ending = true;
             self.deadline = Some(Instant::now() + GRACE);
@@ -630,7 +650,7 @@ impl<'a> CommandLoop<'a> {
             return;
         }
         if self.is_ending {
-            // Whoever was to end it is kept busy.
+            // Init did not end it in time.
             self.subject.kill();
             self.deadline = None;
         } else if self.timed_out {
@@ -639,7 +659,7 @@ impl<'a> CommandLoop<'a> {
             self.deadline = Some(Instant::now() + GRACE);
         } else {
             self.timed_out = true;
-            self.spent.took(self.begun.elapsed(), self.request.deadline);
+            self.spent.record_timeout(self.begun.elapsed(), self.request.deadline);
             self.subject.signal(libc::SIGTERM);
             self.deadline =
                 self.request.deadline.map(|limit| Deadline::new(self.begun, limit).hard);
@@ -658,17 +678,18 @@ fn not_started(request: &CommandRequest, error: LaunchError) -> ProviderError {
     ProviderError::NotStarted { command, hint: error.hint().into(), source: Box::new(error) }
 }
 
-/// Whether something was wanted that the host does not have either, or was to be made in a
-/// directory that it does not have.
-fn is_nowhere(denial: &Denial) -> bool {
+/// True if the target does not exist on the host either, or was to be created in a directory that
+/// does not exist.
+fn is_missing(denial: &Denial) -> bool {
     let target = std::path::Path::new(&denial.target);
     let is_absent = |path: &std::path::Path| std::fs::symlink_metadata(path).is_err();
     match denial.operation {
         Operation::Create | Operation::Rename => {
-            denial.rule == Denial::NOTHING_OPENS_IT && target.parent().is_some_and(is_absent)
+            denial.rule == Denial::NO_RULE_ALLOWS && target.parent().is_some_and(is_absent)
         }
-        // The notify handler had it open when it refused: a command may have removed it since.
-        Operation::Write if Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str()) => false,
+        // The notify handler had it open when it denied the write: a command may have removed it
+        // since.
+        Operation::Write if Denial::SANDBOX_RULES.contains(&denial.rule.as_str()) => false,
         Operation::Read | Operation::Write | Operation::Execute => is_absent(target),
         Operation::Connect | Operation::Call | Operation::Command => false,
     }

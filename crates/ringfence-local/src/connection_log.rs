@@ -1,9 +1,8 @@
-//! Who was reached, as it comes.
+//! Log of connections.
 
 use ringfence_api::ConnectionRecord;
 
-/// Connections as they come: repeats become one with a count, and of different ones as many are
-/// kept as anybody will read.
+/// Connections of a run. Repeats become one entry with a count; the number of entries is limited.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionLog {
     kept: Vec<ConnectionRecord>,
@@ -11,9 +10,9 @@ pub(crate) struct ConnectionLog {
 }
 
 impl ConnectionLog {
-    /// One more, or what is known of one only now: then it counts for none.
-    pub(crate) fn note(&mut self, connection: ConnectionRecord) {
-        const READABLE: usize = 1000;
+    /// Adds a connection. An update to a known one has count 0.
+    pub(crate) fn record(&mut self, connection: ConnectionRecord) {
+        const MAX_KEPT: usize = 1000;
         let key = |one: &ConnectionRecord| {
             (one.target.clone(), one.address.clone(), one.program.clone(), one.failed.clone())
         };
@@ -27,12 +26,12 @@ impl ConnectionLog {
                     connection.secrets.into_iter().filter(|name| !known.secrets.contains(name));
                 known.secrets.extend(unknown.collect::<Vec<_>>());
             }
-            None if self.kept.len() < READABLE => self.kept.push(connection),
+            None if self.kept.len() < MAX_KEPT => self.kept.push(connection),
             None => self.dropped += connection.count,
         }
     }
 
-    /// Those that were kept, and how many others there were.
+    /// The kept entries, and the count of dropped connections.
     pub(crate) fn into_parts(self) -> (Vec<ConnectionRecord>, u64) {
         (self.kept, self.dropped)
     }
@@ -64,20 +63,20 @@ mod tests {
     }
 
     #[test]
-    fn they_are_counted_as_they_come_and_bounded() {
+    fn repeats_are_counted_and_entries_are_bounded() {
         let mut connections = ConnectionLog::default();
-        (0..1500).for_each(|port| (0..2).for_each(|_| connections.note(connection(port))));
+        (0..1500).for_each(|port| (0..2).for_each(|_| connections.record(connection(port))));
         let (kept, dropped) = connections.into_parts();
         assert_eq!((kept.len(), kept[999].count, dropped), (1000, 2, 1000));
     }
 
     #[test]
-    fn what_was_carried_is_added_to_what_is_known() {
+    fn traffic_is_added_to_the_known_connection() {
         let mut connections = ConnectionLog::default();
-        connections.note(connection(1));
-        connections.note(connection(1));
+        connections.record(connection(1));
+        connections.record(connection(1));
         for _ in 0..2 {
-            connections.note(ConnectionRecord {
+            connections.record(ConnectionRecord {
                 sent: Some(3),
                 received: Some(5),
                 count: 0,
@@ -85,13 +84,13 @@ mod tests {
             });
         }
         for name in ["A", "B", "A"] {
-            connections.note(ConnectionRecord {
+            connections.record(ConnectionRecord {
                 secrets: vec![name.into()],
                 count: 0,
                 ..connection(1)
             });
         }
-        connections.note(ConnectionRecord { failed: Some("no".into()), ..connection(1) });
+        connections.record(ConnectionRecord { failed: Some("no".into()), ..connection(1) });
         let (kept, _) = connections.into_parts();
         assert_eq!((kept.len(), kept[0].secrets.join(" ").as_str()), (2, "A B"));
         assert_eq!((kept[0].count, kept[0].sent, kept[0].received), (2, Some(6), Some(10)));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// When a command that has only so much time is told to end, and when it is killed.
+/// Times at which a command with a limit is asked to end, and is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deadline {
     /// The first polite signal.
@@ -12,12 +12,12 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// For a command that began at `begun`. It is asked to end a tenth of its time before the
-    /// limit, at most two seconds: short limits are not cut noticeably, and long ones leave time to
-    /// clean up.
+    /// Deadline of a command that began at `begun`. It is asked to end a tenth of its time before
+    /// the limit, at most two seconds: short limits lose little, and long ones leave time to clean
+    /// up.
     pub(crate) fn new(begun: Instant, limit: Duration) -> Self {
-        const LONGEST: Duration = Duration::from_secs(2);
-        let grace = (limit / 10).min(LONGEST);
+        const MAX_GRACE: Duration = Duration::from_secs(2);
+        let grace = (limit / 10).min(MAX_GRACE);
         Self { polite: begun + (limit - grace), hard: begun + limit }
     }
 
@@ -26,8 +26,8 @@ impl Deadline {
         self.polite + (self.hard - self.polite) / 2
     }
 
-    /// The time of the signal that follows `sent`; `None` after SIGKILL. It may be over: on a busy
-    /// host a signal is sent late, and the next one is not put off by that.
+    /// Time of the signal that follows `sent`; `None` after SIGKILL. It may be in the past: on a
+    /// busy host a signal is sent late, and that does not delay the next one.
     pub(crate) fn after(self, sent: i32) -> Option<Instant> {
         match sent {
             libc::SIGINT => Some(self.firm()),
@@ -56,7 +56,7 @@ mod tests {
         check(0, 0);
     }
     #[test]
-    fn kill_is_not_put_off_by_a_signal_that_was_sent_late() {
+    fn late_signal_does_not_delay_sigkill() {
         let now = Instant::now();
         let deadline = Deadline::new(now - Duration::from_secs(2), Duration::from_secs(1));
         assert_eq!(deadline.after(libc::SIGINT), Some(deadline.firm()));

@@ -1,35 +1,36 @@
-//! What was refused, as it comes.
+//! Log of denials.
 
 use std::collections::HashMap;
 
 use ringfence_api::Denial;
 
-/// Denials as they come: repeats become one with a count, and of different ones as many
-/// are kept as anybody will read. A command can be denied a million things. Those of explicit
-/// rules are counted by themselves: no crowd of others lets one of them be forgotten.
+/// Denials of a run. Repeats become one entry with a count, and the number of entries is limited: a
+/// command can be denied a million times. Denials by explicit rules have a limit of their own, so
+/// other denials cannot push them out.
 #[derive(Debug, Default)]
 pub(crate) struct DenialLog {
     kept: Vec<Denial>,
-    /// How many of them are of explicit rules.
+    /// Number of entries that come from explicit rules.
     explicit: usize,
     known: HashMap<(String, String, &'static str), usize>,
-    /// How often something was refused that is not among those kept.
+    /// Count of denials without an entry.
     dropped: u64,
 }
 
 impl DenialLog {
-    pub(crate) fn note(&mut self, denial: Denial) {
-        const READABLE: usize = 1000;
+    pub(crate) fn record(&mut self, denial: Denial) {
+        const MAX_KEPT: usize = 1000;
         let key = (denial.target.clone(), denial.program.clone(), denial.operation.word());
-        let alike = if denial.explicit { self.explicit } else { self.kept.len() - self.explicit };
+        let same_class =
+            if denial.explicit { self.explicit } else { self.kept.len() - self.explicit };
         match self.known.get(&key) {
             Some(at) => {
                 let kept = &mut self.kept[*at];
                 kept.count += denial.count;
-                // Tried by several: one that does not run without it is enough.
+                // Optional only if it is optional for every program that tried it.
                 kept.optional &= denial.optional;
             }
-            None if alike < READABLE => {
+            None if same_class < MAX_KEPT => {
                 self.explicit += usize::from(denial.explicit);
                 self.known.insert(key, self.kept.len());
                 self.kept.push(denial);
@@ -38,19 +39,19 @@ impl DenialLog {
         }
     }
 
-    /// Both together.
-    pub(crate) fn with(mut self, others: DenialLog) -> Self {
+    /// Merges two logs.
+    pub(crate) fn merge(mut self, others: DenialLog) -> Self {
         self.dropped += others.dropped;
-        others.kept.into_iter().for_each(|denial| self.note(denial));
+        others.kept.into_iter().for_each(|denial| self.record(denial));
         self
     }
 
-    /// Adds to each what is known of it only now. Nothing is noted after that.
-    pub(crate) fn each(&mut self, add: impl FnMut(&mut Denial)) {
+    /// Amends each entry. Nothing is recorded after that.
+    pub(crate) fn amend_each(&mut self, add: impl FnMut(&mut Denial)) {
         self.kept.iter_mut().for_each(add);
     }
 
-    /// Those that were kept, and how often others were refused.
+    /// The kept entries, and the count of dropped denials.
     pub(crate) fn into_parts(self) -> (Vec<Denial>, u64) {
         (self.kept, self.dropped)
     }
@@ -77,25 +78,25 @@ mod tests {
         }
     }
 
-    fn crowd() -> DenialLog {
+    fn many_denials() -> DenialLog {
         let mut denials = DenialLog::default();
         for number in 0..5000 {
-            denials.note(denial(format!("/{number}")));
-            denials.note(denial("/same".into()));
+            denials.record(denial(format!("/{number}")));
+            denials.record(denial("/same".into()));
         }
         denials
     }
 
     #[test]
-    fn they_are_counted_as_they_come_and_bounded() {
-        let denials = crowd();
+    fn repeats_are_counted_and_entries_are_bounded() {
+        let denials = many_denials();
         assert_eq!((denials.kept.len(), denials.known.len()), (1000, 1000));
         assert_eq!((denials.kept[1].count, denials.dropped), (5000, 4001));
     }
 
     #[test]
-    fn two_crowds_lose_none_of_the_count() {
-        let (kept, dropped) = crowd().with(crowd()).into_parts();
+    fn merge_keeps_the_total_count() {
+        let (kept, dropped) = many_denials().merge(many_denials()).into_parts();
         assert_eq!(kept.iter().map(|denial| denial.count).sum::<u64>() + dropped, 20_000);
     }
 
@@ -103,16 +104,16 @@ mod tests {
     fn a_denial_stays_optional_only_if_every_attempt_is() {
         for (second, expect) in [(true, true), (false, false)] {
             let mut denials = DenialLog::default();
-            denials.note(Denial { optional: true, ..denial("/same".into()) });
-            denials.note(Denial { optional: second, ..denial("/same".into()) });
+            denials.record(Denial { optional: true, ..denial("/same".into()) });
+            denials.record(Denial { optional: second, ..denial("/same".into()) });
             assert_eq!(denials.into_parts().0[0].optional, expect);
         }
     }
 
     #[test]
-    fn an_explicit_rule_is_not_lost_in_a_crowd() {
-        let mut denials = crowd();
-        denials.note(Denial { explicit: true, ..denial("/secret".into()) });
+    fn explicit_denial_is_never_dropped() {
+        let mut denials = many_denials();
+        denials.record(Denial { explicit: true, ..denial("/secret".into()) });
         assert!(denials.into_parts().0.iter().any(|denial| denial.explicit));
     }
 }

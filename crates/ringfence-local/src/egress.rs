@@ -1,9 +1,9 @@
-//! The way out of a sandbox, as its policy has it.
+//! Network egress of a sandbox, as its policy allows.
 //!
-//! A program connects, and waits; each has a thread here. Whom it means is known by the address
-//! that stands for the name it has looked up, or it means an address itself. If the policy opens
-//! that, it is dialed on the host's side, and the program gets the very connection; or, where
-//! what is said on it has to name the host as well, its own socket is connected to a relay.
+//! A program waits in `connect` while one thread here handles it. The target is the name that the
+//! fake IP stands for, or a plain address. If the policy allows the target, ringfence dials it in
+//! the host's network and the program gets that very socket. If the traffic has to be checked (it
+//! must name the host as well), the program's own socket is connected to a relay.
 
 mod dial_goal;
 mod gate;
@@ -21,7 +21,7 @@ mod upstream;
 pub(crate) use gate::EgressGate;
 pub(crate) use guard::EgressGuard;
 pub(crate) use secrets::SecretInjector;
-pub(crate) use upstream::outer;
+pub(crate) use upstream::upstream_proxies;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -37,14 +37,14 @@ use ringfence_egress::dns::{DnsServer, DnsSockets};
 use ringfence_egress::fake_ip::FakeIpPool;
 use ringfence_egress::proxy::{ListenerProtocol, ProxyServer};
 use ringfence_egress::relay::{LoopbackInlet, RelayLimits, RelayPair, SpliceRelay};
-use ringfence_enforce::apply::{NetnsListeners, PendingConnect, Reins, SocketKind};
-use ringfence_policy::{ConnectRoute, HostDecision, HostTarget as Whom};
+use ringfence_enforce::apply::{NetnsListeners, PendingConnect, SandboxControl, SocketKind};
+use ringfence_policy::{ConnectRoute, HostDecision, HostTarget};
 use ringfence_sys::net;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::fd_limit;
-use dial_goal::{DialGoal, OutboundCheck, look};
+use dial_goal::{DialGoal, OutboundCheck, stream_check};
 use gate::{AllowedConnect, EgressCaller};
 use guard::lock;
 use pending::{DialAttempt, PendingDials};
@@ -56,67 +56,70 @@ use signal_poller::SignalPoller;
 use slots::ConnectSlots;
 use socket_state::ConnectDeadline;
 
-/// Enough for a thread that connects.
+/// Stack size of a thread that connects.
 const STACK: usize = 256 * 1024;
-/// How long reaching somebody may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a program that does not want to wait is kept waiting for a connection of its own.
-const IMPATIENCE: Duration = Duration::from_millis(200);
+/// Time limit for a dial.
+const DIAL_LIMIT: Duration = Duration::from_secs(60);
+/// Time that a nonblocking program is kept waiting for a socket of its own.
+const NONBLOCKING_DIAL_LIMIT: Duration = Duration::from_millis(200);
 
-/// The ways out of one sandbox, until they are closed.
+/// The egress of one sandbox, until it is closed.
 pub(crate) struct EgressServer {
     gate: Arc<EgressGate>,
     pool: Arc<FakeIpPool>,
     inlet: LoopbackInlet,
     relay: Arc<SpliceRelay>,
     dialer: Dialer,
-    /// For those who do not want to wait.
+    /// For nonblocking programs.
     quick: Dialer,
-    /// For those who connect within the sandbox, and for those who leave it: neither keeps the
-    /// other out.
+    /// Separate slots for connects within the sandbox and to the outside: neither starves the
+    /// other.
     within: ConnectSlots,
     beyond: ConnectSlots,
     pending: Arc<PendingDials>,
     published: Mutex<Option<PublishedPorts>>,
-    minds: SignalPoller,
+    signal_poller: SignalPoller,
     proxy: Mutex<Option<ProxyServer>>,
     _names: DnsServer,
 }
 
 impl std::fmt::Debug for EgressServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Egress").field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("EgressServer").field("gate", &self.gate).finish_non_exhaustive()
     }
 }
 
 impl EgressServer {
-    /// Serves these, and lets those in who come to `ports`.
+    /// Serves the listeners of the sandbox, and forwards connections to `ports`.
     pub(crate) fn open(
-        doors: NetnsListeners,
+        listeners: NetnsListeners,
         gate: Arc<EgressGate>,
         ports: ReservedPorts,
-        reins: Reins,
+        control: SandboxControl,
     ) -> Result<EgressGuard, ProviderError> {
-        let system = |source| ProviderError::System { what: "open the way to hosts", source };
+        let system = |source| ProviderError::System {
+            what: "start the network proxy of the sandbox",
+            source,
+        };
         let pool = Arc::new(FakeIpPool::new());
-        let sockets = DnsSockets { datagrams: doors.names, streams: doors.long_names };
+        let sockets = DnsSockets { datagrams: listeners.names, streams: listeners.long_names };
         let names =
             DnsServer::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
-        let inlet = LoopbackInlet::new(doors.v4, doors.v6).map_err(system)?;
+        let inlet = LoopbackInlet::new(listeners.v4, listeners.v6).map_err(system)?;
         let relay = Arc::new(SpliceRelay::start(RelayLimits::default()).map_err(system)?);
         let pending = Arc::<PendingDials>::default();
-        let window = || Arc::new(ProxyGate::of(gate.clone(), pool.clone(), pending.clone()));
-        let proxy = doors.proxy.map(|listener| {
-            ProxyServer::serve(listener, ListenerProtocol::Either, window(), relay.clone())
+        let proxy_gate = || Arc::new(ProxyGate::new(gate.clone(), pool.clone(), pending.clone()));
+        let proxy = listeners.proxy.map(|listener| {
+            ProxyServer::serve(listener, ListenerProtocol::Either, proxy_gate(), relay.clone())
         });
         let proxy = proxy.transpose().map_err(system)?;
         let published =
-            PublishedPorts::open(ports, publish::PATIENCE, move || reins.ask_for_socket())
+            PublishedPorts::open(ports, publish::CONNECT_LIMIT, move || control.request_socket())
                 .map_err(system)?;
-        let (dialer, quick) = (gate.dialer(PATIENCE), gate.dialer(IMPATIENCE));
-        Ok(EgressGuard::of(Self {
+        let (dialer, quick) = (gate.dialer(DIAL_LIMIT), gate.dialer(NONBLOCKING_DIAL_LIMIT));
+        Ok(EgressGuard::new(Self {
             published: Mutex::new(Some(published)),
-            minds: SignalPoller::start().map_err(system)?,
+            signal_poller: SignalPoller::start().map_err(system)?,
             proxy: Mutex::new(proxy),
             pending,
             gate,
@@ -131,41 +134,40 @@ impl EgressServer {
         }))
     }
 
-    /// A socket of the sandbox's network is there, for somebody who has come from the host.
-    fn arrived(&self, socket: OwnedFd) {
+    /// Takes a socket of the sandbox's network, for a connection to a published port.
+    fn handle_socket(&self, socket: OwnedFd) {
         let Some(guest) = lock(&self.published).as_ref().and_then(PublishedPorts::next) else {
             return;
         };
         let relay = self.relay.clone();
-        // Whoever is to let it in may not do so for a long time, or at all.
+        // The program inside may accept late, or never.
         let _ =
             thread::Builder::new().name("published".into()).stack_size(STACK).spawn(move || {
-                if let Some((inside, outside)) = guest.let_in(socket) {
-                    relay.carry(RelayPair::new(inside, outside));
+                if let Some((inside, outside)) = guest.connect_inside(socket) {
+                    relay.relay(RelayPair::new(inside, outside));
                 }
             });
     }
 
-    /// Connects a program, or refuses to, on a thread of its own.
-    fn connects(self: &Arc<Self>, program: PendingConnect) {
-        let slot = match self.stays(program.to()) {
+    /// Connects a program, or denies it, on a thread of its own.
+    fn handle_connect(self: &Arc<Self>, program: PendingConnect) {
+        let slot = match self.is_inside(program.destination()) {
             true => self.within.take(),
-            false if self.relay.count() >= fd_limit::for_connections() => None,
+            false if self.relay.open_connections() >= fd_limit::max_connections() => None,
             false => self.beyond.take(),
         };
         let Some(slot) = slot else { return program.fail(libc::EAGAIN) };
-        self.minds.add(program.minder());
+        self.signal_poller.add(program.signal_check());
         let egress = self.clone();
-        // Where there can be no thread, whoever waited is dropped with it, and told that nobody is
-        // there.
+        // If no thread can start, the program is dropped with the closure and gets ENETUNREACH.
         let _ = thread::Builder::new().name("connects".into()).stack_size(STACK).spawn(move || {
             egress.connect(program);
             drop(slot);
         });
     }
 
-    /// Whether what is connected to is in the sandbox.
-    fn stays(&self, to: SocketAddr) -> bool {
+    /// True if the address is inside the sandbox.
+    fn is_inside(&self, to: SocketAddr) -> bool {
         let address = to.ip().to_canonical();
         let is_loopback = address.is_loopback() || address.is_unspecified();
         FakeIpPool::is_own(address)
@@ -173,114 +175,120 @@ impl EgressServer {
     }
 
     fn connect(&self, program: PendingConnect) {
-        let (address, port) = (program.to().ip().to_canonical(), program.to().port());
-        if program.carries() == SocketKind::Datagrams {
+        let (address, port) =
+            (program.destination().ip().to_canonical(), program.destination().port());
+        if program.socket_kind() == SocketKind::Datagrams {
             return self.datagrams(program, address);
         }
         if address.is_loopback() || address.is_unspecified() {
             return self.loopback(program, port);
         }
         if FakeIpPool::is_own(address) {
-            return loopback::within(program);
+            return loopback::connect_inside(program);
         }
         match self.pool.name_of(address, Instant::now()) {
-            Some(name) => self.dial(program, &Whom::Name(name), port),
-            // It stood for a name once.
-            None if FakeIpPool::covers(address) => program.fail(libc::ENETUNREACH),
-            None => self.dial(program, &Whom::Address(address), port),
+            Some(name) => self.dial(program, &HostTarget::Name(name), port),
+            // A fake IP that has expired.
+            None if FakeIpPool::is_fake(address) => program.fail(libc::ENETUNREACH),
+            None => self.dial(program, &HostTarget::Address(address), port),
         }
     }
 
-    /// None leave the sandbox. The C library asks in this way which of several addresses is near,
-    /// of those that stand for names as well, and takes no for an answer.
+    /// Denies datagrams: none leave the sandbox. The C library connects UDP sockets to sort
+    /// addresses by reachability, fake IPs as well, and copes with the error.
     fn datagrams(&self, program: PendingConnect, address: IpAddr) {
-        if !FakeIpPool::covers(address) {
-            self.gate.refuse_datagrams(program.to(), &EgressCaller::of(&program));
+        if !FakeIpPool::is_fake(address) {
+            self.gate
+                .refuse_datagrams(program.destination(), &EgressCaller::from_program(&program));
         }
         program.fail(libc::ENETUNREACH);
     }
 
-    /// Reaches somebody, as far as that is open or somebody who is asked opens it.
-    fn dial(&self, program: PendingConnect, whom: &Whom, port: u16) {
-        if let Some(number) = socket_state::refusal(program.socket()) {
+    /// Dials a host, if the policy or the user allows it.
+    fn dial(&self, program: PendingConnect, target: &HostTarget, port: u16) {
+        if let Some(number) = socket_state::connect_errno(program.socket()) {
             return program.fail(number);
         }
-        let caller = EgressCaller::of(&program);
-        let admitted = self.gate.admit(self.gate.host(whom, port, None), Some(program), &caller);
-        let Ok(AllowedConnect { program: Some(program), passage, also }) = admitted else { return };
-        let (host, named) = match whom {
-            Whom::Name(name) => (DialHost::Name(name.to_string()), Some(name)),
-            Whom::Address(address) => (DialHost::Address(*address), None),
+        let caller = EgressCaller::from_program(&program);
+        let admitted =
+            self.gate.admit(self.gate.decide_host(target, port, None), Some(program), &caller);
+        let Ok(AllowedConnect { program: Some(program), decision, also }) = admitted else {
+            return;
+        };
+        let (host, named) = match target {
+            HostTarget::Name(name) => (DialHost::Name(name.to_string()), Some(name)),
+            HostTarget::Address(address) => (DialHost::Address(*address), None),
         };
         let judge = |address: IpAddr| {
-            let named = named.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
+            let named =
+                named.map(|name| self.gate.decide_address(name, address, port, also.as_ref()));
             named
-                .filter(|passage| !passage.is_open())
-                .map_or(Ok(()), |passage| Err(Box::new(passage)))
+                .filter(|decision| !decision.is_open())
+                .map_or(Ok(()), |decision| Err(Box::new(decision)))
         };
-        let sealing = named.and_then(|name| self.gate.sealing(name, port));
-        let goal = DialGoal { host, port, judge: &judge, caller, passage: &passage, sealing };
-        match (passage.way, named) {
-            // What is said inside of TLS is looked at, so its hello need not be.
-            _ if goal.sealing.is_some() => self.relay(program, None, &goal),
+        let injection = named.and_then(|name| self.gate.injection_for(name, port));
+        let goal = DialGoal { host, port, judge: &judge, caller, decision: &decision, injection };
+        match (decision.route, named) {
+            // The HTTP inside TLS is checked, so the ClientHello need not be.
+            _ if goal.injection.is_some() => self.relay(program, None, &goal),
             (Some(ConnectRoute::Checked(check)), Some(name)) => {
-                self.relay(program, Some(look(check, name, port)), &goal)
+                self.relay(program, Some(stream_check(check, name, port)), &goal)
             }
             _ => self.hand_over(program, &goal),
         }
     }
 
-    /// The program gets the connection that was dialed, when it is one: with a socket that is not
-    /// yet connected and of the host's network, it could do something else.
+    /// Gives the program the dialed socket, once it is connected: an unconnected socket of the
+    /// host's network could be used for anything else.
     ///
-    /// Nor is it of any use to one that waits for events of its own socket already; and one that
-    /// does not wait is not kept waiting for long.
+    /// A program that already polls its own socket gets a relay instead. A nonblocking program does
+    /// not wait for long.
     fn hand_over(&self, program: PendingConnect, goal: &DialGoal<'_>) {
         if program.is_watched() {
             return self.relay(program, None, goal);
         }
-        let options = match SocketOptions::of(program.socket()) {
+        let options = match SocketOptions::from_socket(program.socket()) {
             Ok(options) => options,
             Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        let is_impatient = options.waiting() == BlockingMode::Never;
-        let dialer = if is_impatient { &self.quick } else { &self.dialer };
+        let is_nonblocking = options.blocking_mode() == BlockingMode::Never;
+        let dialer = if is_nonblocking { &self.quick } else { &self.dialer };
         let attempt = self.pending.begin(goal.unfinished());
-        let deadline = ConnectDeadline::of(program.socket());
+        let deadline = ConnectDeadline::from_socket(program.socket());
         let is_wanted = || program.is_waiting() && !self.pending.is_closed() && !deadline.is_over();
         match dialer.connect_while(&is_wanted, &goal.host, goal.port, &options, goal.judge) {
-            Ok(reached) => match options.finish(reached.socket.as_fd()) {
+            Ok(reached) => match options.apply_blocking_mode(reached.socket.as_fd()) {
                 Ok(()) => {
-                    if attempt.settle(|| goal.made(&self.gate, reached.peer)).is_some() {
+                    if attempt.settle(|| goal.record_connected(&self.gate, reached.peer)).is_some()
+                    {
                         drop(program.replace(&reached.socket, Ok(())));
                     }
                 }
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
-            // A socket is not replaced by one whose addresses are longer than the program has room
-            // for.
+            // The program's buffers may be too short for the addresses of the other family.
             Err(DialFailure::OtherFamily) => {
                 drop(attempt);
                 self.relay(program, None, goal);
             }
-            Err(failure) if is_impatient && failure.errno() == libc::ETIMEDOUT => {
+            Err(failure) if is_nonblocking && failure.errno() == libc::ETIMEDOUT => {
                 drop(attempt);
                 self.relay(program, None, goal);
             }
             Err(failure) => {
-                attempt.settle(|| goal.missed(&self.gate, &failure));
-                program.fail(number(&failure, deadline));
+                attempt.settle(|| goal.record_failed(&self.gate, &failure));
+                program.fail(connect_errno(&failure, deadline));
             }
         }
     }
 
-    /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
-    /// not wait is connected before it is known whether anybody is there.
+    /// Connects the program's own socket to the relay, and the relay to the host. A nonblocking
+    /// program is connected before the dial succeeds.
     fn relay(&self, program: PendingConnect, check: Option<OutboundCheck>, goal: &DialGoal<'_>) {
-        let options = SocketOptions::of(program.socket()).unwrap_or_default();
-        let (waiting, far) = (options.waiting(), options.for_the_way());
+        let options = SocketOptions::from_socket(program.socket()).unwrap_or_default();
+        let (waiting, outbound) = (options.blocking_mode(), options.path_options());
         let dial = |is_wanted: &dyn Fn() -> bool| {
-            self.dialer.connect_while(is_wanted, &goal.host, goal.port, &far, goal.judge)
+            self.dialer.connect_while(is_wanted, &goal.host, goal.port, &outbound, goal.judge)
         };
         let attempt = self.pending.begin(goal.unfinished());
         let is_open = || !self.pending.is_closed();
@@ -289,13 +297,13 @@ impl EgressServer {
             match dial(&|| !is_broken_off(&inside) && is_open()) {
                 Ok(reached) => self.carry(inside, reached, check, goal, attempt),
                 Err(failure) => {
-                    attempt.settle(|| goal.missed(&self.gate, &failure));
+                    attempt.settle(|| goal.record_failed(&self.gate, &failure));
                     reset(&inside);
                 }
             }
             return;
         }
-        let deadline = ConnectDeadline::of(program.socket());
+        let deadline = ConnectDeadline::from_socket(program.socket());
         match dial(&|| program.is_waiting() && is_open() && !deadline.is_over()) {
             Ok(reached) => {
                 if let Some(inside) = self.let_in(program) {
@@ -303,16 +311,16 @@ impl EgressServer {
                 }
             }
             Err(failure) => {
-                attempt.settle(|| goal.missed(&self.gate, &failure));
-                program.fail(number(&failure, deadline));
+                attempt.settle(|| goal.record_failed(&self.gate, &failure));
+                program.fail(connect_errno(&failure, deadline));
             }
         }
     }
 
-    /// Connects a program's own socket, and answers the other end.
+    /// Connects a program's own socket, and returns the other end.
     fn let_in(&self, program: PendingConnect) -> Option<OwnedFd> {
         match self.inlet.connect(program.socket(), &|| program.is_waiting()) {
-            Ok(inside) => program.done().ok().map(|()| inside),
+            Ok(inside) => program.succeed().ok().map(|()| inside),
             Err(error) => {
                 program.fail(error.raw_os_error().unwrap_or(libc::EIO));
                 None
@@ -328,39 +336,43 @@ impl EgressServer {
         goal: &DialGoal<'_>,
         attempt: DialAttempt<'_>,
     ) {
-        match attempt.settle(|| goal.carried(&self.gate, outside)) {
-            Some(Ok((outside, ended))) => {
-                self.relay.carry(RelayPair { inside, outside, said: Vec::new(), check, ended })
-            }
+        match attempt.settle(|| goal.record_relayed(&self.gate, outside)) {
+            Some(Ok((outside, ended))) => self.relay.relay(RelayPair {
+                inside,
+                outside,
+                early_bytes: Vec::new(),
+                check,
+                on_end: ended,
+            }),
             Some(Err(_)) | None => reset(&inside),
         }
     }
 }
 
-/// What a program is told that was not connected. One whose own time is over is told what the
-/// kernel says then.
-fn number(failure: &DialFailure<Box<HostDecision>>, deadline: ConnectDeadline) -> i32 {
-    if matches!(failure, DialFailure::Unwanted) && deadline.is_over() {
+/// Errno for a program whose connect failed. If its own timeout is over, the errno is the kernel's
+/// for that.
+fn connect_errno(failure: &DialFailure<Box<HostDecision>>, deadline: ConnectDeadline) -> i32 {
+    if matches!(failure, DialFailure::Cancelled) && deadline.is_over() {
         libc::EINPROGRESS
     } else {
         failure.errno()
     }
 }
 
-/// Whether whoever is connected to the other end is gone, as far as that can be told: who has
-/// closed it may as well have said everything and wait for an answer.
+/// True if the peer is gone, as far as that is visible: a peer that closed its sending side may
+/// still wait for a reply.
 fn is_broken_off(socket: &OwnedFd) -> bool {
-    let mut looked_at = [PollFd::new(socket, PollFlags::empty())];
-    poll(&mut looked_at, Some(&Timespec::default())).is_ok()
-        && looked_at[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default())).is_ok()
+        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
-/// Whoever is connected to the other end is told that it was broken off.
+/// Closes with a reset, so that the peer sees an aborted connection.
 fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
-/// The addresses of this machine, but for its loopback, which is guarded as a whole.
+/// Addresses of this machine, except its loopback, which is guarded as a whole.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(net::own_addresses()?.into_iter().filter(|address| !address.is_loopback()).collect())
 }

@@ -15,10 +15,10 @@ pub(crate) use replace::replace;
 
 /// One setting of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct GitConfigEntry {
     /// In lower case.
     pub(crate) section: String,
-    /// As it is written, without its quotes.
+    /// As written, without its quotes.
     pub(crate) subsection: Option<String>,
     /// In lower case.
     pub(crate) key: String,
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) value: Option<String>,
 }
 
-impl Entry {
+impl GitConfigEntry {
     /// The name as git shows it.
     pub(crate) fn name(&self) -> String {
         match &self.subsection {
@@ -48,18 +48,18 @@ impl Entry {
 
 /// All settings of a file in their order; `None` if git would not read it, or could read it in two
 /// ways.
-pub(crate) fn parse(text: &[u8]) -> Option<Vec<Entry>> {
+pub(crate) fn parse(text: &[u8]) -> Option<Vec<GitConfigEntry>> {
     let text = std::str::from_utf8(text).ok()?;
     if text.chars().any(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{feff}') {
         return None;
     }
-    Reader { rest: text }.entries()
+    GitConfigReader { rest: text }.entries()
 }
 
 /// The text that [`parse`] reads these settings from.
-fn written(entries: &[Entry]) -> String {
+fn to_text(entries: &[GitConfigEntry]) -> String {
     let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
-    let setting = |entry: &Entry| {
+    let setting = |entry: &GitConfigEntry| {
         let subsection = entry
             .subsection
             .as_ref()
@@ -74,11 +74,11 @@ fn written(entries: &[Entry]) -> String {
     entries.iter().map(setting).collect()
 }
 
-struct Reader<'a> {
+struct GitConfigReader<'a> {
     rest: &'a str,
 }
 
-impl Reader<'_> {
+impl GitConfigReader<'_> {
     fn next(&mut self) -> Option<char> {
         let first = self.rest.chars().next()?;
         self.rest = &self.rest[first.len_utf8()..];
@@ -89,7 +89,7 @@ impl Reader<'_> {
         self.rest.chars().next()
     }
 
-    fn entries(mut self) -> Option<Vec<Entry>> {
+    fn entries(mut self) -> Option<Vec<GitConfigEntry>> {
         let mut section: Option<(String, Option<String>)> = None;
         let mut found = Vec::new();
         while let Some(first) = self.next() {
@@ -100,7 +100,7 @@ impl Reader<'_> {
                 _ if first.is_ascii_alphabetic() => {
                     let (section, subsection) = section.clone()?;
                     let (key, value) = self.setting(first)?;
-                    found.push(Entry { section, subsection, key, value });
+                    found.push(GitConfigEntry { section, subsection, key, value });
                 }
                 _ => return None,
             }
@@ -112,7 +112,7 @@ impl Reader<'_> {
         while self.next().is_some_and(|c| c != '\n') {}
     }
 
-    /// Behind the bracket that opens it.
+    /// Parses a section header, after the opening bracket.
     fn header(&mut self) -> Option<(String, Option<String>)> {
         let mut name = String::new();
         loop {
@@ -159,7 +159,7 @@ impl Reader<'_> {
 
     fn value(&mut self) -> Option<String> {
         let mut value = String::new();
-        // Blanks at the end of a line that no quotes hold are not part of the value.
+        // Unquoted blanks at the end of a line are not part of the value.
         let mut length = 0;
         let mut is_quoted = false;
         loop {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_refuses_or_could_read_in_two_ways_is_an_error() {
+    fn invalid_or_ambiguous_text_is_an_error() {
         for text in [
             "k = v\n",
             "[a\nk=v",

@@ -1,9 +1,8 @@
-//! The last look: repositories the command made are its own to use, but what in them would
-//! run a program on the host is moved away before anybody there runs git.
+//! Git sweep: checks the repositories that a command created, before git runs in them on the host.
+//! Files in them that would run a program there are moved to quarantine.
 //!
-//! What it looks at was made by somebody who is not trusted. It works on directories held
-//! open and never follows a link; a path is for messages, or is opened and believed only of
-//! the directory it was to lead to.
+//! The contents are untrusted. The sweep works on directories held open and never follows a link. A
+//! path is for messages only, or is opened and then checked for the identity of the directory.
 
 mod autostash;
 mod baseline;
@@ -31,51 +30,51 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ringfence_api::QuarantinedFile;
-use ringfence_enforce::apply::{Birth, GitMarker, GitMarkerCreated};
+use ringfence_enforce::apply::{FileIdentity, GitMarker, GitMarkerCreated};
 use ringfence_policy::AbsPath;
 use rustix::fs::{FileType, Mode, OFlags};
 
 pub(crate) use baseline::SweepBaseline;
-pub(crate) use held_dir::led_to;
+pub(crate) use held_dir::open_expected;
 use held_dir::{CrossMounts, DirAccess, HeldDir, WalkControl, kind};
-pub(crate) use held_dir::{InodeId, identity};
+pub(crate) use held_dir::{HeldInode, identity};
 use quarantine::Quarantine;
 use roots::WritableRoots;
 pub(crate) use suspended::Suspension;
 pub(crate) use timestamp::FsTimestamp;
 
-/// Names by which git chooses settings and programs in a directory that it takes for its own.
+/// Names by which git finds settings and programs in a git directory.
 const OBEYED: [&str; 4] = ["config", "hooks", "commondir", "config.worktree"];
 
-/// Where to look beside where something was seen to be made.
+/// Directories to check, besides those where a marker was reported.
 #[derive(Debug, Clone)]
 pub(crate) enum SweepScope {
-    /// Nowhere.
+    /// None.
     Made,
-    /// At these directories, wherever they are.
-    Known(HashSet<InodeId>),
-    /// At everything in the writable trees that may be new: not all that was made was seen.
+    /// These directories, at any path.
+    Known(HashSet<HeldInode>),
+    /// Everything in the writable trees that may be new: not all markers were reported.
     Everywhere,
 }
 
-/// What came of looking.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct SweepResult {
     pub(crate) moved: Vec<QuarantinedFile>,
-    /// Where there are git's names now that were not there before.
+    /// Git markers that exist now and did not before.
     pub(crate) spotted: Vec<FoundGitDir>,
 }
 
-/// A directory in which something of git's was made, or a setting.
+/// A directory in which a command created a git marker or a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FoundGitDir {
-    /// Of the directory, or of the setting.
+    /// Path of the directory, or of the setting.
     pub(crate) path: AbsPath,
-    /// Of the directory, which is the one around a setting.
-    pub(crate) identity: InodeId,
+    /// Identity of the directory; for a setting, of its parent.
+    pub(crate) identity: HeldInode,
     pub(crate) what: GitMarker,
-    /// What is older there is the user's: a moment before the command began that was the first to
-    /// make something there. Nothing is, if a command brought it there with all that is in it.
+    /// Older files there are the user's: the time just before the first command that created a file
+    /// there. Zero if a command moved the whole directory there.
     pub(crate) since: FsTimestamp,
 }
 
@@ -88,131 +87,130 @@ impl FoundGitDir {
         }
     }
 
-    /// The directory, if it is still there.
+    /// The directory, if it still exists.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
-        led_to(&self.directory(), self.identity)
+        open_expected(&self.directory(), self.identity)
     }
 }
 
-/// Looks through what the command made of git's.
+/// Checks the git markers that the command created.
 pub(crate) fn sweep(
     made: Vec<GitMarkerCreated>,
     mut look: SweepScope,
-    ground: &SweepBaseline,
+    baseline: &SweepBaseline,
     quarantine: &AbsPath,
 ) -> SweepResult {
     let mut sweep = GitSweep {
         store: Quarantine::new(quarantine),
         swept: SweepResult::default(),
-        ground,
-        roots: &ground.roots,
+        baseline,
+        roots: &baseline.roots,
         done: HashSet::new(),
         cleared: HashSet::new(),
-        searches: false,
+        is_searching: false,
     };
     for GitMarkerCreated { directory, path, what, .. } in made {
         let Some(directory) = directory else { continue };
-        let found = ground.roots.find(&directory, &path);
-        let spot = match found {
-            Some((directory, path)) => {
-                SweepDir { directory, path, standing: PathTrust::OnHost, came: Came::Alone }
-            }
-            None => match held_dir::hold(&directory, DirAccess::Look) {
-                Ok(directory) => {
-                    SweepDir { directory, path, standing: PathTrust::Adrift, came: Came::Alone }
-                }
-                Err(_) => {
-                    look = SweepScope::Everywhere;
-                    continue;
-                }
-            },
-        };
-        sweep.look_at(&spot, what);
+        match SweepDir::find(baseline, &directory, path) {
+            Some(found) => sweep.check_marker(&found, what),
+            None => look = SweepScope::Everywhere,
+        }
     }
-    sweep.searches = true;
+    sweep.is_searching = true;
     if !matches!(look, SweepScope::Made) {
-        for root in ground.roots.iter() {
-            sweep.everywhere(root, |directory, path| match &look {
+        for root in baseline.roots.iter() {
+            sweep.search_tree(root, |directory, path| match &look {
                 SweepScope::Made => false,
                 SweepScope::Known(known) => {
                     identity(directory).is_some_and(|identity| known.contains(&identity))
                 }
-                // What the survey would have found is new, wherever it was made.
+                // A marker that the survey would have found is new, wherever it was created.
                 SweepScope::Everywhere => {
-                    ground.was_surveyed(path) || ground.begun.may_precede_change_of(directory)
+                    baseline.was_surveyed(path) || baseline.begun.may_precede_change_of(directory)
                 }
             });
         }
     }
-    // First: git enters the repositories that they name.
-    for path in &ground.gits {
-        if let Some(git) = ground.roots.open(path) {
+    // Indexes first: git enters the repositories that they name.
+    for path in &baseline.gits {
+        if let Some(git) = baseline.roots.open(path) {
             if matches!(look, SweepScope::Everywhere) {
-                sweep.stores(&git, path);
+                sweep.sweep_stores(&git, path);
             }
-            sweep.indexes(&git, path);
+            sweep.sweep_indexes(&git, path);
         }
     }
-    sweep.entered_by_git();
-    for path in &ground.gits {
-        if let Some(git) = ground.roots.open(path) {
-            sweep.state(&git, path);
+    sweep.check_submodule_trees();
+    for path in &baseline.gits {
+        if let Some(git) = baseline.roots.open(path) {
+            sweep.sweep_state(&git, path);
         }
     }
     sweep.swept
 }
 
-/// A directory in which something was made.
+/// A directory in which a marker was created.
 struct SweepDir {
     directory: HeldDir,
     path: AbsPath,
-    standing: PathTrust,
-    came: Came,
+    trust: PathTrust,
+    origin: NameOrigin,
 }
 
-/// Way in which a name came to stand in a directory.
+impl SweepDir {
+    /// The directory by a path on the host, or held as it is; `None` if it cannot be opened.
+    fn find(baseline: &SweepBaseline, directory: &OwnedFd, path: AbsPath) -> Option<Self> {
+        let origin = NameOrigin::Alone;
+        if let Some((directory, path)) = baseline.roots.locate(directory, &path) {
+            return Some(SweepDir { directory, path, trust: PathTrust::OnHost, origin });
+        }
+        let directory = held_dir::open_held(directory, DirAccess::Look).ok()?;
+        Some(SweepDir { directory, path, trust: PathTrust::Adrift, origin })
+    }
+}
+
+/// Origin of a name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Came {
-    /// It was made there.
+enum NameOrigin {
+    /// Created there.
     Alone,
-    /// With the directory and all that is in it.
+    /// Moved there with the whole directory.
     Whole,
 }
 
 /// Owner of a directory that has a `HEAD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum HeadOwner {
     Commands,
     Users,
 }
 
-/// What the path of a spot is worth.
+/// Trust in the path of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PathTrust {
     /// It led to the directory just now.
     OnHost,
-    /// The directory once stood there. It is in a private place of the sandbox, or somebody
-    /// moved it.
+    /// The directory was there once. It is in a private mount of the sandbox, or was moved.
     Adrift,
 }
 
 struct GitSweep<'a> {
     store: Quarantine,
     swept: SweepResult,
-    ground: &'a SweepBaseline,
+    baseline: &'a SweepBaseline,
     roots: &'a WritableRoots,
-    /// Directories that were looked through.
-    done: HashSet<InodeId>,
+    /// Directories that were checked.
+    done: HashSet<HeldInode>,
     /// Directories in which no links are left.
-    cleared: HashSet<InodeId>,
-    /// Whole trees are searched, after all that is known to be made.
-    searches: bool,
+    cleared: HashSet<HeldInode>,
+    /// Set while whole trees are searched, after all reported markers.
+    is_searching: bool,
 }
 
 impl GitSweep<'_> {
-    /// A whole tree, for what was not there before in directories that are `wanted`.
-    fn everywhere(&mut self, root: &AbsPath, wanted: impl Fn(&HeldDir, &AbsPath) -> bool) {
-        // Anew if somebody on the host moves directories under our feet.
+    /// Checks a whole tree for new markers in directories that are `wanted`.
+    fn search_tree(&mut self, root: &AbsPath, wanted: impl Fn(&HeldDir, &AbsPath) -> bool) {
+        // Retry if a process on the host moves directories meanwhile.
         for _ in 0..3 {
             let Some(top) = self.roots.open(root) else { return };
             let seen = held_dir::walk(top, CrossMounts::Cross, |directory, way| {
@@ -220,34 +218,35 @@ impl GitSweep<'_> {
                 let (has_git, has_head) = (is_there(".git"), is_there("HEAD"));
                 let has_settings = settings::may_have_settings(directory);
                 let is_candidate = has_git || has_head || has_settings;
-                // A path of its own for every directory would be quadratic in a deep tree.
+                // Joined only for candidates: a path for every directory would be quadratic in a
+                // deep tree.
                 let path =
                     is_candidate.then(|| root.join(way)).filter(|path| wanted(directory, path));
                 if let Some(path) = path {
-                    let is_new = |name: &str| !self.ground.covered.contains(&path.join(name));
-                    // Where the survey does not look, the user may have repositories too.
+                    let is_new = |name: &str| !self.baseline.masked.contains(&path.join(name));
+                    // The user may have repositories in trees that the survey skips.
                     let is_mine = has_git
-                        && self.ground.was_skipped(&path)
-                        && self.is_older(directory, ".git", self.ground.begun);
+                        && self.baseline.was_skipped(&path)
+                        && self.is_older(directory, ".git", self.baseline.begun);
                     let (has_git, has_head) =
                         (has_git && !is_mine && is_new(".git"), has_head && is_new("HEAD"));
-                    let Ok(directory) = held_dir::hold(directory, DirAccess::Look) else {
+                    let Ok(directory) = held_dir::open_held(directory, DirAccess::Look) else {
                         return Ok(WalkControl::Below);
                     };
-                    let spot = SweepDir {
+                    let found_dir = SweepDir {
                         directory,
                         path,
-                        standing: PathTrust::OnHost,
-                        came: Came::Alone,
+                        trust: PathTrust::OnHost,
+                        origin: NameOrigin::Alone,
                     };
                     if has_git {
-                        self.look_at(&spot, GitMarker::DotGit);
+                        self.check_marker(&found_dir, GitMarker::DotGit);
                     }
                     if has_head {
-                        self.look_at(&spot, GitMarker::Head);
+                        self.check_marker(&found_dir, GitMarker::Head);
                     }
                     if has_settings {
-                        self.settings_in(&spot);
+                        self.sweep_settings(&found_dir);
                     }
                 }
                 Ok(WalkControl::Below)
@@ -256,60 +255,71 @@ impl GitSweep<'_> {
                 return;
             }
         }
-        self.not_looked_through(root);
+        self.report_unchecked(root);
     }
 
-    fn was_before(&self, directory: impl AsFd) -> bool {
-        Birth::of_open(directory).is_some_and(|birth| self.ground.before.contains(&birth))
+    fn existed_before(&self, directory: impl AsFd) -> bool {
+        FileIdentity::from_fd(directory).is_some_and(|birth| self.baseline.before.contains(&birth))
     }
 
-    /// Answers whether the git directory at `path` is the user's: it was there before, or was made
-    /// outside since. The second is known only of a directory by the name of `.git`, which no
-    /// command makes unseen.
-    fn is_users(&self, directory: impl AsFd, path: &AbsPath, came: Came) -> bool {
-        let is_named = came == Came::Alone && path.name().is_some_and(|name| name == ".git");
-        self.was_before(&directory)
+    /// True if the git directory at `path` is the user's: it existed before, or was created outside
+    /// since. The second is known only for the name `.git`, which no command creates without a
+    /// report.
+    fn is_owned_by_user(&self, directory: impl AsFd, path: &AbsPath, origin: NameOrigin) -> bool {
+        let is_named =
+            origin == NameOrigin::Alone && path.name().is_some_and(|name| name == ".git");
+        self.existed_before(&directory)
             || (is_named
-                && Birth::of_open(&directory).is_some_and(|birth| self.ground.is_foreign(birth)))
+                && FileIdentity::from_fd(&directory)
+                    .is_some_and(|birth| self.baseline.is_foreign(birth)))
     }
 
-    fn look_at(&mut self, spot: &SweepDir, what: GitMarker) {
-        let directory = &spot.directory;
+    fn check_marker(&mut self, found_dir: &SweepDir, what: GitMarker) {
+        let directory = &found_dir.directory;
         let is_left = match what {
             GitMarker::DotGit => {
-                self.dot_git(spot);
-                let git = Birth::of(directory, ".git");
+                self.sweep_dot_git(found_dir);
+                let git = FileIdentity::from_entry(directory, ".git");
                 git.is_some_and(|git| {
-                    !self.ground.before.contains(&git)
-                        && (spot.came == Came::Whole || !self.ground.is_foreign(git))
+                    !self.baseline.before.contains(&git)
+                        && (found_dir.origin == NameOrigin::Whole || !self.baseline.is_foreign(git))
                 })
             }
             GitMarker::Head => {
-                self.head(spot) == Whose::Commands && kind(directory, "HEAD").is_some()
+                self.sweep_head(found_dir) == HeadOwner::Commands
+                    && kind(directory, "HEAD").is_some()
             }
-            GitMarker::Store if self.was_before(directory) => false,
+            GitMarker::Store if self.existed_before(directory) => false,
             GitMarker::Store => {
-                self.worktree(directory, &spot.path);
-                self.submodules(directory, &spot.path, "modules");
+                self.sweep_worktree(directory, &found_dir.path);
+                self.sweep_submodules(directory, &found_dir.path, "modules");
                 repository_around(directory).is_some()
             }
-            GitMarker::Tree => return self.tree(spot),
+            GitMarker::Tree => return self.sweep_moved_tree(found_dir),
             GitMarker::File => false,
-            GitMarker::Setting => return self.settings_in(spot),
+            GitMarker::Setting => return self.sweep_settings(found_dir),
         };
-        if spot.standing == PathTrust::OnHost
+        if found_dir.trust == PathTrust::OnHost
             && is_left
             && let Some(identity) = identity(directory)
         {
-            let since =
-                if spot.came == Came::Whole { FsTimestamp::new(0, 0) } else { self.ground.begun };
-            self.swept.spotted.push(FoundGitDir { path: spot.path.clone(), identity, what, since });
+            let since = if found_dir.origin == NameOrigin::Whole {
+                FsTimestamp::new(0, 0)
+            } else {
+                self.baseline.begun
+            };
+            self.swept.spotted.push(FoundGitDir {
+                path: found_dir.path.clone(),
+                identity,
+                what,
+                since,
+            });
         }
     }
 
-    /// A directory that came out of a tree which the survey does not walk.
-    fn tree(&mut self, spot: &SweepDir) {
-        let seen = held_dir::hold(&spot.directory, DirAccess::Look).and_then(|top| {
+    /// Checks a directory that was moved out of a tree which the survey skips.
+    fn sweep_moved_tree(&mut self, found_dir: &SweepDir) {
+        let seen = held_dir::open_held(&found_dir.directory, DirAccess::Look).and_then(|top| {
             held_dir::walk(top, CrossMounts::Cross, |directory, way| {
                 let is_there = |name: &str| kind(directory, name).is_some();
                 let found = [
@@ -318,10 +328,17 @@ impl GitSweep<'_> {
                     (GitMarker::Setting, settings::may_have_settings(directory)),
                 ];
                 for (what, _) in found.into_iter().filter(|(_, is_there)| *is_there) {
-                    let (directory, path) =
-                        (held_dir::hold(directory, DirAccess::Look)?, spot.path.join(way));
-                    self.look_at(
-                        &SweepDir { directory, path, standing: spot.standing, came: Came::Whole },
+                    let (directory, path) = (
+                        held_dir::open_held(directory, DirAccess::Look)?,
+                        found_dir.path.join(way),
+                    );
+                    self.check_marker(
+                        &SweepDir {
+                            directory,
+                            path,
+                            trust: found_dir.trust,
+                            origin: NameOrigin::Whole,
+                        },
                         what,
                     );
                 }
@@ -329,125 +346,132 @@ impl GitSweep<'_> {
             })
         });
         if seen.is_err() {
-            self.not_looked_through(&spot.path);
+            self.report_unchecked(&found_dir.path);
         }
     }
 
-    fn not_looked_through(&mut self, path: &AbsPath) {
+    fn report_unchecked(&mut self, path: &AbsPath) {
         self.swept.moved.push(QuarantinedFile {
             path: path.to_string_lossy().into_owned(),
-            moved_to: "nowhere: NOT ALL OF IT WAS LOOKED THROUGH".into(),
-            reason: "its directories were moved meanwhile".into(),
+            moved_to: "nowhere: NOT FULLY CHECKED".into(),
+            reason: "its directories were moved during the check".into(),
         });
     }
 
-    /// Answers whether something that git would obey in a directory is older than the command, or
-    /// than the earlier one that made the `HEAD` there.
+    /// True if a file that git obeys in a directory is older than the command, or than the earlier
+    /// one that created the `HEAD` there.
     fn has_older(&self, directory: &HeldDir) -> bool {
         let since =
-            identity(directory).and_then(|identity| self.ground.heads.get(&identity).copied());
-        OBEYED.iter().any(|name| self.is_older(directory, name, since.unwrap_or(self.ground.begun)))
+            identity(directory).and_then(|identity| self.baseline.heads.get(&identity).copied());
+        OBEYED
+            .iter()
+            .any(|name| self.is_older(directory, name, since.unwrap_or(self.baseline.begun)))
     }
 
     fn is_older(&self, directory: &HeldDir, name: &str, moment: FsTimestamp) -> bool {
-        Birth::of(directory, name).is_some_and(|birth| moment.follows(birth))
+        FileIdentity::from_entry(directory, name).is_some_and(|birth| moment.follows(birth))
     }
 
-    /// Answers whether a directory where the survey does not look was a repository before. Its
-    /// `HEAD` may be new: git writes another one for every checkout. The notify handler reports no
-    /// `HEAD` that replaces another, so this matters only in a search. What git obeys must be as it
-    /// was: a command can move older files there.
-    fn was_vendored(&self, spot: &SweepDir) -> bool {
-        let directory = &spot.directory;
+    /// True if a directory in a skipped tree was a repository before. Its `HEAD` may be new: git
+    /// writes another one for every checkout. The notify handler does not report a `HEAD` that
+    /// replaces another, so this matters only in a search. The files that git obeys must be
+    /// unchanged: a command can move older files there.
+    fn was_vendored(&self, found_dir: &SweepDir) -> bool {
+        let directory = &found_dir.directory;
         let is_listed =
-            identity(directory).is_some_and(|identity| self.ground.heads.contains_key(&identity));
+            identity(directory).is_some_and(|identity| self.baseline.heads.contains_key(&identity));
         let are_older = ["objects", "refs", "config"]
             .iter()
-            .all(|name| self.is_older(directory, name, self.ground.begun));
+            .all(|name| self.is_older(directory, name, self.baseline.begun));
         let is_whole = || {
             OBEYED
                 .iter()
                 .all(|name| kind(directory, *name).is_none() || self.is_unchanged(directory, name))
         };
-        let is_searched = self.searches && spot.standing == PathTrust::OnHost;
-        is_searched && !is_listed && are_older && self.ground.was_skipped(&spot.path) && is_whole()
+        let is_searched = self.is_searching && found_dir.trust == PathTrust::OnHost;
+        is_searched
+            && !is_listed
+            && are_older
+            && self.baseline.was_skipped(&found_dir.path)
+            && is_whole()
     }
 
     fn is_unchanged(&self, directory: &HeldDir, name: &str) -> bool {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(directory, name, flags, Mode::empty());
-        file.is_ok_and(|file| !self.ground.begun.may_precede_change_of(&file))
+        file.is_ok_and(|file| !self.baseline.begun.may_precede_change_of(&file))
     }
 
-    /// A directory with a `HEAD`, which may make it a repository.
-    fn head(&mut self, spot: &SweepDir) -> Whose {
-        let directory = &spot.directory;
-        if self.is_users(directory, &spot.path, spot.came) {
-            return Whose::Users;
+    /// Checks a directory with a `HEAD`, which may make it a repository.
+    fn sweep_head(&mut self, found_dir: &SweepDir) -> HeadOwner {
+        let directory = &found_dir.directory;
+        if self.is_owned_by_user(directory, &found_dir.path, found_dir.origin) {
+            return HeadOwner::Users;
         }
         if !looks_like_git(directory) {
-            return Whose::Commands;
+            return HeadOwner::Commands;
         }
-        if identity(directory).is_some_and(|identity| self.roots.is_one(identity)) {
-            self.planted(spot);
-            return Whose::Commands;
+        if identity(directory).is_some_and(|identity| self.roots.contains(identity)) {
+            self.sweep_planted(found_dir);
+            return HeadOwner::Commands;
         }
-        if spot.came == Came::Alone && self.was_vendored(spot) {
-            return Whose::Users;
+        if found_dir.origin == NameOrigin::Alone && self.was_vendored(found_dir) {
+            return HeadOwner::Users;
         }
-        if spot.came == Came::Alone && self.has_older(directory) {
-            // Without it, git obeys nothing there, and what the user has there stays.
-            let reason = "makes git take a directory that was there before for a repository";
-            self.move_away(directory, "HEAD", &spot.path.join("HEAD"), reason);
-            return Whose::Users;
+        if found_dir.origin == NameOrigin::Alone && self.has_older(directory) {
+            // Without the `HEAD`, git obeys nothing there, and the user's files stay.
+            let reason = "makes git treat an existing directory as a repository";
+            self.quarantine_entry(directory, "HEAD", &found_dir.path.join("HEAD"), reason);
+            return HeadOwner::Users;
         }
         let Some(git) = repository_around(directory) else {
-            self.repository(directory, &spot.path);
-            return Whose::Commands;
+            self.sweep_repository(directory, &found_dir.path);
+            return HeadOwner::Commands;
         };
-        self.worktree(directory, &spot.path);
-        self.submodules(directory, &spot.path, "modules");
+        self.sweep_worktree(directory, &found_dir.path);
+        self.sweep_submodules(directory, &found_dir.path, "modules");
         if let (Ok(git), Some(path)) = (
-            held_dir::hold(git, DirAccess::Look),
-            spot.path.parent().and_then(|above| above.parent()),
-        ) && !self.is_users(&git, &path, spot.came)
+            held_dir::open_held(git, DirAccess::Look),
+            found_dir.path.parent().and_then(|above| above.parent()),
+        ) && !self.is_owned_by_user(&git, &path, found_dir.origin)
         {
-            self.repository(&git, &path);
+            self.sweep_repository(&git, &path);
         }
-        Whose::Commands
+        HeadOwner::Commands
     }
 
-    /// Files of a repository that lie about in a writable root: git would obey them there.
-    fn planted(&mut self, spot: &SweepDir) {
+    /// Moves away files that make a writable root itself a git directory.
+    fn sweep_planted(&mut self, found_dir: &SweepDir) {
         for name in ["HEAD"].iter().chain(&OBEYED) {
-            if kind(&spot.directory, name).is_some()
-                && (*name == "HEAD" || !self.is_older(&spot.directory, name, self.ground.begun))
+            if kind(&found_dir.directory, name).is_some()
+                && (*name == "HEAD"
+                    || !self.is_older(&found_dir.directory, name, self.baseline.begun))
             {
-                self.move_away(
-                    &spot.directory,
+                self.quarantine_entry(
+                    &found_dir.directory,
                     name,
-                    &spot.path.join(name),
-                    "makes git take the project for a bare repository",
+                    &found_dir.path.join(name),
+                    "makes git treat the project as a bare repository",
                 );
             }
         }
     }
 
-    /// `.git` in a directory, whatever it is.
-    fn dot_git(&mut self, spot: &SweepDir) {
-        let (directory, at) = (&spot.directory, spot.path.join(".git"));
+    /// Checks `.git` in a directory, of any file type.
+    fn sweep_dot_git(&mut self, found_dir: &SweepDir) {
+        let (directory, at) = (&found_dir.directory, found_dir.path.join(".git"));
         match kind(directory, ".git") {
             Some(FileType::Directory) => {
                 match held_dir::enter(directory, ".git", DirAccess::Look, CrossMounts::Cross) {
-                    Ok(git) if self.is_users(&git, &at, spot.came) => {}
-                    Ok(git) => self.repository(&git, &at),
-                    Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
+                    Ok(git) if self.is_owned_by_user(&git, &at, found_dir.origin) => {}
+                    Ok(git) => self.sweep_repository(&git, &at),
+                    Err(_) => self.quarantine_entry(directory, ".git", &at, "cannot be read"),
                 }
             }
             Some(FileType::RegularFile)
-                if !pointer::is_empty_marker(directory) && !self.is_worktree_pointer(spot) =>
+                if !pointer::is_empty_marker(directory) && !self.is_worktree_pointer(found_dir) =>
             {
-                self.move_away(
+                self.quarantine_entry(
                     directory,
                     ".git",
                     &at,
@@ -456,30 +480,32 @@ impl GitSweep<'_> {
             }
             None | Some(FileType::RegularFile) => {}
             Some(FileType::Symlink) => {
-                self.move_away(directory, ".git", &at, "leads git somewhere else")
+                self.quarantine_entry(directory, ".git", &at, "redirects git to another directory")
             }
-            Some(_) => self.move_away(directory, ".git", &at, "is nothing that git knows"),
+            Some(_) => {
+                self.quarantine_entry(directory, ".git", &at, "is not a file type that git writes")
+            }
         }
     }
 
-    /// A git directory, its worktrees, and the submodules in it.
-    fn repository(&mut self, git: &HeldDir, path: &AbsPath) {
+    /// Checks a git directory, its worktrees, and the submodules in it.
+    fn sweep_repository(&mut self, git: &HeldDir, path: &AbsPath) {
         if !identity(git).is_some_and(|identity| self.done.insert(identity)) {
             return;
         }
-        self.settings(git, path);
-        self.links(git, path);
-        // A worktree's directory holds those of the submodules in it.
+        self.sweep_git_dir(git, path);
+        self.sweep_links(git, path);
+        // A worktree's directory holds the git directories of its submodules.
         for name in ["modules", "worktrees"] {
-            self.submodules(git, path, name);
+            self.sweep_submodules(git, path, name);
         }
     }
 
-    /// What git obeys of a git directory.
-    fn settings(&mut self, git: &HeldDir, path: &AbsPath) {
-        self.programs(git, path);
+    /// Checks the files of a git directory that git obeys.
+    fn sweep_git_dir(&mut self, git: &HeldDir, path: &AbsPath) {
+        self.sweep_programs(git, path);
         if kind(git, "commondir").is_some() {
-            self.move_away(
+            self.quarantine_entry(
                 git,
                 "commondir",
                 &path.join("commondir"),
@@ -487,16 +513,16 @@ impl GitSweep<'_> {
             );
         }
         if kind(git, "lazygit.yml").is_some() {
-            self.move_away(
+            self.quarantine_entry(
                 git,
                 "lazygit.yml",
                 &path.join("lazygit.yml"),
-                "lazygit would run what it names",
+                "lazygit would run the programs it names",
             );
         }
         let at = path.join("worktrees");
         if kind(git, "worktrees") == Some(FileType::Symlink) {
-            self.move_away(git, "worktrees", &at, "leads git somewhere else");
+            self.quarantine_entry(git, "worktrees", &at, "redirects git to another directory");
         }
         let Ok(worktrees) = held_dir::enter(git, "worktrees", DirAccess::Look, CrossMounts::Cross)
         else {
@@ -504,21 +530,26 @@ impl GitSweep<'_> {
         };
         for (name, kind) in held_dir::entries(&worktrees).unwrap_or_default() {
             if kind == FileType::Symlink {
-                self.move_away(&worktrees, &name, &at.join(&name), "leads git somewhere else");
+                self.quarantine_entry(
+                    &worktrees,
+                    &name,
+                    &at.join(&name),
+                    "redirects git to another directory",
+                );
             } else if let Ok(own) =
                 held_dir::enter(&worktrees, &name, DirAccess::Look, CrossMounts::Cross)
             {
-                self.worktree(&own, &at.join(&name));
+                self.sweep_worktree(&own, &at.join(&name));
             }
         }
     }
 
-    /// A worktree's own directory.
-    fn worktree(&mut self, own: &HeldDir, path: &AbsPath) {
-        // Also what counts only without a `commondir`: it may be gone tomorrow.
-        self.programs(own, path);
-        if kind(own, "commondir").is_some() && !is_two_up(own) {
-            self.move_away(
+    /// Checks a worktree's own git directory.
+    fn sweep_worktree(&mut self, own: &HeldDir, path: &AbsPath) {
+        // Also files that count only without a `commondir`, which can be removed later.
+        self.sweep_programs(own, path);
+        if kind(own, "commondir").is_some() && !is_plain_commondir(own) {
+            self.quarantine_entry(
                 own,
                 "commondir",
                 &path.join("commondir"),
@@ -527,50 +558,57 @@ impl GitSweep<'_> {
         }
     }
 
-    fn programs(&mut self, git: &HeldDir, path: &AbsPath) {
-        self.hooks(git, path);
+    fn sweep_programs(&mut self, git: &HeldDir, path: &AbsPath) {
+        self.sweep_hooks(git, path);
         for name in ["config", "config.worktree"] {
-            self.config(git, name, &path.join(name));
+            self.sweep_config(git, name, &path.join(name));
         }
-        self.sapling(git, path);
-        self.state_elsewhere(git, path);
-        self.indexes(git, path);
-        self.state(git, path);
+        self.sweep_sapling(git, path);
+        self.sweep_state_dirs(git, path);
+        self.sweep_indexes(git, path);
+        self.sweep_state(git, path);
     }
 
-    fn hooks(&mut self, git: &HeldDir, path: &AbsPath) {
-        /// More than these go together.
-        const FEW: usize = 64;
+    fn sweep_hooks(&mut self, git: &HeldDir, path: &AbsPath) {
+        /// A larger number is moved away as one directory.
+        const MAX_LISTED: usize = 64;
         let at = path.join("hooks");
         let reason = "git would run it on the host";
         match kind(git, "hooks") {
             None => return,
             Some(FileType::Directory) => {}
-            Some(_) => return self.move_away(git, "hooks", &at, "stands for hooks elsewhere"),
+            Some(_) => {
+                return self.quarantine_entry(
+                    git,
+                    "hooks",
+                    &at,
+                    "redirects git to hooks elsewhere",
+                );
+            }
         }
         let hooks = held_dir::enter(git, "hooks", DirAccess::Look, CrossMounts::Cross);
         let entries = hooks.as_ref().map_err(|error| *error).and_then(held_dir::entries);
         let (Ok(hooks), Ok(mut entries)) = (hooks, entries) else {
-            return self.move_away(git, "hooks", &at, "cannot be looked into");
+            return self.quarantine_entry(git, "hooks", &at, "cannot be read");
         };
         entries.retain(|(name, _)| !name.as_bytes().ends_with(b".sample"));
-        if entries.len() > FEW {
-            return self.move_away(git, "hooks", &at, reason);
+        if entries.len() > MAX_LISTED {
+            return self.quarantine_entry(git, "hooks", &at, reason);
         }
         for (name, _) in entries {
-            self.move_away(&hooks, &name, &at.join(&name), reason);
+            self.quarantine_entry(&hooks, &name, &at.join(&name), reason);
         }
     }
 
-    /// Rewrites a config file without what makes git run programs.
-    fn config(&mut self, git: &HeldDir, name: &str, path: &AbsPath) {
+    /// Rewrites a config file without the settings that make git run programs.
+    fn sweep_config(&mut self, git: &HeldDir, name: &str, path: &AbsPath) {
         match kind(git, name) {
             None => return,
             Some(FileType::RegularFile) => {}
-            Some(_) => return self.move_away(git, name, path, "is not a plain file"),
+            Some(_) => return self.quarantine_entry(git, name, path, "is not a plain file"),
         }
         let Ok(text) = held_dir::read(git, name) else {
-            return self.move_away(git, name, path, "cannot be read");
+            return self.quarantine_entry(git, name, path, "cannot be read");
         };
         let tree = self
             .tree_of(git, &path.parent().unwrap_or_else(AbsPath::root))
@@ -584,7 +622,7 @@ impl GitSweep<'_> {
         self.replace(git, name, path, &filtered.kept, &reason);
     }
 
-    /// Moves a file into quarantine and leaves what may stay of it.
+    /// Moves a file to quarantine and writes the harmless rest of it back.
     fn replace(
         &mut self,
         directory: &HeldDir,
@@ -593,18 +631,18 @@ impl GitSweep<'_> {
         kept: &[u8],
         reason: &str,
     ) {
-        self.move_away(directory, name, path, reason);
+        self.quarantine_entry(directory, name, path, reason);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(file) = held_dir::change(directory, || {
+        if let Ok(file) = held_dir::with_write_permission(directory, || {
             rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))
         }) {
             let _ = fs::File::from(file).write_all(kept);
         }
     }
 
-    /// Moves an entry into quarantine. What cannot be kept is removed all the same.
-    fn move_away(
+    /// Moves an entry to quarantine. An entry that cannot be kept is removed anyway.
+    fn quarantine_entry(
         &mut self,
         directory: &HeldDir,
         name: impl AsRef<Path>,
@@ -615,7 +653,7 @@ impl GitSweep<'_> {
         let moved_to = match self.store.take(directory, name, path, self.roots) {
             Ok(place) => place.to_string_lossy().into_owned(),
             Err(_) if held_dir::remove(directory, name).is_ok() => {
-                "nowhere: it could not be kept and was removed".into()
+                "nowhere: it could not be moved and was removed".into()
             }
             Err(_) => "nowhere: IT IS STILL THERE and could be neither moved nor removed".into(),
         };
@@ -627,34 +665,35 @@ impl GitSweep<'_> {
     }
 }
 
-/// By what git goes by: where there is a `commondir`, the rest is elsewhere.
+/// True if git would take a directory for a repository. With a `commondir`, the other files are
+/// elsewhere.
 fn looks_like_git(directory: impl AsFd) -> bool {
     let has = |name: &str| kind(&directory, name).is_some();
     has("HEAD") && ((has("objects") && has("refs")) || has("commondir"))
 }
 
-/// The repository among whose worktrees' directories `directory` is.
+/// The repository whose `worktrees` hold `directory`.
 fn repository_around(directory: &HeldDir) -> Option<OwnedFd> {
-    let worktrees = held_dir::around(directory).ok()?;
-    let git = held_dir::around(&worktrees).ok()?;
-    let is_so =
+    let worktrees = held_dir::open_parent(directory).ok()?;
+    let git = held_dir::open_parent(&worktrees).ok()?;
+    let is_worktree_store =
         held_dir::identity_at(&git, "worktrees") == identity(&worktrees) && looks_like_git(&git);
-    is_so.then_some(git)
+    is_worktree_store.then_some(git)
 }
 
-/// Whether a worktree's `commondir` says what git writes there: the repository around it.
-fn is_two_up(own: &HeldDir) -> bool {
+/// True if a worktree's `commondir` is as git writes it: the repository around it.
+fn is_plain_commondir(own: &HeldDir) -> bool {
     held_dir::read(own, "commondir").is_ok_and(|text| pointer::without_line_end(&text) == b"../..")
 }
 
-/// The first few of the names, of which there may be thousands.
+/// The first few names, of which there may be thousands.
 fn listed(names: &[String]) -> String {
-    const FEW: usize = 8;
-    const LONG: usize = 80;
-    let short = |name: &String| name.chars().take(LONG).collect::<String>();
-    let mut text = names.iter().take(FEW).map(short).collect::<Vec<_>>().join(", ");
-    if names.len() > FEW {
-        text += &format!(" and {} more", names.len() - FEW);
+    const MAX_LISTED: usize = 8;
+    const MAX_LENGTH: usize = 80;
+    let short = |name: &String| name.chars().take(MAX_LENGTH).collect::<String>();
+    let mut text = names.iter().take(MAX_LISTED).map(short).collect::<Vec<_>>().join(", ");
+    if names.len() > MAX_LISTED {
+        text += &format!(" and {} more", names.len() - MAX_LISTED);
     }
     text
 }

@@ -1,4 +1,4 @@
-//! The place called `local`: this machine, confined by its own kernel.
+//! The `local` provider: this machine, confined by its own kernel.
 
 #![forbid(unsafe_code)]
 
@@ -39,9 +39,10 @@ use ringfence_api::{
     Asker, CommandRequest, Denial, Gap, Outcome, QuarantinedFile, StdioMode, StreamOutput,
 };
 use ringfence_egress::dial::UpstreamProxies;
-use ringfence_enforce::apply::{self, Birth, LaunchSpec, MemoryCounter, PrestartedSandbox};
+use ringfence_enforce::apply::{self, FileIdentity, LaunchSpec, MemoryCounter, PrestartedSandbox};
 use ringfence_enforce::{
-    Known, NetworkNamespace, Plan, SandboxUser, Step, plan, scene, survey_beside, vendored,
+    Known, NetworkNamespace, Plan, SandboxUser, Step, node_tree, plan, skipped_directory_names,
+    survey_with_known,
 };
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
@@ -55,61 +56,61 @@ use fd_limit::OpenFileLimit;
 use git_config::KnownConfigs;
 use git_sweep::{FsTimestamp, SweepBaseline, SweepScope};
 use guess_denials::DenialGuesser;
-use orphans::Farewell;
+use orphans::TeardownMode;
 pub use orphans::reap_children;
 use run_registry::{CreatedRepos, RunMarker, RunRegistry};
 use tripwire_server::TripwireServer;
 use watcher_thread::WatcherStage;
 use zygote_pool::ZygotePool;
 
-/// This machine's own sandbox.
+/// Provider of sandboxes on this machine.
 #[derive(Debug, Default)]
 pub struct LocalProvider {
-    farewell: Farewell,
-    ahead: RefCell<Option<PrestartedSandbox>>,
+    teardown: TeardownMode,
+    prestarted: RefCell<Option<PrestartedSandbox>>,
     files: OpenFileLimit,
-    cradle: ZygotePool,
+    zygotes: ZygotePool,
 }
 
 impl LocalProvider {
-    /// For a program that runs one command and ends with it: what every sandbox needs is
-    /// begun at once, while the policy is still being read, and nobody waits for the
-    /// kernel to take the sandbox down.
+    /// For a program that runs one command and ends with it. Builds the common part of the sandbox
+    /// at once, while the policy is still being read, and does not wait for the kernel to tear the
+    /// sandbox down.
     ///
-    /// To be called before the program starts threads.
+    /// Call it before the program starts threads.
     pub fn for_one_command() -> Self {
-        // The mask of this moment is the one the command is to start with. What fails
-        // here fails again, and is told, when the command is run.
-        let ahead = signal::block(&SignalSet::of(&[]))
+        // The signal mask of this moment is the one that the command starts with. A failure here
+        // occurs again, and is reported, when the command runs.
+        let prestarted = signal::block(&SignalSet::from_signals(&[]))
             .ok()
             .and_then(|mask| PrestartedSandbox::start_early(NetworkNamespace::Own, &mask).ok());
         Self {
-            farewell: Farewell::Leave,
-            ahead: RefCell::new(ahead),
-            files: OpenFileLimit::ours(),
-            cradle: ZygotePool::default(),
+            teardown: TeardownMode::Leave,
+            prestarted: RefCell::new(prestarted),
+            files: OpenFileLimit::own_process(),
+            zygotes: ZygotePool::default(),
         }
     }
 
-    /// For a program that is there for a sandbox and for nothing else: where hosts may be reached,
-    /// its limit of open files is raised, since every connection that is carried takes two. What
-    /// runs inside has the limit that the program had.
+    /// For a program that exists for one sandbox. If hosts may be reached, the limit of open files
+    /// is raised, since every relayed connection takes two fds. Commands inside get the limit from
+    /// before.
     pub fn for_one_sandbox() -> Self {
-        Self { files: OpenFileLimit::ours(), ..Self::default() }
+        Self { files: OpenFileLimit::own_process(), ..Self::default() }
     }
 }
 
-/// For a program that has very many sandboxes at the same time: makes the places of all of them.
-/// Its limit of open files is raised now; what runs inside has the limit that the program had.
-pub fn places() -> impl Fn() -> LocalProvider {
-    let files = OpenFileLimit::ours();
+/// Factory of providers for a program with very many concurrent sandboxes. Raises the limit of open
+/// files now; commands inside get the limit from before.
+pub fn provider_factory() -> impl Fn() -> LocalProvider {
+    let files = OpenFileLimit::own_process();
     files.raise();
-    let cradle = ZygotePool::shared();
-    thread_pool::keep();
+    let zygotes = ZygotePool::shared();
+    thread_pool::enable_reuse();
     limit_monitor::share_cpus();
     move || LocalProvider {
         files: files.clone(),
-        cradle: cradle.clone(),
+        zygotes: zygotes.clone(),
         ..LocalProvider::default()
     }
 }
@@ -122,66 +123,72 @@ impl Provider for LocalProvider {
     fn open(
         &self,
         grants: &Grants,
-        person: &SandboxUser,
+        user: &SandboxUser,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
         if !grants.is_confined() {
             return Ok(Box::new(unconfined::PreparedUnconfined::new(grants)));
         }
-        let mut person = person.clone();
-        let seal = SecretInjector::of(grants, &mut person)?;
-        let outer = egress::outer(grants, &person)?;
+        let mut user = user.clone();
+        let injector = SecretInjector::from_grants(grants, &mut user)?;
+        let upstream = egress::upstream_proxies(grants, &user)?;
         let grants = Arc::new(grants.clone());
-        let PlannedSandbox { plan, held, begun, listed } = planned(&grants, &person);
+        let PlannedSandbox { plan, effective, begun, listed } = plan_for_host(&grants, &user);
         Ok(Box::new(PreparedNamespaceSandbox {
             plan,
-            looked: Some(Instant::now()),
+            surveyed_at: Some(Instant::now()),
             begun,
             listed,
             grants,
-            held,
-            person,
-            seal,
-            outer,
-            farewell: self.farewell,
-            ahead: self.ahead.take(),
+            effective,
+            user,
+            injector,
+            upstream,
+            teardown: self.teardown,
+            prestarted: self.prestarted.take(),
             files: self.files.clone(),
-            cradle: self.cradle.clone(),
+            zygotes: self.zygotes.clone(),
             asker: None,
             refused: (Vec::new(), 0),
         }))
     }
 }
 
-/// A plan, the grants it holds by, and a moment before the host was looked at for it.
+/// A plan, the grants it was made from, and a time before the survey for it.
 struct PlannedSandbox {
     plan: Plan,
-    held: Arc<Grants>,
+    effective: Arc<Grants>,
     begun: FsTimestamp,
-    /// What commands had made.
+    /// Repositories that earlier commands created.
     listed: CreatedRepos,
 }
 
 /// The plan for the host as it is now.
-fn planned(grants: &Arc<Grants>, person: &SandboxUser) -> PlannedSandbox {
+fn plan_for_host(grants: &Arc<Grants>, user: &SandboxUser) -> PlannedSandbox {
     let begun = FsTimestamp::now();
     let listed =
-        RunRegistry::open(&person.quarantine).map(|runs| runs.listed(grants)).unwrap_or_default();
+        RunRegistry::open(&user.quarantine).map(|runs| runs.read_list(grants)).unwrap_or_default();
     let is_made = |path: &AbsPath| {
-        Birth::of(CWD, path.as_path()).is_some_and(|birth| listed.made().contains(&birth))
+        FileIdentity::from_entry(CWD, path.as_path())
+            .is_some_and(|birth| listed.made().contains(&birth))
     };
-    let found = survey_beside(grants, &Known { is_made: &is_made, ..Known::default() });
-    let mut held = grants.clone();
+    let found = survey_with_known(grants, &Known { is_made: &is_made, ..Known::default() });
+    let mut effective = grants.clone();
     if !found.tracked.is_empty() {
-        Arc::make_mut(&mut held).tracked.extend(found.tracked.clone());
+        Arc::make_mut(&mut effective).tracked.extend(found.tracked.clone());
     }
     if !found.rules.is_empty() {
-        Arc::make_mut(&mut held).rules.extend(found.rules.iter().cloned());
+        Arc::make_mut(&mut effective).rules.extend(found.rules.iter().cloned());
     }
-    PlannedSandbox { plan: plan(&held, &found, &apply::support(), person), held, begun, listed }
+    PlannedSandbox {
+        plan: plan(&effective, &found, &apply::support(), user),
+        effective,
+        begun,
+        listed,
+    }
 }
 
-/// Dies as a command dies that was interrupted at the terminal, so that a script around it
-/// stops too; a status of 130 alone would let it go on. Returns only if that is impossible.
+/// Dies by SIGINT like a command interrupted at the terminal, so that a calling script stops too;
+/// an exit status of 130 alone would not stop it. Returns only if that fails.
 pub fn die_of_interrupt() {
     use ringfence_sys::signal::{self, SignalDisposition};
     let _ = signal::set_disposition(libc::SIGINT, SignalDisposition::Default);
@@ -191,140 +198,141 @@ pub fn die_of_interrupt() {
 /// A sandbox made of namespaces.
 struct PreparedNamespaceSandbox {
     plan: Plan,
-    /// When the host was looked at for `plan`, if no command has run since.
-    looked: Option<Instant>,
+    /// Time of the survey for `plan`, if no command has run since.
+    surveyed_at: Option<Instant>,
     begun: FsTimestamp,
     listed: CreatedRepos,
     grants: Arc<Grants>,
-    /// The same with what the host's own settings add.
-    held: Arc<Grants>,
-    person: SandboxUser,
-    seal: Option<Arc<SecretInjector>>,
-    /// The proxy by which hosts are reached, where that takes one.
-    outer: UpstreamProxies,
-    farewell: Farewell,
-    ahead: Option<PrestartedSandbox>,
+    /// The grants, with the additions of the host's own settings.
+    effective: Arc<Grants>,
+    user: SandboxUser,
+    injector: Option<Arc<SecretInjector>>,
+    /// The upstream proxies, if hosts are reached through them.
+    upstream: UpstreamProxies,
+    teardown: TeardownMode,
+    prestarted: Option<PrestartedSandbox>,
     files: OpenFileLimit,
-    cradle: ZygotePool,
+    zygotes: ZygotePool,
     asker: Option<Arc<dyn Asker>>,
-    /// What was refused to a command that ended in an error.
+    /// Denials of a command that ended in an error.
     refused: (Vec<Denial>, u64),
 }
 
-/// For so long the host is taken to be as it was when it was looked at.
-const FRESH: Duration = Duration::from_millis(50);
+/// Age up to which a survey of the host is reused.
+const SURVEY_MAX_AGE: Duration = Duration::from_millis(50);
 
 impl PreparedSandbox for PreparedNamespaceSandbox {
     fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    fn ask(&mut self, asker: Arc<dyn Asker>) {
+    fn set_asker(&mut self, asker: Arc<dyn Asker>) {
         self.asker = Some(asker);
     }
 
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
-        refuse_directories()?;
-        let ports = self.ports()?;
-        // Until what was planted is moved away.
+        refuse_directory_streams()?;
+        let ports = self.reserve_ports()?;
+        // Held until the git sweep is done.
         let masked = Masked::begin()?;
         let command = request.command.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let (mut launch, campaign) =
-            self.prepare(command, packed(&request.variables), &request.cwd);
-        ports.tell(&mut launch.plan.gaps);
+        let (mut launch, cleanup) =
+            self.prepare(command, pack_environment(&request.variables), &request.cwd);
+        ports.report_gaps(&mut launch.plan.gaps);
         let network = launch.plan.network();
-        let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
-        let mut seen = self.seen(&launch.plan, ports, &campaign);
-        seen.is_guessed = DenialGuesser::is_needed(&launch.plan, &self.held);
-        let attended =
-            command_loop::run(request, self.farewell, &mut seen, &masked, |streams, mask| {
-                let ahead = ahead.take().map_or_else(
+        let mut prestarted = self.prestarted.take().filter(|early| early.network() == network);
+        let mut seen = self.new_monitor(&launch.plan, ports, &cleanup);
+        seen.is_guessed = DenialGuesser::is_needed(&launch.plan, &self.effective);
+        let supervised =
+            command_loop::run(request, self.teardown, &mut seen, &masked, |streams, mask| {
+                let prestarted = prestarted.take().map_or_else(
                     || {
-                        self.cradle
-                            .start(&launch.plan, &self.person.quarantine, mask)
-                            .map(|(ahead, _)| ahead)
+                        self.zygotes
+                            .start(&launch.plan, &self.user.quarantine, mask)
+                            .map(|(prestarted, _)| prestarted)
                     },
                     Ok,
                 )?;
-                let lock = campaign.lock();
-                ahead
+                let lock = cleanup.open_lock();
+                prestarted
                     .launch(&launch, streams, lock.as_ref().map(AsFd::as_fd))
                     .map(|running| Box::new(running) as Box<dyn command_loop::SupervisedCommand>)
             });
         self.plan = launch.plan;
-        seen.foreign = seen.live.foreign();
-        let unseen = std::mem::take(&mut seen.live).end(self.farewell);
-        seen.own_up(&mut self.plan);
-        if attended.is_err() {
-            self.refused = seen.refused();
+        seen.foreign = seen.watcher.foreign_markers();
+        let unseen = std::mem::take(&mut seen.watcher).end(self.teardown);
+        seen.correct_plan(&mut self.plan);
+        if supervised.is_err() {
+            self.refused = seen.take_denials();
         }
         let observed = self
             .plan
             .steps
             .contains(&Step::Observe)
             .then(|| std::mem::take(&mut seen.observed).finish());
-        // Also after an error: by then the command may have made what it wanted.
-        let quarantined = campaign.conclude(&mut seen, attended.is_ok());
+        // Also after an error: the command may have created files by then.
+        let quarantined = cleanup.finish(&mut seen, supervised.is_ok());
         drop(masked);
-        Ok(Outcome { quarantined, observed, ..self.told(request, attended?, unseen?) })
+        Ok(Outcome { quarantined, observed, ..self.with_report(request, supervised?, unseen?) })
     }
 
-    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
-        Ok(Box::new(sandbox::NamespaceSandbox::raise(self, cwd)?))
+    fn start_sandbox(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
+        Ok(Box::new(sandbox::NamespaceSandbox::build(self, cwd)?))
     }
 
-    fn refused(&mut self) -> (Vec<Denial>, u64) {
+    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
         std::mem::take(&mut self.refused)
     }
 }
 
 impl PreparedNamespaceSandbox {
-    /// What to launch, with the host as it is now, and what is to be done about it later.
+    /// The launch spec for the host as it is now, and the cleanup after it.
     fn prepare(
         &mut self,
         command: Vec<Vec<u8>>,
         variables: Vec<Vec<u8>>,
         cwd: &AbsPath,
     ) -> (LaunchSpec, PostRunCleanup) {
-        // What a killed run planted must not be found by the survey: it would be protected.
-        let runs = RunRegistry::make(&self.person.quarantine);
-        let left_over = runs.as_ref().and_then(RunRegistry::sweep_for_the_killed);
-        // A secret that appeared since is covered like those that stood there before.
-        let looked = self.looked.take().filter(|_| left_over.is_none());
-        if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
+        // Before the survey, which would otherwise protect the files that a killed run planted.
+        let runs = RunRegistry::open_or_create(&self.user.quarantine);
+        let left_over = runs.as_ref().and_then(RunRegistry::sweep_killed_runs);
+        // A secret that appeared since is masked like those before.
+        let surveyed_at = self.surveyed_at.take().filter(|_| left_over.is_none());
+        if surveyed_at.is_none_or(|surveyed_at| surveyed_at.elapsed() > SURVEY_MAX_AGE) {
             PlannedSandbox {
                 plan: self.plan,
-                held: self.held,
+                effective: self.effective,
                 begun: self.begun,
                 listed: self.listed,
-            } = planned(&self.grants, &self.person);
+            } = plan_for_host(&self.grants, &self.user);
         }
-        let stores = cache_dirs::make(&mut self.plan);
+        let stores = cache_dirs::create_stores(&mut self.plan);
         let plan = std::mem::take(&mut self.plan);
-        let ground =
-            SweepBaseline::of(&plan, self.begun, self.listed.heads(), vendored(&self.held))
-                .beside(self.listed.made());
-        let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
+        let baseline = SweepBaseline::new(
+            &plan,
+            self.begun,
+            self.listed.heads(),
+            skipped_directory_names(&self.effective),
+        )
+        .with_created(self.listed.made());
+        let mark = runs.as_ref().and_then(|runs| runs.create_marker(&baseline).ok());
         let listed = std::mem::take(&mut self.listed);
-        let campaign = PostRunCleanup {
+        let cleanup = PostRunCleanup {
             runs,
             left_over,
             mark,
-            ground,
+            baseline,
             listed,
-            quarantine: self.person.quarantine.clone(),
+            quarantine: self.user.quarantine.clone(),
             stores,
         };
-        let asker = if self.asker.is_some() {
-            apply::ApprovalMode::Somebody
-        } else {
-            apply::ApprovalMode::Nobody
-        };
+        let asker =
+            if self.asker.is_some() { apply::ApprovalMode::Ask } else { apply::ApprovalMode::Deny };
         let open_files = plan.steps.contains(&Step::Egress).then(|| self.files.raise()).flatten();
         (
             LaunchSpec {
                 plan,
-                grants: apply::pack(&self.held),
+                grants: apply::serialize_grants(&self.effective),
                 command,
                 variables,
                 cwd: cwd.clone(),
@@ -332,72 +340,82 @@ impl PreparedNamespaceSandbox {
                 open_files,
                 memory: MemoryCounter::Complete,
             },
-            campaign,
+            cleanup,
         )
     }
 
-    /// The host's ports that are to lead into the sandbox, as long as this one has them.
-    fn ports(&self) -> Result<ReservedPorts, ProviderError> {
+    /// The host's ports to publish, while this sandbox has them.
+    fn reserve_ports(&self) -> Result<ReservedPorts, ProviderError> {
         let network = &self.grants.network;
-        if network.has_a_border() {
-            ReservedPorts::of(&network.bind)
+        if network.needs_egress() {
+            ReservedPorts::bind(&network.bind)
         } else {
             Ok(ReservedPorts::default())
         }
     }
 
-    fn seen(
+    fn new_monitor(
         &self,
         plan: &Plan,
         ports: ReservedPorts,
-        campaign: &PostRunCleanup,
+        cleanup: &PostRunCleanup,
     ) -> command_loop::SandboxMonitor {
-        let ground = Arc::new(asks::LivePolicy::new(
-            self.held.clone(),
-            plan.is_wired().then(|| scene(plan)),
+        let policy = Arc::new(asks::LivePolicy::new(
+            self.effective.clone(),
+            plan.has_tripwire().then(|| node_tree(plan)),
         ));
-        let watch = TripwireServer::over(plan, &ground, self.asker.as_ref());
+        let tripwire = TripwireServer::new(plan, &policy, self.asker.as_ref());
         let gate = plan.steps.contains(&Step::Egress).then(|| {
-            let asks = watch.as_ref().and_then(TripwireServer::asks);
-            Arc::new(EgressGate::new(ground.clone(), asks, self.seal.clone(), self.outer.clone()))
+            let asks = tripwire.as_ref().and_then(TripwireServer::asks);
+            Arc::new(EgressGate::new(
+                policy.clone(),
+                asks,
+                self.injector.clone(),
+                self.upstream.clone(),
+            ))
         });
         command_loop::SandboxMonitor {
             limits: self.grants.limits,
-            watch,
+            tripwire,
             gate,
             ports,
-            ground: Some(ground),
-            live: WatcherStage::over(plan, campaign.listed.made()),
+            policy: Some(policy),
+            watcher: WatcherStage::new(plan, cleanup.listed.made()),
             configs: KnownConfigs::at_start(
                 plan,
-                campaign.runs.as_ref().map(|_| campaign.quarantine.clone()),
+                cleanup.runs.as_ref().map(|_| cleanup.quarantine.clone()),
             ),
             ..command_loop::SandboxMonitor::default()
         }
     }
 
-    /// With what held, what did not, and what was refused and nobody told of.
-    fn told(&self, request: &CommandRequest, mut outcome: Outcome, unseen: Vec<Gap>) -> Outcome {
+    /// The outcome with the enforced steps, the gaps, and guessed denials.
+    fn with_report(
+        &self,
+        request: &CommandRequest,
+        mut outcome: Outcome,
+        unseen: Vec<Gap>,
+    ) -> Outcome {
         outcome.enforced = self.plan.steps.iter().map(ToString::to_string).collect();
         outcome.gaps = self.plan.gaps.iter().cloned().chain(unseen).collect();
-        if DenialGuesser::is_needed(&self.plan, &self.held) && outcome.exit_code() != 0 {
-            let guess = DenialGuesser::new(&self.plan, &self.held, &request.cwd);
-            outcome.denials.extend(guess.at(&outcome.stderr, &outcome.denials));
+        if DenialGuesser::is_needed(&self.plan, &self.effective) && outcome.exit_code() != 0 {
+            let guess = DenialGuesser::new(&self.plan, &self.effective, &request.cwd);
+            outcome.denials.extend(guess.guess(&outcome.stderr, &outcome.denials));
         }
         if request.stdio == StdioMode::Inherit {
-            // The caller has it.
+            // The caller has read it already.
             outcome.stderr = StreamOutput::default();
         }
         outcome
     }
 }
 
-/// What is to be done when a sandbox has ended.
+/// Cleanup after a sandbox has ended.
 struct PostRunCleanup {
     runs: Option<RunRegistry>,
     left_over: Option<Vec<QuarantinedFile>>,
     mark: Option<RunMarker>,
-    ground: SweepBaseline,
+    baseline: SweepBaseline,
     listed: CreatedRepos,
     quarantine: AbsPath,
     /// Held until the sandbox has ended.
@@ -405,30 +423,30 @@ struct PostRunCleanup {
 }
 
 impl PostRunCleanup {
-    /// The project's lock for a sandbox. It ends with that sandbox, so that the caller must not
-    /// keep it.
-    fn lock(&self) -> Option<OwnedFd> {
-        self.runs.as_ref().and_then(RunRegistry::lock)
+    /// The project's lock for a sandbox. It ends with that sandbox, so the caller must not keep it.
+    fn open_lock(&self) -> Option<OwnedFd> {
+        self.runs.as_ref().and_then(RunRegistry::open_notify_lock)
     }
 
-    /// Moves away what was planted. Unless `is_known`, more may have been made than was told.
-    fn conclude(
+    /// Moves planted files away. Unless `is_known`, more may have been created than was reported.
+    fn finish(
         self,
         seen: &mut command_loop::SandboxMonitor,
         is_known: bool,
     ) -> Vec<QuarantinedFile> {
-        let Self { runs, left_over, mark, mut ground, listed, quarantine, stores } = self;
+        let Self { runs, left_over, mark, mut baseline, listed, quarantine, stores } = self;
         drop(stores);
         let is_all_known = is_known && !seen.has_unknown;
         if is_all_known {
-            ground.foreign = std::mem::take(&mut seen.foreign);
+            baseline.foreign = std::mem::take(&mut seen.foreign);
         }
-        // Also what other commands made, now or before: unless the survey found it, this one
-        // could write to it.
-        let (mut others, moved) = runs.as_ref().map(|runs| runs.made(&listed)).unwrap_or_default();
-        others.retain(|made| !ground.is_covered(made));
-        ground.forget_foreign(&others);
-        let are_others = runs.as_ref().is_some_and(|runs| runs.others_go_on(mark.as_ref()));
+        // Also files that other commands created, now or before: unless the survey found them, this
+        // one could write to them.
+        let (mut others, moved) =
+            runs.as_ref().map(|runs| runs.created_markers(&listed)).unwrap_or_default();
+        others.retain(|made| !baseline.is_masked(made));
+        baseline.forget_foreign(&others);
+        let are_others = runs.as_ref().is_some_and(|runs| runs.has_other_runs(mark.as_ref()));
         let mut made = std::mem::take(&mut seen.made);
         let mut more = std::mem::take(&mut seen.more);
         made.extend(others);
@@ -438,24 +456,24 @@ impl PostRunCleanup {
             (true, false) => SweepScope::Known(more),
             (true, true) => SweepScope::Made,
         };
-        // Somebody impatient would leave the rest unseen; the work is bounded.
+        // The work is bounded, and an impatient signal would leave the rest unchecked.
         let masked = Masked::begin();
         let mut quarantined = left_over.unwrap_or_default();
-        let swept = git_sweep::sweep(made, look, &ground, &quarantine);
+        let swept = git_sweep::sweep(made, look, &baseline, &quarantine);
         quarantined.extend(swept.moved);
         if let Some(runs) = runs {
-            runs.note(swept.spotted, &listed, mark.as_ref());
+            runs.add_to_list(swept.spotted, &listed, mark.as_ref());
             if !seen.own_files.is_empty() {
                 runs.remember(&std::mem::take(&mut seen.own_files), seen.left_contents.as_ref());
             }
             if are_others {
-                // One that ended before this was told may have written to it after it was swept.
-                let (mut again, _) = runs.made(&listed);
-                again.retain(|made| !ground.is_covered(made));
-                ground.forget_foreign(&again);
-                let swept = git_sweep::sweep(again, SweepScope::Made, &ground, &quarantine);
+                // A run that ended before this report may have written to it after it was swept.
+                let (mut again, _) = runs.created_markers(&listed);
+                again.retain(|made| !baseline.is_masked(made));
+                baseline.forget_foreign(&again);
+                let swept = git_sweep::sweep(again, SweepScope::Made, &baseline, &quarantine);
                 if !swept.moved.is_empty() {
-                    runs.note(swept.spotted, &listed, mark.as_ref());
+                    runs.add_to_list(swept.spotted, &listed, mark.as_ref());
                 }
                 quarantined.extend(swept.moved);
             }
@@ -468,16 +486,16 @@ impl PostRunCleanup {
     }
 }
 
-/// Variables as the helper takes them.
-fn packed(variables: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
+/// Environment variables in the form that the supervisor takes.
+fn pack_environment(variables: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
     variables
         .iter()
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .collect()
 }
 
-/// A directory handed over as a standard stream leads out: `openat(0, "..")`.
-fn refuse_directories() -> Result<(), ProviderError> {
+/// Refuses a directory as a standard stream, which would lead out: `openat(0, "..")`.
+fn refuse_directory_streams() -> Result<(), ProviderError> {
     let streams = [
         ("input", rustix::stdio::stdin()),
         ("output", rustix::stdio::stdout()),

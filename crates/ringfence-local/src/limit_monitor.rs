@@ -1,8 +1,8 @@
-//! Keeping account of what a sandbox uses, and ending it where it uses too much.
+//! Limit monitor: measures the usage of a sandbox, and ends it above a limit.
 //!
-//! The kernel tells of every process what it has used, and what those had used that it has
-//! waited for. All that are there are looked at some fifty times in a second. Where the sandbox is
-//! a control group, it has counted time and memory itself.
+//! The kernel reports the usage of each process and of its reaped children. The monitor reads all
+//! processes about fifty times per second. If the sandbox has a cgroup, the cgroup counts CPU time
+//! and memory.
 
 mod command_usage;
 mod proc_usage;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_api::LimitBreach;
-use ringfence_enforce::apply::{Cgroup, InitUsage, Reins, SpaceTaken};
+use ringfence_enforce::apply::{Cgroup, InitUsage, SandboxControl, SpaceTaken};
 use ringfence_policy::{Limit, Limits};
 use ringfence_provider::ProviderError;
 
@@ -24,29 +24,29 @@ use crate::thread_pool::{self, PoolHandle};
 use proc_usage::ProcUsage;
 use usage_ledger::UsageLedger;
 
-/// So often it is looked.
-const LOOK: Duration = Duration::from_millis(20);
-/// The longest pause between looks at a sandbox of many in which nothing happens.
-const IDLE_LOOK: Duration = Duration::from_millis(60);
+/// Interval between measurements.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Longest interval for an idle sandbox among many.
+const IDLE_INTERVAL: Duration = Duration::from_millis(60);
 
-/// For so long somebody who was told to end everything may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Time for init to end everything, before the sandbox is killed.
+const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// Whoever keeps account of a sandbox, as long as it is there.
+/// Monitor of one sandbox, while it lives.
 #[derive(Debug)]
 pub(crate) struct LimitMonitor {
     shared: Arc<MonitorShared>,
-    charge: Arc<MonitorTarget>,
-    /// As soon as there is something that can use anything.
-    keeper: Option<PoolHandle>,
+    target: Arc<MonitorTarget>,
+    /// The thread, once a process exists that can use resources.
+    thread: Option<PoolHandle>,
 }
 
-/// What is kept account of.
+/// The sandbox that is measured.
 #[derive(Debug)]
 struct MonitorTarget {
-    most: Limits,
-    warden: i32,
-    reins: Reins,
+    limits: Limits,
+    supervisor: i32,
+    control: SandboxControl,
     group: Option<Arc<Cgroup>>,
 }
 
@@ -59,86 +59,89 @@ struct MonitorShared {
 #[derive(Debug, Default)]
 struct MonitorState {
     is_over: bool,
-    /// A command has begun since the last look.
+    /// Set when a command has begun since the last measurement.
     has_begun: bool,
     breaches: Vec<LimitBreach>,
-    /// CPU time that counts for nobody who runs now, in milliseconds.
+    /// CPU time of earlier commands, in milliseconds.
     before_ms: u64,
     cpu_ms: u64,
-    /// What the sandbox's first process has told last.
-    told: InitUsage,
-    /// Disk space that was taken for it by the notify handler.
+    /// The last usage report of init.
+    init_usage: InitUsage,
+    /// Disk space taken by the notify handler on behalf of the sandbox.
     taken: SpaceTaken,
-    /// How many the kernel had ended for want of memory.
-    starved: u64,
+    /// Number of processes that the kernel killed for lack of memory.
+    oom_kills: u64,
 }
 
 impl MonitorState {
-    /// What was told. What the notify handler took counts as written.
+    /// Usage reported by init. Space that the notify handler took counts as written.
     fn account(&self) -> InitUsage {
-        InitUsage { written: self.told.written.saturating_add(self.taken.bytes()), ..self.told }
+        InitUsage {
+            written: self.init_usage.written.saturating_add(self.taken.bytes()),
+            ..self.init_usage
+        }
     }
 }
 
 impl LimitMonitor {
-    /// For what will come from `warden`; nobody where there is nothing to keep account of.
-    pub(crate) fn over(
+    /// Monitor for the descendants of `supervisor`; `None` if there is nothing to measure.
+    pub(crate) fn new(
         limits: &Limits,
-        warden: i32,
-        reins: Reins,
+        supervisor: i32,
+        control: SandboxControl,
         group: Option<Arc<Cgroup>>,
     ) -> Option<Self> {
         const WATCHED: [Limit; 5] =
             [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::Disk];
-        let is_watched = WATCHED.iter().any(|limit| limits.of(*limit).is_some());
-        let charge = MonitorTarget { most: *limits, warden, reins, group };
+        let is_watched = WATCHED.iter().any(|limit| limits.get(*limit).is_some());
+        let target = MonitorTarget { limits: *limits, supervisor, control, group };
         (is_watched || share::is_shared()).then(|| Self {
             shared: Arc::default(),
-            charge: Arc::new(charge),
-            keeper: None,
+            target: Arc::new(target),
+            thread: None,
         })
     }
 
-    /// Keeps account from now on: something is about to run.
-    pub(crate) fn attend(&mut self) -> Result<(), ProviderError> {
-        if self.keeper.is_some() {
+    /// Starts the monitor, before a command runs.
+    pub(crate) fn start(&mut self) -> Result<(), ProviderError> {
+        if self.thread.is_some() {
             return Ok(());
         }
-        let (kept, charge) = (self.shared.clone(), self.charge.clone());
-        let keeper = thread_pool::lend("steward", None, move || kept.keep(&charge));
-        self.keeper = Some(
-            keeper.map_err(|source| ProviderError::System { what: "start a thread", source })?,
+        let (shared, target) = (self.shared.clone(), self.target.clone());
+        let thread = thread_pool::run("limits", None, move || shared.run(&target));
+        self.thread = Some(
+            thread.map_err(|source| ProviderError::System { what: "start a thread", source })?,
         );
         Ok(())
     }
 
-    /// What was noticed since this was asked for last.
-    pub(crate) fn breaches(&self) -> Vec<LimitBreach> {
-        // Whoever was ended by the kernel may have been gone before anybody looked.
-        if self.shared.note_starved(&self.charge) {
-            self.charge.reins.end();
+    /// Takes the breaches since the last call.
+    pub(crate) fn take_breaches(&self) -> Vec<LimitBreach> {
+        // A process killed by the kernel may be gone before a measurement.
+        if self.shared.note_oom_kills(&self.target) {
+            self.target.control.end();
         }
         std::mem::take(&mut self.shared.lock().breaches)
     }
 
-    /// Whether something was too much that everything is ended for.
-    pub(crate) fn has_ended_it(&self) -> bool {
-        self.shared.note_starved(&self.charge);
+    /// True if a limit was breached that ends everything.
+    pub(crate) fn has_fatal_breach(&self) -> bool {
+        self.shared.note_oom_kills(&self.target);
         self.shared.lock().breaches.iter().any(|breach| breach.limit != Limit::OpenFiles)
     }
 
-    /// As [`Reins::account`] asks for.
-    pub(crate) fn told(&self, account: InitUsage) {
-        self.shared.lock().told = account;
+    /// Stores a usage report that the monitor requested from init.
+    pub(crate) fn set_init_usage(&self, account: InitUsage) {
+        self.shared.lock().init_usage = account;
     }
 
-    /// The notify handler took so much disk space so far.
-    pub(crate) fn took_space(&self, taken: SpaceTaken) {
+    /// Stores the disk space that the notify handler took so far.
+    pub(crate) fn set_space_taken(&self, taken: SpaceTaken) {
         self.shared.lock().taken = taken;
     }
 
-    /// A command begins: CPU time is its own from here on.
-    pub(crate) fn begin(&self) {
+    /// Begins a command: CPU time counts for it from here on.
+    pub(crate) fn begin_command(&self) {
         let mut state = self.shared.lock();
         state.before_ms = state.cpu_ms;
         state.has_begun = true;
@@ -150,7 +153,7 @@ impl Drop for LimitMonitor {
     fn drop(&mut self) {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
-        let _ = self.keeper.take().map(PoolHandle::join);
+        let _ = self.thread.take().map(PoolHandle::join);
     }
 }
 
@@ -159,59 +162,58 @@ impl MonitorShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, charge: &MonitorTarget) {
-        // Whoever makes very many processes must not keep us waiting. Only root may be preferred.
-        const FIRST: i32 = -20;
+    fn run(&self, target: &MonitorTarget) {
+        // Highest priority, so that a fork bomb does not starve the monitor. Only root may set it.
+        const HIGHEST_PRIORITY: i32 = -20;
         let before = rustix::process::getpriority_process(None);
-        let is_first = rustix::process::setpriority_process(None, FIRST).is_ok();
-        self.look_on(charge);
-        // Others have the thread after us.
+        let is_raised = rustix::process::setpriority_process(None, HIGHEST_PRIORITY).is_ok();
+        self.measure_loop(target);
+        // The pool reuses the thread.
         let _ = before
-            .map(|before| is_first.then(|| rustix::process::setpriority_process(None, before)));
+            .map(|before| is_raised.then(|| rustix::process::setpriority_process(None, before)));
     }
 
-    fn look_on(&self, charge: &MonitorTarget) {
-        let MonitorTarget { most, warden, reins, group } = charge;
+    fn measure_loop(&self, target: &MonitorTarget) {
+        let MonitorTarget { limits, supervisor, control, group } = target;
         let (mut ledger, mut last) = (UsageLedger::default(), ProcUsage::default());
-        let mut pause = LOOK;
+        let mut pause = INTERVAL;
         while self.is_wanted_after(pause) {
             let begun = Instant::now();
-            let counted = group.as_deref().map(Cgroup::counted).unwrap_or_default();
-            if most.disk.is_some() || most.memory.is_some() && counted.memory.is_none() {
-                reins.account();
+            let counted = group.as_deref().map(Cgroup::usage).unwrap_or_default();
+            if limits.disk.is_some() || limits.memory.is_some() && counted.memory.is_none() {
+                control.request_usage();
             }
-            let told = self.lock().account();
-            let tally = ledger.look(*warden, most, told, counted);
-            if self.judge(most, &tally) || self.note_starved(charge) {
-                reins.end();
-                // Whoever was to end it may be kept from it.
-                if !self.is_over_within(PATIENCE) {
-                    reins.kill();
+            let init_usage = self.lock().account();
+            let tally = ledger.measure(*supervisor, limits, init_usage, counted);
+            if self.record_breaches(limits, &tally) || self.note_oom_kills(target) {
+                control.end();
+                // Init may be kept from ending it.
+                if !self.is_over_within(END_LIMIT) {
+                    control.kill();
                 }
                 return;
             }
-            if share::is_shared() && tally.cpu_ms > share::MUCH_MS {
+            if share::is_shared() && tally.cpu_ms > share::YIELD_AFTER_MS {
                 ledger.give_way();
             }
             let is_idle = share::is_shared() && tally == last;
             pause = if is_idle {
-                (pause * 2).clamp(LOOK, IDLE_LOOK)
+                (pause * 2).clamp(INTERVAL, IDLE_INTERVAL)
             } else {
-                next_pause(most, &tally, begun.elapsed())
+                next_pause(limits, &tally, begun.elapsed())
             };
             last = tally;
         }
     }
 
-    fn is_over_within(&self, long: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), long, |state| !state.is_over);
+    fn is_over_within(&self, duration: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), duration, |state| !state.is_over);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
-    /// Waits, no longer than [`LOOK`] once a command begins, and answers if there is still
-    /// something to look at.
-    fn is_wanted_after(&self, long: Duration) -> bool {
-        let mut end = Instant::now() + long;
+    /// Waits, at most [`INTERVAL`] once a command begins; true if the sandbox still runs.
+    fn is_wanted_after(&self, duration: Duration) -> bool {
+        let mut end = Instant::now() + duration;
         let mut state = self.lock();
         loop {
             let rest = end.saturating_duration_since(Instant::now());
@@ -222,46 +224,45 @@ impl MonitorShared {
             if state.is_over || !std::mem::take(&mut state.has_begun) {
                 return !state.is_over;
             }
-            end = end.min(Instant::now() + LOOK);
+            end = end.min(Instant::now() + INTERVAL);
         }
     }
 
-    /// The kernel has ended somebody for want of memory; answers whether it has since this was
-    /// asked for last.
-    fn note_starved(&self, MonitorTarget { most, group, .. }: &MonitorTarget) -> bool {
-        let (Some(group), Some(configured)) = (group, most.memory) else { return false };
+    /// Records kills by the kernel for lack of memory; true if there are new ones.
+    fn note_oom_kills(&self, MonitorTarget { limits, group, .. }: &MonitorTarget) -> bool {
+        let (Some(group), Some(configured)) = (group, limits.memory) else { return false };
         let mut state = self.lock();
-        let starved = group.counted().starved;
-        if starved <= state.starved {
+        let oom_kills = group.usage().oom_kills;
+        if oom_kills <= state.oom_kills {
             return false;
         }
-        state.starved = starved;
-        let observed = group.peak(configured).max(configured.saturating_add(1));
+        state.oom_kills = oom_kills;
+        let observed = group.memory_peak(configured).max(configured.saturating_add(1));
         note(&mut state.breaches, LimitBreach { limit: Limit::Memory, configured, observed });
         true
     }
 
-    /// Notes what is too much; answers whether it is to end.
-    fn judge(&self, most: &Limits, tally: &ProcUsage) -> bool {
+    /// Records breaches; true if the sandbox must end.
+    fn record_breaches(&self, limits: &Limits, tally: &ProcUsage) -> bool {
         let mut state = self.lock();
         state.cpu_ms = state.cpu_ms.max(tally.cpu_ms);
         let cpu_ms = state.cpu_ms - state.before_ms;
         let ends = [
-            (Limit::Cpu, most.cpu_ms, cpu_ms),
-            (Limit::Memory, most.memory, tally.memory),
-            (Limit::Processes, most.processes, tally.processes),
-            (Limit::Disk, most.disk, tally.disk),
+            (Limit::Cpu, limits.cpu_ms, cpu_ms),
+            (Limit::Memory, limits.memory, tally.memory),
+            (Limit::Processes, limits.processes, tally.processes),
+            (Limit::Disk, limits.disk, tally.disk),
         ];
-        let beyond = |(limit, most, observed): &(Limit, Option<u64>, u64)| {
+        let breach_of = |(limit, most, observed): &(Limit, Option<u64>, u64)| {
             most.filter(|most| observed > most).map(|configured| LimitBreach {
                 limit: *limit,
                 configured,
                 observed: *observed,
             })
         };
-        let found: Vec<LimitBreach> = ends.iter().filter_map(beyond).collect();
-        // The kernel refuses what goes beyond it: nobody is ended for standing there.
-        if let Some(configured) = most.open_files.filter(|most| tally.open_files >= *most) {
+        let found: Vec<LimitBreach> = ends.iter().filter_map(breach_of).collect();
+        // The kernel denies more open files, so reaching this limit does not end the sandbox.
+        if let Some(configured) = limits.open_files.filter(|limit| tally.open_files >= *limit) {
             note(
                 &mut state.breaches,
                 LimitBreach { limit: Limit::OpenFiles, configured, observed: tally.open_files },
@@ -272,15 +273,15 @@ impl MonitorShared {
     }
 }
 
-/// The time until the next look. Near the limit of processes it is short, as far as looking takes
-/// no more than a tenth of a CPU: a new process takes a fraction of a millisecond.
-fn next_pause(most: &Limits, tally: &ProcUsage, took: Duration) -> Duration {
+/// Time until the next measurement. Near the process limit it is short, as long as measuring takes
+/// at most a tenth of a CPU: a fork takes a fraction of a millisecond.
+fn next_pause(limits: &Limits, tally: &ProcUsage, took: Duration) -> Duration {
     const SHORT: Duration = Duration::from_millis(2);
-    let is_near = most.processes.is_some_and(|most| tally.processes > most / 2);
-    if is_near { (took * 9).clamp(SHORT, LOOK) } else { LOOK }
+    let is_near = limits.processes.is_some_and(|limits| tally.processes > limits / 2);
+    if is_near { (took * 9).clamp(SHORT, INTERVAL) } else { INTERVAL }
 }
 
-/// Each limit once.
+/// Adds a breach; each limit is listed once.
 fn note(breaches: &mut Vec<LimitBreach>, breach: LimitBreach) {
     if breaches.iter().all(|known| known.limit != breach.limit) {
         breaches.push(breach);

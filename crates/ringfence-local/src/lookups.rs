@@ -1,78 +1,78 @@
-//! Answers to programs that look up names by themselves in a shut network.
+//! DNS responder for programs that look up names by themselves in a closed network.
 //!
-//! Every name is told as refused and does not exist. Nothing is passed on.
+//! It records every name as denied and answers NXDOMAIN. No query leaves the sandbox.
 
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ringfence_api::{Denial, DenialEvidence, Operation};
-use ringfence_egress::dns::{looked_up, no_such_name};
+use ringfence_egress::dns::{nxdomain_reply, queried_name};
 
 use crate::asks::LivePolicy;
 use crate::denial_log::DenialLog;
-use crate::optional::marked;
+use crate::optional::mark_optional;
 
-/// Sockets that are answered at a time; lookups beyond it get no answer.
-const MOST_SOCKETS: usize = 32;
+/// Most sockets served at a time; lookups beyond it get no answer.
+const MAX_SOCKETS: usize = 32;
 
-/// A socket on which nothing is asked for so long is answered no more.
+/// Idle time after which a socket is no longer served.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// No question is longer.
-const LONGEST: usize = 512;
+/// Longest query.
+const MAX_QUERY: usize = 512;
 
-/// The denials of names that programs looked up by themselves.
+/// Denials of names that programs looked up by themselves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lookups(Arc<Mutex<DenialLog>>);
 
 impl Lookups {
-    /// Takes the denials noted so far.
-    pub(crate) fn take(&self) -> DenialLog {
+    /// Takes the denials so far.
+    pub(crate) fn take_denials(&self) -> DenialLog {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Answers what this process and program asks on a socket, in a thread of its own.
-    pub(crate) fn answer(
+    /// Serves a socket of this process and program, on its own thread.
+    pub(crate) fn serve_socket(
         &self,
         socket: UdpSocket,
         asker: (u32, String),
-        ground: Option<Arc<LivePolicy>>,
+        policy: Option<Arc<LivePolicy>>,
     ) {
         // Each thread holds a clone.
-        if Arc::strong_count(&self.0) > MOST_SOCKETS {
+        if Arc::strong_count(&self.0) > MAX_SOCKETS {
             return;
         }
         let lookups = self.clone();
-        // Without a thread, the socket is closed and the lookup gets no answer.
+        // Without a thread the socket is closed, and the lookup gets no answer.
         let _ = std::thread::Builder::new()
             .name("lookups".into())
-            .spawn(move || lookups.serve(&socket, &asker, ground.as_deref()));
+            .spawn(move || lookups.serve(&socket, &asker, policy.as_deref()));
     }
 
-    fn serve(&self, socket: &UdpSocket, asker: &(u32, String), ground: Option<&LivePolicy>) {
-        let mut message = [0; LONGEST];
+    fn serve(&self, socket: &UdpSocket, asker: &(u32, String), policy: Option<&LivePolicy>) {
+        let mut message = [0; MAX_QUERY];
         if socket.set_read_timeout(Some(IDLE)).is_err() {
             return;
         }
         while let Ok(length) = socket.recv(&mut message) {
             let message = &message[..length];
-            if let Some(name) = looked_up(message) {
-                self.note(denial(name.to_string(), asker), ground);
+            if let Some(name) = queried_name(message) {
+                self.note(denial(name.to_string(), asker), policy);
             }
-            // Told before it is answered: the command may end at once.
-            if no_such_name(message).is_none_or(|reply| socket.send(&reply).is_err()) {
+            // Recorded before the reply: the command may end at once.
+            if nxdomain_reply(message).is_none_or(|reply| socket.send(&reply).is_err()) {
                 return;
             }
         }
     }
 
-    fn note(&self, denial: Denial, ground: Option<&LivePolicy>) {
-        let denial = match ground {
-            Some(ground) => ground.read(|grants| marked(denial, grants)),
+    fn note(&self, denial: Denial, policy: Option<&LivePolicy>) {
+        let denial = match policy {
+            Some(policy) => policy.read(|grants| mark_optional(denial, grants)),
             None => denial,
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
     }
 }
 
@@ -83,7 +83,7 @@ fn denial(target: String, (pid, program): &(u32, String)) -> Denial {
     Denial {
         operation: Operation::Connect,
         target,
-        rule: Denial::NETWORK_SHUT.to_owned(),
+        rule: Denial::NETWORK_NONE.to_owned(),
         origin: "the policy".to_owned(),
         explicit: false,
         pid: *pid,

@@ -6,10 +6,10 @@ use std::io::Read;
 use ringfence_api::{Attempt, Denial, Operation};
 use ringfence_policy::{AbsPath, Disguise, Effect, Grants};
 
-/// The denial, marked as optional if its program tries such a thing by itself and runs without it.
+/// Marks a denial as optional if its program makes such attempts by itself and runs without them.
 ///
-/// To be called while the process waits for an answer, or soon after: its command line is read.
-pub(crate) fn marked(mut denial: Denial, grants: &Grants) -> Denial {
+/// Call it while the process waits for an answer, or soon after: its command line is read.
+pub(crate) fn mark_optional(mut denial: Denial, grants: &Grants) -> Denial {
     denial.optional = is_optional(&denial, grants);
     denial
 }
@@ -32,30 +32,30 @@ fn is_optional(denial: &Denial, grants: &Grants) -> bool {
     attempt.is_optional(|| command_line(denial.pid))
 }
 
-/// Tells whether the program was shown something absent or empty instead of an error. Loaders look
-/// for such files at every start, and the policy says that a command does without.
+/// True if the program saw an absent or empty file instead of an error. Loaders look for such files
+/// at every start, and the policy says that a command runs without.
 fn is_disguised_read(denial: &Denial, grants: &Grants) -> bool {
     let path = || AbsPath::new(&denial.target);
     denial.operation == Operation::Read
         && path().is_some_and(|path| grants.disguise(&path) != Disguise::Deny)
 }
 
-/// Tells whether the program was refused to make something in a cache of its own. The policy lets
-/// it write there, so it counts on that.
+/// True if the program was denied to create a file in its own cache. The policy lets it write
+/// there, so it relies on that.
 fn is_made_in_cache(denial: &Denial, grants: &Grants) -> bool {
     let is_cache = |path: AbsPath| {
-        grants.opener(&path).is_some_and(|rule| matches!(rule.effect, Effect::Private { .. }))
+        grants.opening_rule(&path).is_some_and(|rule| matches!(rule.effect, Effect::Private { .. }))
     };
     denial.operation == Operation::Create && AbsPath::new(&denial.target).is_some_and(is_cache)
 }
 
-/// The arguments of a process, as the kernel writes them; empty if it is gone. Their length is the
-/// command's choice, so only the first 64 KiB are read.
+/// Arguments of a process, as in /proc; empty if it is gone. The command chooses their length, so
+/// only the first 64 KiB are read.
 fn command_line(pid: u32) -> Vec<u8> {
-    const LONGEST: u64 = 64 * 1024;
+    const MAX_BYTES: u64 = 64 * 1024;
     let mut line = Vec::new();
     let read = File::open(format!("/proc/{pid}/cmdline"))
-        .and_then(|file| file.take(LONGEST).read_to_end(&mut line));
+        .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut line));
     if read.is_err() {
         line.clear();
     }
@@ -67,14 +67,14 @@ mod tests {
     use ringfence_api::{Denial, DenialEvidence, Operation};
     use ringfence_policy::{AbsPath, Effect, Facts, Flags, Grants, Origin, Rule, Source, resolve};
 
-    use super::marked;
+    use super::mark_optional;
 
     fn path(text: &str) -> AbsPath {
         AbsPath::new(text).unwrap()
     }
 
     fn grants(effect: Effect) -> Grants {
-        let facts = Facts::plain(path("/home/me/app"), path("/home/me"), path("/home/me/store"));
+        let facts = Facts::minimal(path("/home/me/app"), path("/home/me"), path("/home/me/store"));
         let mut grants = resolve(&[], &Flags::none(path("/home/me/app")), &facts).unwrap();
         let origin = Origin::new(Source::BuiltIn, "cargo");
         grants.rules.push(Rule {
@@ -86,12 +86,12 @@ mod tests {
         grants
     }
 
-    /// Tells whether cargo is taken to do without an operation on a path.
+    /// True if cargo runs without an operation on a path.
     fn is_optional(grants: &Grants, operation: Operation, target: &str) -> bool {
         let denial = Denial {
             operation,
             target: target.into(),
-            rule: Denial::NOTHING_OPENS_IT.into(),
+            rule: Denial::NO_RULE_ALLOWS.into(),
             origin: String::new(),
             explicit: false,
             pid: 0,
@@ -101,7 +101,7 @@ mod tests {
             count: 1,
             optional: false,
         };
-        marked(denial, grants).optional
+        mark_optional(denial, grants).optional
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             grants(Effect::Private { store: path("/home/me/store/registry"), host_beneath: true });
         assert!(!is_optional(&private, Operation::Create, "/home/me/.cargo/registry"));
         assert!(!is_optional(&private, Operation::Create, "/home/me/.cargo/registry/cache/x"));
-        // Beside the cache, and without one, cargo does without.
+        // Outside the cache, and without one, it is optional.
         assert!(is_optional(&private, Operation::Create, "/home/me/.cargo/other"));
         assert!(is_optional(
             &grants(Effect::Read),

@@ -1,7 +1,7 @@
 //! Processes around a sandbox that outlive `ringfence run` by a moment.
 //!
 //! The supervisor ends soon after the command, the watcher up to 20 ms later: the kernel removes
-//! its inotify watches first. An init reaps both. Most containers have another program as PID 1,
+//! its inotify watches first. An init reaps both. In most containers PID 1 is another program,
 //! which reaps nothing, and each run would leave zombies there.
 
 use std::fs;
@@ -31,35 +31,35 @@ const REAPERS: &[&str] = &[
     "zsh",
 ];
 
-/// Treatment of a sandbox in which everything has ended.
+/// Teardown of a sandbox in which everything has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Farewell {
-    /// Wait until the kernel has taken it down.
+pub(crate) enum TeardownMode {
+    /// Wait until the kernel has torn it down.
     #[default]
     Wait,
-    /// Go: the caller ends now, and PID 1 or [`reap_children`] reaps its children.
+    /// Return: the caller exits now, and PID 1 or [`reap_children`] reaps its children.
     Leave,
 }
 
-/// Answers whether PID 1 reaps orphans.
-pub(crate) fn are_reaped() -> bool {
+/// True if PID 1 reaps orphans.
+pub(crate) fn does_pid1_reap() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         fs::read_to_string("/proc/1/comm").is_ok_and(|name| REAPERS.contains(&name.trim_end()))
     })
 }
 
-/// Reaps what is left around an ended sandbox where PID 1 does not, for a caller about to exit.
+/// Reaps the processes around an ended sandbox if PID 1 does not, for a caller about to exit.
 ///
-/// The wait is bounded: a zombie more is better than a command that takes long to end.
+/// The wait is bounded: one more zombie is better than a command that takes long to end.
 pub fn reap_children() {
-    const LONGEST: Duration = Duration::from_millis(200);
+    const MAX_WAIT: Duration = Duration::from_millis(200);
     const PAUSE: Duration = Duration::from_micros(50);
     let begun = Instant::now();
-    while !are_reaped() {
+    while !does_pid1_reap() {
         match process::wait(-1, Wait::Poll) {
             Ok(Some(_)) => {}
-            Ok(None) if begun.elapsed() < LONGEST => std::thread::sleep(PAUSE),
+            Ok(None) if begun.elapsed() < MAX_WAIT => std::thread::sleep(PAUSE),
             // No child is left, or one takes too long.
             Ok(None) | Err(_) => return,
         }

@@ -1,4 +1,4 @@
-//! A process beside the shells of a sandbox.
+//! A process in a sandbox, next to its shells.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -20,60 +20,67 @@ use rustix::time::Timespec;
 
 use crate::deadline::Deadline;
 use crate::limit_monitor::CommandUsage;
-use crate::packed;
+use crate::pack_environment;
 use crate::shell::stdin::{StdinFeed, StdinPipe};
-use crate::shell::{CommandEnd, ShellHost, StartedProcess, ended, number, process_tree, ran};
+use crate::shell::{
+    CommandEnd, ShellHost, StartedProcess, command_result, ended, pid_of, process_tree,
+};
 
-/// How long it may take to mind each of: interrupt, terminate.
+/// Time to react to each signal: interrupt, terminate.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// So often somebody else is asked whether it is to go on.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval of checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) struct SandboxProcess {
-    place: Arc<dyn ShellHost>,
+    host: Arc<dyn ShellHost>,
     job: ExecId,
     started: StartedProcess,
     pid: i32,
     streams: [Option<OwnedFd>; 2],
     feed: Option<Arc<StdinFeed>>,
-    intake: Option<StdinPipe>,
+    stdin_pipe: Option<StdinPipe>,
     kept: [BoundedCapture; 2],
     begun: Instant,
-    /// How long it may take.
+    /// Time limit.
     allowed: Option<Duration>,
     deadline: Option<Instant>,
     interrupted: Arc<AtomicBool>,
-    /// The signals that are left to try, the last of which is tried again and again.
-    firmer: &'static [i32],
+    /// Signals left to try; the last one is repeated.
+    signals_left: &'static [i32],
     timed_out: bool,
     spent: CommandUsage,
 }
 
+/// The process for init to start, without its streams.
+fn exec_spec(spec: &ProcessSpec) -> ExecSpec {
+    ExecSpec {
+        command: spec.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        variables: pack_environment(&spec.environment),
+        cwd: spec.cwd.clone(),
+        numbers: Vec::new(),
+        terminal: None,
+        orphans: OrphanReaping::ByInit,
+    }
+}
+
 impl SandboxProcess {
     pub(crate) fn start(
-        place: Arc<dyn ShellHost>,
-        how: &ProcessSpec,
+        host: Arc<dyn ShellHost>,
+        spec: &ProcessSpec,
     ) -> Result<Self, ProviderError> {
-        let wrong = |source| ProviderError::System { what: "make the pipes of a process", source };
-        let system = |error: Errno| wrong(error.into());
-        let mut start = ExecSpec {
-            command: how.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            variables: packed(&how.variables),
-            cwd: how.cwd.clone(),
-            numbers: Vec::new(),
-            terminal: None,
-            orphans: OrphanReaping::Left,
-        };
+        let failed = |source| ProviderError::System { what: "create process pipes", source };
+        let system = |error: Errno| failed(error.into());
+        let mut start = exec_spec(spec);
         let mut given: Vec<OwnedFd> = Vec::new();
         let (mut streams, mut limit) = ([None, None], 0);
-        let (mut feed, mut intake) = (None, None);
-        match &how.streams {
+        let (mut feed, mut stdin_pipe) = (None, None);
+        match &spec.streams {
             ProcessStdio::Terminal(size) => start.terminal = Some(*size),
             ProcessStdio::Pipes { input, limit: most }
             | ProcessStdio::Merged { input, limit: most } => {
                 limit = *most;
-                let is_merged = matches!(how.streams, ProcessStdio::Merged { .. });
+                let is_merged = matches!(spec.streams, ProcessStdio::Merged { .. });
                 for (number, stream) in
                     [1, 2].into_iter().zip(&mut streams).take(if is_merged { 1 } else { 2 })
                 {
@@ -84,56 +91,60 @@ impl SandboxProcess {
                     start.numbers.push(number);
                 }
                 if is_merged {
-                    given.push(given[0].try_clone().map_err(wrong)?);
+                    given.push(given[0].try_clone().map_err(failed)?);
                     start.numbers.push(2);
                 }
-                feed =
-                    (*input == StdinInput::Fed).then(StdinFeed::new).transpose().map_err(wrong)?;
-                if let Some((ours, theirs)) = StdinPipe::open(input, feed.clone()).map_err(wrong)? {
-                    intake = Some(ours);
+                feed = (*input == StdinInput::Streamed)
+                    .then(StdinFeed::new)
+                    .transpose()
+                    .map_err(failed)?;
+                if let Some((ours, theirs)) =
+                    StdinPipe::open(input, feed.clone()).map_err(failed)?
+                {
+                    stdin_pipe = Some(ours);
                     given.push(theirs);
                     start.numbers.push(0);
                 }
             }
         }
         let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
-        let (job, started) = place.start(&start, &descriptors)?;
-        let pid = number(&started.pidfd).unwrap_or_default();
-        let spent = CommandUsage::within(&place.limits());
+        let (job, started) = host.start(&start, &descriptors)?;
+        let pid = pid_of(&started.pidfd).unwrap_or_default();
+        let spent = CommandUsage::new(&host.limits());
         let begun = Instant::now();
         Ok(Self {
-            place,
+            host,
             job,
             started,
             pid,
             streams,
             feed,
-            intake,
+            stdin_pipe,
             kept: [BoundedCapture::new(limit), BoundedCapture::new(limit)],
             begun,
-            allowed: how.deadline,
-            deadline: how.deadline.map(|limit| Deadline::new(begun, limit).polite),
+            allowed: spec.deadline,
+            deadline: spec.deadline.map(|limit| Deadline::new(begun, limit).polite),
             interrupted: Arc::default(),
-            firmer: &[libc::SIGINT, libc::SIGTERM, libc::SIGKILL],
+            signals_left: &[libc::SIGINT, libc::SIGTERM, libc::SIGKILL],
             timed_out: false,
             spent,
         })
     }
 
-    /// Until something happens; answers whether it has ended.
-    fn look(&self) -> Result<bool, ProviderError> {
+    /// Waits for an event; true if the process has ended.
+    fn wait_event(&self) -> Result<bool, ProviderError> {
         let mut waits = vec![PollFd::new(&self.started.pidfd, PollFlags::IN)];
         waits
             .extend(self.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
         waits.extend(
-            self.intake
+            self.stdin_pipe
                 .as_ref()
-                .and_then(StdinPipe::waits)
+                .and_then(StdinPipe::poll_target)
                 .map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)),
         );
-        let left = self
-            .deadline
-            .map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
+        let left = self.deadline.map_or(POLL_INTERVAL, |deadline| {
+            POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))
+        });
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
             Ok(_) => Ok(!waits[0].revents().is_empty()),
@@ -154,8 +165,8 @@ impl SandboxProcess {
                     Ok(length) => {
                         sink(stream, &buffer[..length]);
                         kept.push(&buffer[..length]);
-                        self.spent.wrote(length);
-                        if self.spent.is_too_much() {
+                        self.spent.add_output(length);
+                        if self.spent.is_over_output_limit() {
                             break;
                         }
                     }
@@ -166,22 +177,24 @@ impl SandboxProcess {
         }
     }
 
-    /// Asks more and more firmly.
+    /// Sends the next stronger signal when it is due.
     fn keep_time(&mut self) {
         let is_interrupted = self.interrupted.load(Ordering::SeqCst);
-        let is_unwanted = self.firmer.len() == 3 && (is_interrupted || self.spent.is_too_much());
+        let is_unwanted =
+            self.signals_left.len() == 3 && (is_interrupted || self.spent.is_over_output_limit());
         if !is_unwanted && self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
             return;
         }
-        if !is_interrupted && !self.spent.is_too_much() {
+        if !is_interrupted && !self.spent.is_over_output_limit() {
             self.timed_out = true;
-            self.spent.took(self.begun.elapsed(), self.allowed);
+            self.spent.record_timeout(self.begun.elapsed(), self.allowed);
         }
-        if let Some((signal, firmer)) = self.firmer.split_first() {
+        if let Some((signal, signals_left)) = self.signals_left.split_first() {
             if self.pid > 0 {
                 process_tree::signal_group(self.pid, *signal);
             }
-            self.firmer = if firmer.is_empty() { self.firmer } else { firmer };
+            self.signals_left =
+                if signals_left.is_empty() { self.signals_left } else { signals_left };
             let own = self
                 .allowed
                 .filter(|_| self.timed_out)
@@ -212,22 +225,24 @@ impl SandboxedProcess for SandboxProcess {
     ) -> Result<ShellCommandResult, ProviderError> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            if let Some(intake) = &mut self.intake {
-                intake.pour();
+            if let Some(stdin_pipe) = &mut self.stdin_pipe {
+                stdin_pipe.write_pending();
             }
-            let is_over = self.look()?;
+            let is_over = self.wait_event()?;
             self.read(&mut buffer, sink);
             if is_over {
                 break;
             }
             self.keep_time();
         }
-        let (status, usage) = ended(self.place.as_ref(), self.job, &mut self.spent)?;
+        let (status, usage) = ended(self.host.as_ref(), self.job, &mut self.spent)?;
         let duration = self.begun.elapsed();
-        let Self { kept, timed_out, place, job, spent, .. } = *self;
-        let ran =
-            ran(place.as_ref(), CommandEnd { status, usage, duration, timed_out, kept, spent });
-        place.forget(job);
+        let Self { kept, timed_out, host, job, spent, .. } = *self;
+        let ran = command_result(
+            host.as_ref(),
+            CommandEnd { status, usage, duration, timed_out, kept, spent },
+        );
+        host.forget(job);
         Ok(ran)
     }
 }

@@ -1,4 +1,4 @@
-//! A sandbox that stands until it is ended, and runs many commands.
+//! A sandbox that lives until it is ended, and runs many commands.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use ringfence_api::{
     ResourceUsage, StreamOutput,
 };
 use ringfence_enforce::apply::{
-    ExecEvent, ExecId, ExecSpec, LaunchError, OFFERED, SandboxEvent, SandboxHandle,
+    ExecEvent, ExecId, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
 };
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants, Limits};
@@ -30,28 +30,28 @@ use crate::fd_limit;
 use crate::git_sweep::Suspension;
 use crate::guess_denials::DenialGuesser;
 use crate::limit_monitor::LimitMonitor;
-use crate::orphans::Farewell;
+use crate::orphans::TeardownMode;
 use crate::process::SandboxProcess;
 use crate::shell::{PersistentShell, ShellHost, StartedProcess};
 use crate::thread_pool::{self, PoolHandle};
 use crate::{PostRunCleanup, PreparedNamespaceSandbox};
 
-/// How long a sandbox may take to be made, and to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for building a sandbox, and for ending it.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// A sandbox made of namespaces that stands.
+/// A running sandbox made of namespaces.
 pub(crate) struct NamespaceSandbox {
     plan: Plan,
-    ground: Arc<SandboxShared>,
-    keeper: Option<PoolHandle>,
-    campaign: Option<PostRunCleanup>,
-    /// Programs in unfinished operations that were taken away until the next command begins.
+    shared: Arc<SandboxShared>,
+    thread: Option<PoolHandle>,
+    cleanup: Option<PostRunCleanup>,
+    /// Programs in unfinished operations, taken away until the next command begins.
     suspension: Mutex<Suspension>,
-    /// The policy that holds in it.
+    /// The policy in force.
     policy: Mutex<ActivePolicy>,
 }
 
-/// What those know of it who run something in it.
+/// State shared with the shells and processes in the sandbox.
 pub(crate) struct SandboxShared {
     state: Mutex<SandboxState>,
     changed: Condvar,
@@ -59,20 +59,35 @@ pub(crate) struct SandboxShared {
 }
 
 struct SandboxState {
-    running: SandboxHandle,
+    handle: SandboxHandle,
     seen: SandboxMonitor,
-    is_standing: bool,
-    /// Where nobody tells of refused reads: the plan that they are guessed by.
-    blind: Option<Arc<Plan>>,
+    is_up: bool,
+    /// The plan to guess denied reads by, if nothing reports them.
+    guess_plan: Option<Arc<Plan>>,
     jobs: HashMap<ExecId, ExecState>,
-    /// What a shell may open, by its number.
+    /// Fds that a shell may open, by its pid.
     offered: HashMap<i32, Vec<OwnedFd>>,
-    /// Why there is none any more.
-    over: Option<ProviderError>,
+    /// The error that ended the sandbox.
+    error: Option<ProviderError>,
     is_over: bool,
 }
 
-/// What is known of a process.
+impl SandboxState {
+    fn new(handle: SandboxHandle, seen: SandboxMonitor) -> Self {
+        Self {
+            handle,
+            seen,
+            is_up: false,
+            guess_plan: None,
+            jobs: HashMap::new(),
+            offered: HashMap::new(),
+            error: None,
+            is_over: false,
+        }
+    }
+}
+
+/// State of a process.
 #[derive(Default)]
 struct ExecState {
     started: Option<Result<StartedProcess, i32>>,
@@ -80,108 +95,100 @@ struct ExecState {
 }
 
 impl NamespaceSandbox {
-    pub(crate) fn raise(
+    pub(crate) fn build(
         confined: &mut PreparedNamespaceSandbox,
         cwd: &AbsPath,
     ) -> Result<Self, ProviderError> {
-        let ports = confined.ports()?;
-        let (mut launch, campaign) = confined.prepare(Vec::new(), Vec::new(), cwd);
-        ports.tell(&mut launch.plan.gaps);
-        furnish(&mut launch.plan);
-        let mut seen = confined.seen(&launch.plan, ports, &campaign);
+        let ports = confined.reserve_ports()?;
+        let (mut launch, cleanup) = confined.prepare(Vec::new(), Vec::new(), cwd);
+        ports.report_gaps(&mut launch.plan.gaps);
+        add_runner(&mut launch.plan);
+        let mut seen = confined.new_monitor(&launch.plan, ports, &cleanup);
         let network = launch.plan.network();
         let system = |what| move |source| ProviderError::System { what, source };
-        let mask = signal::block(&SignalSet::of(&[])).map_err(system("read the signal mask"))?;
+        let mask =
+            signal::block(&SignalSet::from_signals(&[])).map_err(system("read the signal mask"))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
-        fd_limit::make_sure(&null)?;
-        let ahead = confined.ahead.take().filter(|ahead| ahead.network() == network);
-        let started = ahead.map_or_else(
-            || confined.cradle.start(&launch.plan, &confined.person.quarantine, &mask),
-            |ahead| Ok((ahead, None)),
+        fd_limit::check_free_fds(&null)?;
+        let prestarted = confined.prestarted.take().filter(|early| early.network() == network);
+        let started = prestarted.map_or_else(
+            || confined.zygotes.start(&launch.plan, &confined.user.quarantine, &mask),
+            |prestarted| Ok((prestarted, None)),
         );
-        let (ahead, seat) = started.map_err(not_raised)?;
-        let lock = campaign.lock();
-        let running = ahead.launch(
+        let (prestarted, slot) = started.map_err(launch_error)?;
+        let lock = cleanup.open_lock();
+        let handle = prestarted.launch(
             &launch,
             [null.as_fd(), null.as_fd(), null.as_fd()],
             lock.as_ref().map(AsFd::as_fd),
         );
-        let running = running.map_err(not_raised)?;
+        let handle = handle.map_err(launch_error)?;
         drop(lock);
-        seen.keep_account(&running);
-        let control = running.shared_descriptor();
-        let state = SandboxState {
-            running,
-            seen,
-            is_standing: false,
-            blind: None,
-            jobs: HashMap::new(),
-            offered: HashMap::new(),
-            over: None,
-            is_over: false,
-        };
-        let ground = Arc::new(SandboxShared {
-            state: Mutex::new(state),
+        seen.start_limit_monitor(&handle);
+        let control = handle.shared_fd();
+        let shared = Arc::new(SandboxShared {
+            state: Mutex::new(SandboxState::new(handle, seen)),
             changed: Condvar::new(),
             next: AtomicU64::new(1),
         });
         let (kept, processor) =
-            (ground.clone(), ground.lock().running.processor().filter(|_| seat.is_some()));
-        let keeper = thread_pool::lend("keeper", processor, move || kept.keep(&control));
-        let keeper = keeper.map_err(system("start a thread"))?;
-        let policy = ActivePolicy::of(confined.grants.clone(), confined.person.clone());
-        let (keeper, campaign, policy) = (Some(keeper), Some(campaign), Mutex::new(policy));
+            (shared.clone(), shared.lock().handle.cpu().filter(|_| slot.is_some()));
+        let thread = thread_pool::run("sandbox", processor, move || kept.keep(&control));
+        let thread = thread.map_err(system("start a thread"))?;
+        let policy = ActivePolicy::new(confined.grants.clone(), confined.user.clone());
+        let (thread, cleanup, policy) = (Some(thread), Some(cleanup), Mutex::new(policy));
         let mut sandbox = Self {
             plan: launch.plan,
-            ground,
-            keeper,
-            campaign,
+            shared,
+            thread,
+            cleanup,
             suspension: Mutex::default(),
             policy,
         };
         sandbox
-            .ground
-            .wait(PATIENCE, |state| state.is_standing.then_some(()))
-            .ok_or_else(|| sandbox.ground.why())?;
-        drop(seat);
-        let mut state = sandbox.ground.lock();
-        state.seen.own_up(&mut sandbox.plan);
-        sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).by(&sandbox.plan);
-        if DenialGuesser::is_needed(&sandbox.plan, &confined.held) {
-            state.blind = Some(Arc::new(sandbox.plan.clone()));
+            .shared
+            .wait(TIME_LIMIT, |state| state.is_up.then_some(()))
+            .ok_or_else(|| sandbox.shared.end_error())?;
+        drop(slot);
+        let mut state = sandbox.shared.lock();
+        state.seen.correct_plan(&mut sandbox.plan);
+        sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).set_plan(&sandbox.plan);
+        if DenialGuesser::is_needed(&sandbox.plan, &confined.effective) {
+            state.guess_plan = Some(Arc::new(sandbox.plan.clone()));
         }
         drop(state);
         Ok(sandbox)
     }
 
-    /// Ends it; answers what was moved away.
+    /// Ends the sandbox; returns the quarantined files.
     fn close(&mut self) -> Result<Vec<QuarantinedFile>, ProviderError> {
-        let Some(campaign) = self.campaign.take() else { return Ok(Vec::new()) };
-        self.ground.lock().running.end();
-        let ended =
-            self.ground.wait_until(Instant::now() + PATIENCE, |state| state.is_over.then_some(()));
-        let mut state = self.ground.lock();
+        let Some(cleanup) = self.cleanup.take() else { return Ok(Vec::new()) };
+        self.shared.lock().handle.end();
+        let ended = self
+            .shared
+            .wait_until(Instant::now() + TIME_LIMIT, |state| state.is_over.then_some(()));
+        let mut state = self.shared.lock();
         if ended.is_none() {
-            state.running.kill();
+            state.handle.kill();
         }
-        state.running.wait();
-        state.seen.foreign = state.seen.live.foreign();
-        let unseen = std::mem::take(&mut state.seen.live).end(Farewell::Wait);
-        // Whoever still knows of the sandbox keeps no port of it.
+        state.handle.wait();
+        state.seen.foreign = state.seen.watcher.foreign_markers();
+        let unseen = std::mem::take(&mut state.seen.watcher).end(TeardownMode::Wait);
+        // Shells that still hold the shared state must not keep its ports.
         let ways = (state.seen.egress.take(), std::mem::take(&mut state.seen.ports));
         drop(state);
         drop(ways);
-        let _ = self.keeper.take().map(PoolHandle::join);
-        // What was suspended is moved to quarantine with all else.
-        self.suspension.get_mut().unwrap_or_else(PoisonError::into_inner).end(&campaign.ground);
-        let quarantined = campaign.conclude(&mut self.ground.lock().seen, ended.is_some());
+        let _ = self.thread.take().map(PoolHandle::join);
+        // Suspended files are moved to quarantine with the rest.
+        self.suspension.get_mut().unwrap_or_else(PoisonError::into_inner).end(&cleanup.baseline);
+        let quarantined = cleanup.finish(&mut self.shared.lock().seen, ended.is_some());
         unseen.map(|_| quarantined)
     }
 }
 
-/// A file that every command of a shell goes through.
-fn furnish(plan: &mut Plan) {
+/// Adds the file that every command of a shell goes through.
+fn add_runner(plan: &mut Plan) {
     let at = AbsPath::new(RUNNER).expect("an absolute path");
     let behind = plan
         .steps
@@ -198,69 +205,73 @@ impl Sandbox for NamespaceSandbox {
         &self.plan
     }
 
-    fn shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError> {
-        Ok(Box::new(PersistentShell::start(self.ground.clone(), start)?))
+    fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError> {
+        Ok(Box::new(PersistentShell::start(self.shared.clone(), start)?))
     }
 
-    fn start(&self, start: &ProcessSpec) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
-        Ok(Box::new(SandboxProcess::start(self.ground.clone(), start)?))
+    fn start_process(
+        &self,
+        start: &ProcessSpec,
+    ) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
+        Ok(Box::new(SandboxProcess::start(self.shared.clone(), start)?))
     }
 
-    fn refused(&self) -> (Vec<Denial>, u64) {
-        ShellHost::refused(&*self.ground)
+    fn take_denials(&self) -> (Vec<Denial>, u64) {
+        ShellHost::take_denials(&*self.shared)
     }
 
     fn gaps(&self) -> Vec<Gap> {
-        self.ground.lock().seen.live.gaps()
+        self.shared.lock().seen.watcher.gaps()
     }
 
     fn is_alive(&self) -> bool {
-        let mut state = self.ground.lock();
+        let mut state = self.shared.lock();
         state.catch_up();
         !state.is_over
     }
 
     fn suspend_programs(&self) {
-        // A process beside the shell may be about to use them.
-        let mut state = self.ground.lock();
+        // A process next to the shell may be about to use them.
+        let mut state = self.shared.lock();
         let is_idle = state.jobs.len() <= 1;
         state.catch_up();
         if is_idle {
-            state.seen.note_contents();
+            state.seen.record_contents();
         }
         drop(state);
-        if let Some(campaign) = self.campaign.as_ref().filter(|_| is_idle) {
-            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).begin(&campaign.ground);
+        if let Some(cleanup) = self.cleanup.as_ref().filter(|_| is_idle) {
+            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).begin(&cleanup.baseline);
         }
     }
 
     fn resume_programs(&self) {
-        let mut state = self.ground.lock();
-        let (changed, ground) = (state.seen.disown_changed(), state.seen.ground.clone());
+        let mut state = self.shared.lock();
+        let (changed, live_policy) = (state.seen.disown_changed(), state.seen.policy.clone());
         drop(state);
-        if let Some(Err(error)) =
-            ground.filter(|_| !changed.is_empty()).map(|ground| ground.mask_changed(changed))
+        if let Some(Err(error)) = live_policy
+            .filter(|_| !changed.is_empty())
+            .map(|live_policy| live_policy.mask_changed(changed))
         {
-            // No command may read them.
-            let mut state = self.ground.lock();
-            state.over = Some(error);
+            // No command may read them, so the sandbox ends.
+            let mut state = self.shared.lock();
+            state.error = Some(error);
             state.is_over = true;
-            state.running.end();
+            state.handle.end();
         }
-        if let Some(campaign) = &self.campaign {
-            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&campaign.ground);
+        if let Some(cleanup) = &self.cleanup {
+            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&cleanup.baseline);
         }
     }
 
-    fn revise(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError> {
-        let ground = self
-            .ground
-            .wait(PATIENCE, |state| state.seen.inside.as_ref().and(state.seen.ground.clone()));
-        let ground = ground.ok_or_else(|| self.ground.why())?;
+    fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError> {
+        let live_policy = self
+            .shared
+            .wait(TIME_LIMIT, |state| state.seen.inside.as_ref().and(state.seen.policy.clone()));
+        let live_policy = live_policy.ok_or_else(|| self.shared.end_error())?;
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let (changes, mut plan) = ground.revise(&mut policy, grants)?;
-        furnish(&mut plan);
-        self.ground.lock().seen.limits.output = grants.limits.output;
+        let (changes, mut plan) = live_policy.revise(&mut policy, grants)?;
+        add_runner(&mut plan);
+        self.shared.lock().seen.limits.output = grants.limits.output;
         Ok(PolicyRevision { changes, plan })
     }
 
@@ -287,14 +298,14 @@ impl ShellHost for SandboxShared {
     ) -> Result<(ExecId, StartedProcess), ProviderError> {
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
-        state.seen.starts()?;
+        state.seen.begin_command()?;
         state.jobs.insert(job, ExecState::default());
-        let told = state.running.start(job, start, descriptors);
+        let sent = state.handle.start_process(job, start, descriptors);
         drop(state);
-        told.map_err(|_| self.why())?;
+        sent.map_err(|_| self.end_error())?;
         let started = self
-            .wait(PATIENCE, |state| state.jobs.get_mut(&job)?.started.take())
-            .ok_or_else(|| self.why())?;
+            .wait(TIME_LIMIT, |state| state.jobs.get_mut(&job)?.started.take())
+            .ok_or_else(|| self.end_error())?;
         match started {
             Ok(started) => Ok((job, started)),
             Err(errno) => {
@@ -313,12 +324,12 @@ impl ShellHost for SandboxShared {
     fn offer(&self, pid: i32, given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
         let copies = given.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
         let copies =
-            copies.map_err(|source| ProviderError::System { what: "copy a descriptor", source })?;
+            copies.map_err(|source| ProviderError::System { what: "duplicate an fd", source })?;
         self.lock().offered.insert(pid, copies);
-        Ok(Some(OFFERED))
+        Ok(Some(OFFERED_STREAMS))
     }
 
-    fn take_back(&self, pid: i32) {
+    fn withdraw(&self, pid: i32) {
         self.lock().offered.remove(&pid);
     }
 
@@ -330,39 +341,40 @@ impl ShellHost for SandboxShared {
         self.lock().jobs.remove(&job);
     }
 
-    fn refused(&self) -> (Vec<Denial>, u64) {
+    fn take_denials(&self) -> (Vec<Denial>, u64) {
         let mut state = self.lock();
         state.catch_up();
-        state.seen.refused()
+        state.seen.take_denials()
     }
 
-    fn granted(&self) -> Vec<GrantedAccess> {
-        self.lock().seen.granted()
+    fn take_granted(&self) -> Vec<GrantedAccess> {
+        self.lock().seen.take_granted()
     }
 
-    fn connections(&self) -> (Vec<ConnectionRecord>, u64) {
-        self.lock().seen.connections()
+    fn take_connections(&self) -> (Vec<ConnectionRecord>, u64) {
+        self.lock().seen.take_connections()
     }
 
     fn limits(&self) -> Limits {
         self.lock().seen.limits
     }
 
-    fn begin(&self) {
-        self.lock().seen.steward.iter().for_each(LimitMonitor::begin);
+    fn begin_command(&self) {
+        self.lock().seen.limit_monitor.iter().for_each(LimitMonitor::begin_command);
     }
 
-    fn breaches(&self) -> Vec<LimitBreach> {
-        self.lock().seen.steward.as_ref().map(LimitMonitor::breaches).unwrap_or_default()
+    fn take_breaches(&self) -> Vec<LimitBreach> {
+        self.lock().seen.limit_monitor.as_ref().map(LimitMonitor::take_breaches).unwrap_or_default()
     }
 
-    fn guess(&self, cwd: &AbsPath, stderr: &StreamOutput, told: &[Denial]) -> Vec<Denial> {
+    fn guess_denials(&self, cwd: &AbsPath, stderr: &StreamOutput, sent: &[Denial]) -> Vec<Denial> {
         let state = self.lock();
-        let (Some(plan), Some(ground)) = (state.blind.clone(), state.seen.ground.clone()) else {
+        let (Some(plan), Some(live_policy)) = (state.guess_plan.clone(), state.seen.policy.clone())
+        else {
             return Vec::new();
         };
         drop(state);
-        ground.read(|held| DenialGuesser::new(&plan, held, cwd).at(stderr, told))
+        live_policy.read(|grants| DenialGuesser::new(&plan, grants, cwd).guess(stderr, sent))
     }
 }
 
@@ -371,7 +383,7 @@ impl SandboxShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until `is` answers something; `None` if it takes too long or the sandbox is gone.
+    /// Waits until `is` returns a value; `None` on timeout or if the sandbox is gone.
     fn wait<T>(
         &self,
         long: Duration,
@@ -400,7 +412,7 @@ impl SandboxShared {
         }
     }
 
-    /// Hears what the sandbox says until it is gone.
+    /// Handles events of the sandbox until it is gone.
     fn keep(&self, control: &OwnedFd) {
         loop {
             match poll(&mut [PollFd::new(control, PollFlags::IN)], None) {
@@ -416,45 +428,45 @@ impl SandboxShared {
         }
     }
 
-    /// Why the sandbox does not do what it was told.
-    fn why(&self) -> ProviderError {
-        self.lock().over.take().unwrap_or(ProviderError::Gone { what: "sandbox" })
+    /// The error for a request that the sandbox did not fulfil.
+    fn end_error(&self) -> ProviderError {
+        self.lock().error.take().unwrap_or(ProviderError::Gone { what: "sandbox" })
     }
 }
 
 impl SandboxState {
-    /// Takes note of all that was said and not yet heard.
+    /// Handles all events that are pending.
     fn catch_up(&mut self) {
-        while !self.is_over && self.is_heard() {
-            let heard = self.running.next().map_err(not_raised).and_then(|event| {
-                self.seen.is_started |= matches!(event, SandboxEvent::Standing);
-                self.seen.heed(event, &self.running)
+        while !self.is_over && self.has_event() {
+            let event = self.handle.next_event().map_err(launch_error).and_then(|event| {
+                self.seen.is_started |= matches!(event, SandboxEvent::Ready);
+                self.seen.handle_event(event, &self.handle)
             });
-            match heard {
-                Ok(Some(SandboxEvent::Standing)) => self.is_standing = true,
-                Ok(Some(SandboxEvent::Of(job, what))) => self.note(job, what),
-                Ok(Some(SandboxEvent::Takes { number, on_execute, call })) => {
+            match event {
+                Ok(Some(SandboxEvent::Ready)) => self.is_up = true,
+                Ok(Some(SandboxEvent::Exec(job, what))) => self.note(job, what),
+                Ok(Some(SandboxEvent::StreamRequested { number, on_execute, call })) => {
                     let offered = self
                         .offered
                         .get(&(call.pid() as i32))
                         .and_then(|offered| offered.get(number as usize));
-                    // Whoever is gone by now takes nothing.
-                    let _ = offered.map(|offered| call.give(offered, on_execute));
+                    // The process may be gone by now.
+                    let _ = offered.map(|offered| call.succeed_with_fd(offered, on_execute));
                 }
                 Ok(Some(SandboxEvent::Closed | SandboxEvent::Ended(..))) => self.is_over = true,
                 Ok(_) => {}
                 Err(error) => {
-                    self.over = Some(error);
+                    self.error = Some(error);
                     self.is_over = true;
-                    self.running.end();
+                    self.handle.end();
                 }
             }
         }
     }
 
-    fn is_heard(&self) -> bool {
+    fn has_event(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::from_borrowed_fd(self.running.descriptor(), PollFlags::IN)], Some(&now))
+        poll(&mut [PollFd::from_borrowed_fd(self.handle.fd(), PollFlags::IN)], Some(&now))
             .is_ok_and(|ready| ready > 0)
     }
 
@@ -470,7 +482,7 @@ impl SandboxState {
     }
 }
 
-fn not_raised(error: LaunchError) -> ProviderError {
+fn launch_error(error: LaunchError) -> ProviderError {
     ProviderError::NotStarted {
         command: "a shell".into(),
         hint: error.hint().into(),

@@ -1,4 +1,4 @@
-//! A shell that lives on from one command to the next, from this side.
+//! Persistent shell: one shell process that runs many commands, seen from the host.
 
 mod background;
 mod command_run;
@@ -28,89 +28,93 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::limit_monitor::CommandUsage;
-use crate::packed;
+use crate::pack_environment;
 use background::{BackgroundOutput, BackgroundProcesses};
 use command_run::ShellRun;
 use process_tree::CommandStart;
 use stdin::StdinFeed;
 use streams::{SharedStreams, stream};
 
-/// Where shells run.
+/// Host of shells: a sandbox, or none.
 pub(crate) trait ShellHost: Send + Sync {
     /// The file that every command goes through.
     fn runner(&self) -> &str;
 
-    /// Starts a process with these descriptors.
+    /// Starts a process with these fds.
     fn start(
         &self,
         start: &ExecSpec,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(ExecId, StartedProcess), ProviderError>;
 
-    /// Lets process `pid`, and nobody else, open these, each by what is answered with its number
-    /// behind, until they are taken back; `None` where another process must have them for it.
+    /// Lets only process `pid` open these fds, by the returned prefix with the index appended,
+    /// until they are withdrawn; `None` if another process must hold the fds for it.
     fn offer(&self, _pid: i32, _given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
         Ok(None)
     }
 
-    /// Nothing is offered to that process any more.
-    fn take_back(&self, _pid: i32) {}
+    /// Withdraws the fds offered to that process.
+    fn withdraw(&self, _pid: i32) {}
 
-    /// How a process ended of which it is known that it has.
+    /// Exit status of a process that has ended.
     fn ended(&self, job: ExecId) -> Option<(ExitStatus, ResourceUsage)>;
 
-    /// Nobody asks about it any more.
+    /// Forgets a process.
     fn forget(&self, job: ExecId);
 
-    /// What was refused since this was asked for last.
-    fn refused(&self) -> (Vec<Denial>, u64);
+    /// Takes the denials since the last call.
+    fn take_denials(&self) -> (Vec<Denial>, u64);
 
-    /// What went through since this was asked for last, because somebody said so.
-    fn granted(&self) -> Vec<GrantedAccess>;
+    /// Takes the accesses that an answer granted since the last call.
+    fn take_granted(&self) -> Vec<GrantedAccess>;
 
-    /// Who was connected to since this was asked for last, and how many more there were.
-    fn connections(&self) -> (Vec<ConnectionRecord>, u64) {
+    /// Takes the connections since the last call, and the count of dropped ones.
+    fn take_connections(&self) -> (Vec<ConnectionRecord>, u64) {
         Default::default()
     }
 
-    /// What a command may use only so much of.
+    /// Resource limits of a command.
     fn limits(&self) -> Limits {
         Limits::default()
     }
 
-    /// A command begins: what it uses is its own.
-    fn begin(&self) {}
+    /// Begins a command: usage counts for it from here on.
+    fn begin_command(&self) {}
 
-    /// The limits that were gone beyond since this was asked for last.
-    fn breaches(&self) -> Vec<LimitBreach> {
+    /// Takes the limit breaches since the last call.
+    fn take_breaches(&self) -> Vec<LimitBreach> {
         Vec::new()
     }
 
-    /// What else was refused to a command that failed in `cwd`, where nobody tells of it.
-    fn guess(&self, _cwd: &AbsPath, _stderr: &StreamOutput, _told: &[Denial]) -> Vec<Denial> {
+    /// Denials guessed for a command that failed in `cwd`, if nothing reports them.
+    fn guess_denials(
+        &self,
+        _cwd: &AbsPath,
+        _stderr: &StreamOutput,
+        _told: &[Denial],
+    ) -> Vec<Denial> {
         Vec::new()
     }
 }
 
-/// How a process ended of which it is known that it has. The whole sandbox may have, because of
-/// something that was used too much.
+/// Exit status of a process that has ended. The whole sandbox may have ended because of a limit.
 pub(crate) fn ended(
-    place: &dyn ShellHost,
+    host: &dyn ShellHost,
     job: ExecId,
     spent: &mut CommandUsage,
 ) -> Result<(ExitStatus, ResourceUsage), ProviderError> {
-    if let Some(ended) = place.ended(job) {
+    if let Some(ended) = host.ended(job) {
         return Ok(ended);
     }
-    let breaches = place.breaches();
+    let breaches = host.take_breaches();
     if breaches.is_empty() {
         return Err(ProviderError::Gone { what: "sandbox" });
     }
-    spent.note(breaches);
+    spent.add_breaches(breaches);
     Ok((ExitStatus::Killed(libc::SIGKILL), ResourceUsage::default()))
 }
 
-/// What whoever waited for a command knows of its end.
+/// End of a command, as its waiter saw it.
 pub(crate) struct CommandEnd {
     pub(crate) status: ExitStatus,
     pub(crate) usage: ResourceUsage,
@@ -120,31 +124,31 @@ pub(crate) struct CommandEnd {
     pub(crate) spent: CommandUsage,
 }
 
-/// A command that is over, with what its place has to tell of it.
-pub(crate) fn ran(
-    place: &dyn ShellHost,
+/// The result of a command, with the reports of its host.
+pub(crate) fn command_result(
+    host: &dyn ShellHost,
     CommandEnd { status, usage, duration, timed_out, kept, spent }: CommandEnd,
 ) -> ShellCommandResult {
     let [stdout, stderr] = kept.map(BoundedCapture::finish);
-    let (denials, denials_dropped) = place.refused();
+    let (denials, denials_dropped) = host.take_denials();
     ShellCommandResult {
         stdout,
         stderr,
         status,
         timed_out,
-        breaches: spent.finish(status, place.breaches()),
+        breaches: spent.finish(status, host.take_breaches()),
         duration,
         usage,
         denials,
         denials_dropped,
-        granted: place.granted(),
-        connections: place.connections(),
+        granted: host.take_granted(),
+        connections: host.take_connections(),
         background: StreamOutput::default(),
-        shell: ShellState::LivesOn,
+        shell: ShellState::Alive,
     }
 }
 
-/// A process that runs.
+/// A running process.
 pub(crate) struct StartedProcess {
     /// Readable when it has ended.
     pub(crate) pidfd: OwnedFd,
@@ -154,66 +158,66 @@ pub(crate) struct StartedProcess {
 
 /// A persistent shell.
 pub(crate) struct PersistentShell {
-    place: Arc<dyn ShellHost>,
+    host: Arc<dyn ShellHost>,
     job: ExecId,
     kind: ShellKind,
-    /// It, and where it was found.
+    /// The program, and the PATH it was found on.
     program: Vec<u8>,
     path: Vec<u8>,
-    ends: ShellPipes,
+    pipes: ShellPipes,
     pid: i32,
-    /// What it and those it waited for have used.
+    /// Usage of the shell and its reaped children.
     used: ResourceUsage,
-    left: BackgroundProcesses,
-    late: BackgroundOutput,
-    /// What somebody has who is to feed the next command.
+    background: BackgroundProcesses,
+    background_output: BackgroundOutput,
+    /// Feed for the input of the next command, if a feeder was requested.
     feed: Option<Arc<StdinFeed>>,
     interrupted: Arc<AtomicBool>,
-    /// When the command began.
-    beginning: Arc<Mutex<CommandStart>>,
+    /// Start of the current command.
+    command_start: Arc<Mutex<CommandStart>>,
     is_over: bool,
     /// `$?` after the last command.
     status: i32,
     buffer: Vec<u8>,
-    /// What words are made of, got many at a time.
+    /// Random bytes for end markers, read many at a time.
     random: Vec<u8>,
 }
 
-/// Our ends.
+/// Our ends of the pipes.
 struct ShellPipes {
-    /// What it is told goes here.
+    /// The shell reads its script from here.
     script: OwnedFd,
-    /// What it tells comes here.
+    /// The shell reports ends of commands here.
     report: OwnedFd,
-    /// Standard output and error, as long as somebody can write to them.
+    /// Standard output and error, while any process can write to them.
     streams: [Option<OwnedFd>; 2],
-    /// The pipes of which the shell has one end still, and earlier commands may: they are
-    /// replaced before the next one.
+    /// Inodes of pipes that the shell and perhaps earlier commands still have: they are replaced
+    /// before the next command.
     shared: SharedStreams,
     pidfd: OwnedFd,
 }
 
 impl PersistentShell {
-    pub(crate) fn start(place: Arc<dyn ShellHost>, how: &ShellSpec) -> Result<Self, ProviderError> {
+    pub(crate) fn start(host: Arc<dyn ShellHost>, spec: &ShellSpec) -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System {
-            what: "make the pipes of a shell",
+            what: "create the pipes of a shell",
             source: error.into(),
         };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(system);
         let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) =
-            (pipe()?, reports().map_err(system)?, stream()?, stream()?);
+            (pipe()?, report_socket().map_err(system)?, stream()?, stream()?);
         for ours in [&script, &report] {
             rustix::io::ioctl_fionbio(ours, true).map_err(system)?;
         }
-        let kind = ShellKind::of(how.program.as_ref());
-        let program = how.program.as_encoded_bytes().to_vec();
+        let kind = ShellKind::from_program(spec.program.as_ref());
+        let program = spec.program.as_encoded_bytes().to_vec();
         let start = ExecSpec {
             command: vec![program.clone(), format!("/dev/fd/{}", kind.script()).into_bytes()],
-            variables: packed(&how.variables),
-            cwd: how.cwd.clone(),
+            variables: pack_environment(&spec.environment),
+            cwd: spec.cwd.clone(),
             numbers: vec![1, 2, kind.report(), kind.script()],
             terminal: None,
-            orphans: OrphanReaping::Kept,
+            orphans: OrphanReaping::BySubreaper,
         };
         let path = start
             .variables
@@ -222,30 +226,30 @@ impl PersistentShell {
             .unwrap_or_default()
             .to_vec();
         let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), script_end.as_fd()];
-        let (job, StartedProcess { pidfd, .. }) = place.start(&start, &given)?;
-        let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
-        let ends = ShellPipes {
+        let (job, StartedProcess { pidfd, .. }) = host.start(&start, &given)?;
+        let pid = pid_of(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
+        let pipes = ShellPipes {
             script,
             report,
             streams: [Some(out), Some(err)],
             shared: [None, None],
             pidfd,
         };
-        rustix::io::write(&ends.script, &prelude(kind, &program)).map_err(system)?;
+        rustix::io::write(&pipes.script, &prelude(kind, &program)).map_err(system)?;
         Ok(Self {
-            place,
+            host,
             job,
             kind,
             program,
             path,
-            ends,
+            pipes,
             pid,
             used: ResourceUsage::default(),
-            left: BackgroundProcesses::by(pid),
-            late: BackgroundOutput::default(),
+            background: BackgroundProcesses::new(pid),
+            background_output: BackgroundOutput::default(),
             feed: None,
             interrupted: Arc::default(),
-            beginning: Arc::new(Mutex::new(CommandStart { at: u64::MAX, before: Vec::new() })),
+            command_start: Arc::new(Mutex::new(CommandStart { at: u64::MAX, before: Vec::new() })),
             is_over: false,
             status: 0,
             buffer: vec![0; BUFFER],
@@ -253,14 +257,14 @@ impl PersistentShell {
         })
     }
 
-    /// It cannot be told or heard any more.
+    /// Gives up on a shell that no longer responds.
     fn give_up(&mut self) {
         self.is_over = true;
-        process_tree::end(self.pid);
+        process_tree::kill_shell(self.pid);
     }
 
-    /// A word that nobody has seen.
-    fn word(&mut self) -> io::Result<EndMarker> {
+    /// A fresh end marker.
+    fn next_marker(&mut self) -> io::Result<EndMarker> {
         const WORDS: usize = 64;
         if self.random.is_empty() {
             let mut random = vec![0; WORDS * EndMarker::LENGTH];
@@ -276,23 +280,23 @@ impl PersistentShell {
     }
 }
 
-/// As much as an ordinary user may have of each pipe.
-const PIPE: usize = 256 * 1024;
+/// Largest pipe size for an unprivileged user.
+const PIPE_SIZE: usize = 256 * 1024;
 
-/// As much is read at once.
+/// Bytes read at once.
 const BUFFER: usize = 64 * 1024;
 
-/// Where a shell tells of ends. A socket and no pipe: programs get the descriptor as well, and a
-/// pipe can be opened anew to read from it what the shell says. And the kernel tells who speaks.
-fn reports() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
+/// Channel for reports of ends. A socket, not a pipe: programs inherit the fd, and a pipe could be
+/// reopened to read the shell's reports. The kernel also adds the sender's pid.
+fn report_socket() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_passcred(&ours, true)?;
     Ok((ours, theirs))
 }
 
-/// The number of a process on this host.
-pub(crate) fn number(pidfd: &OwnedFd) -> Option<i32> {
+/// The pid of a process on this host.
+pub(crate) fn pid_of(pidfd: &OwnedFd) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
     let number: i32 =
         text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
@@ -308,8 +312,8 @@ impl SandboxShell for PersistentShell {
         if self.is_over {
             return Err(ProviderError::Gone { what: "shell" });
         }
-        let ran = ShellRun::begin(self, line)?.ran(sink);
-        // Not before the command: whoever has an interrupter may have used it a moment ago.
+        let ran = ShellRun::begin(self, line)?.run_to_result(sink);
+        // After the command: an interrupter may have been used a moment ago.
         self.interrupted.store(false, Ordering::SeqCst);
         if ran.is_err() {
             self.give_up();
@@ -325,8 +329,8 @@ impl SandboxShell for PersistentShell {
 
     fn interrupter(&self) -> Box<dyn Interrupter> {
         Box::new(ShellInterrupter {
-            asked: self.interrupted.clone(),
-            beginning: self.beginning.clone(),
+            requested: self.interrupted.clone(),
+            command_start: self.command_start.clone(),
             pid: self.pid,
         })
     }
@@ -347,25 +351,26 @@ impl SandboxShell for PersistentShell {
 
 impl Drop for PersistentShell {
     fn drop(&mut self) {
-        // It reads on, and finds the end of its script.
-        self.place.forget(self.job);
+        // The shell reads the end of its script and exits.
+        self.host.forget(self.job);
     }
 }
 
 struct ShellInterrupter {
-    asked: Arc<AtomicBool>,
-    beginning: Arc<Mutex<CommandStart>>,
+    requested: Arc<AtomicBool>,
+    command_start: Arc<Mutex<CommandStart>>,
     pid: i32,
 }
 
 impl Interrupter for ShellInterrupter {
     fn interrupt(&self) {
-        self.asked.store(true, Ordering::SeqCst);
+        self.requested.store(true, Ordering::SeqCst);
         process_tree::signal_group(self.pid, libc::SIGINT);
     }
 
     fn signal(&self, number: i32) {
-        let beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        process_tree::signal_since(self.pid, &beginning, number);
+        let command_start =
+            self.command_start.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        process_tree::signal_since(self.pid, &command_start, number);
     }
 }

@@ -1,5 +1,5 @@
-//! Threads for what goes on beside a sandbox. A program that has very many sandboxes uses them
-//! again: to make one, and what the allocator keeps for it, takes as long as what most of them do.
+//! Thread pool for work next to a sandbox. A program with very many sandboxes reuses threads:
+//! creating one, with its allocator arena, takes as long as most of the work.
 
 use std::ffi::CString;
 use std::io;
@@ -11,21 +11,21 @@ use std::time::Duration;
 
 use rustix::thread::CpuSet;
 
-/// So long one waits for something to do.
-const IDLE: Duration = Duration::from_secs(2);
-/// More than so many do not.
-const MOST: usize = 64;
+/// Idle time after which a thread ends.
+const IDLE_LIMIT: Duration = Duration::from_secs(2);
+/// Most idle threads.
+const MAX_IDLE: usize = 64;
 
 type PoolTask = Box<dyn FnOnce() + Send>;
 
-/// The processors of the program, if threads are used again.
-static KEPT: OnceLock<CpuSet> = OnceLock::new();
-static WAITING: Mutex<Vec<IdleWorker>> = Mutex::new(Vec::new());
+/// CPUs of the program, if threads are reused.
+static REUSE_CPUS: OnceLock<CpuSet> = OnceLock::new();
+static IDLE_WORKERS: Mutex<Vec<IdleWorker>> = Mutex::new(Vec::new());
 
-/// Somebody who has nothing to do.
+/// An idle thread.
 struct IdleWorker {
     number: u64,
-    /// Where.
+    /// The CPU it last ran on.
     processor: usize,
     work: Sender<PoolTask>,
 }
@@ -34,69 +34,68 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on, threads are used again.
-pub(crate) fn keep() {
-    KEPT.get_or_init(|| rustix::thread::sched_getaffinity(None).unwrap_or_default());
+/// Enables reuse of threads from now on.
+pub(crate) fn enable_reuse() {
+    REUSE_CPUS.get_or_init(|| rustix::thread::sched_getaffinity(None).unwrap_or_default());
 }
 
-/// Lets this thread go to every processor of the program.
-fn roam() {
-    // Only a matter of speed.
-    let _ = KEPT.get().map(|all| rustix::thread::sched_setaffinity(None, all));
+/// Lets this thread run on every CPU of the program.
+fn unpin() {
+    // Only for speed.
+    let _ = REUSE_CPUS.get().map(|all| rustix::thread::sched_setaffinity(None, all));
 }
 
-/// Somebody who does something.
+/// Handle of running work.
 #[derive(Debug)]
 pub(crate) struct PoolHandle(Arc<DoneFlag>);
 
 #[derive(Debug, Default)]
 struct DoneFlag {
-    is_so: Mutex<bool>,
+    is_done: Mutex<bool>,
     changed: Condvar,
 }
 
 impl PoolHandle {
-    /// Waits until it is done, or broke down over it.
+    /// Waits until the work is done, or has panicked.
     pub(crate) fn join(self) {
-        let is_so = lock(&self.0.is_so);
-        drop(self.0.changed.wait_while(is_so, |is_so| !*is_so));
+        let is_done = lock(&self.0.is_done);
+        drop(self.0.changed.wait_while(is_done, |is_done| !*is_done));
     }
 }
 
-/// Says so however it ends.
+/// Sets the flag on drop, also after a panic.
 struct DoneOnDrop(Arc<DoneFlag>);
 
 impl Drop for DoneOnDrop {
     fn drop(&mut self) {
-        *lock(&self.0.is_so) = true;
+        *lock(&self.0.is_done) = true;
         self.0.changed.notify_all();
     }
 }
 
-/// Does `work` on another thread, which is called `name` meanwhile: one that is at `processor`, if
-/// that is of use and there is one.
-pub(crate) fn lend(
+/// Runs `work` on another thread, named `name` meanwhile; prefers an idle thread on `processor`.
+pub(crate) fn run(
     name: &'static str,
     processor: Option<usize>,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<PoolHandle> {
     let done = Arc::<DoneFlag>::default();
-    let says = DoneOnDrop(done.clone());
+    let done_on_drop = DoneOnDrop(done.clone());
     let mut work: PoolTask = Box::new(move || {
         work();
-        drop(says);
+        drop(done_on_drop);
     });
-    if KEPT.get().is_some() {
+    if REUSE_CPUS.get().is_some() {
         let named = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
         let inner = work;
         work = Box::new(move || {
-            // Only for whoever looks at a list of threads.
+            // For lists of threads only.
             let _ = rustix::thread::set_name(&named);
-            // Whoever lends us may be at one for now.
-            roam();
+            // The lending thread may be pinned to a CPU.
+            unpin();
             inner();
         });
-        while let Some(idle) = one_at(processor) {
+        while let Some(idle) = take_idle(processor) {
             match idle.work.send(work) {
                 Ok(()) => return Ok(PoolHandle(done)),
                 Err(unsent) => work = unsent.0,
@@ -105,28 +104,28 @@ pub(crate) fn lend(
     }
     thread::Builder::new().name(name.into()).spawn(move || {
         work();
-        wait_for_more();
+        serve_more();
     })?;
     Ok(PoolHandle(done))
 }
 
-/// Somebody idle: at this processor, if anybody is, since to move there takes a while.
-fn one_at(processor: Option<usize>) -> Option<IdleWorker> {
-    let mut waiting = lock(&WAITING);
-    let there = processor
+/// An idle thread: preferably on this CPU, since migration takes time.
+fn take_idle(processor: Option<usize>) -> Option<IdleWorker> {
+    let mut waiting = lock(&IDLE_WORKERS);
+    let position = processor
         .and_then(|processor| waiting.iter().rposition(|idle| idle.processor == processor));
-    there.map(|there| waiting.remove(there)).or_else(|| waiting.pop())
+    position.map(|position| waiting.remove(position)).or_else(|| waiting.pop())
 }
 
-/// Does what else there is, until there is nothing for a while.
-fn wait_for_more() {
+/// Runs further work until none comes for a while.
+fn serve_more() {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let (sender, more) = mpsc::channel();
     loop {
         {
-            let mut waiting = lock(&WAITING);
-            if KEPT.get().is_none() || waiting.len() >= MOST {
+            let mut waiting = lock(&IDLE_WORKERS);
+            if REUSE_CPUS.get().is_none() || waiting.len() >= MAX_IDLE {
                 return;
             }
             waiting.push(IdleWorker {
@@ -143,18 +142,18 @@ fn wait_for_more() {
 }
 
 fn next(more: &Receiver<PoolTask>, number: u64) -> Option<PoolTask> {
-    match more.recv_timeout(IDLE) {
+    match more.recv_timeout(IDLE_LIMIT) {
         Ok(work) => Some(work),
         Err(RecvTimeoutError::Disconnected) => None,
         Err(RecvTimeoutError::Timeout) => {
-            let mut waiting = lock(&WAITING);
+            let mut waiting = lock(&IDLE_WORKERS);
             let known = waiting.iter().position(|idle| idle.number == number);
             if let Some(known) = known {
                 waiting.remove(known);
                 return None;
             }
             drop(waiting);
-            // Somebody has chosen us, and is about to say what for.
+            // A lender has chosen this thread and is about to send work.
             more.recv().ok()
         }
     }
@@ -164,35 +163,35 @@ fn next(more: &Receiver<PoolTask>, number: u64) -> Option<PoolTask> {
 mod tests {
     use std::sync::mpsc;
 
-    use super::{keep, lend};
+    use super::{enable_reuse, run};
 
     #[test]
-    fn all_is_done_whoever_does_it_and_joined_when_it_is() {
-        keep();
-        let (told, heard) = mpsc::channel();
+    fn work_is_done_when_joined_and_threads_are_reused() {
+        enable_reuse();
+        let (sender, receiver) = mpsc::channel();
         let mut threads = std::collections::HashSet::new();
         for number in 0..200 {
-            let told = told.clone();
-            let hand = lend("test", None, move || {
-                told.send((number, std::thread::current().id())).expect("somebody hears")
+            let sender = sender.clone();
+            let handle = run("test", None, move || {
+                sender.send((number, std::thread::current().id())).expect("the receiver lives")
             })
             .expect("a thread");
-            hand.join();
-            let (done, thread) = heard.try_recv().expect("it was done when it was joined");
+            handle.join();
+            let (done, thread) = receiver.try_recv().expect("work is done when joined");
             assert_eq!(done, number);
             threads.insert(thread);
         }
-        assert!(threads.len() < 100, "they are used again: {}", threads.len());
+        assert!(threads.len() < 100, "threads are reused: {}", threads.len());
         let many: Vec<_> = (0..100)
             .map(|number| {
-                let told = told.clone();
-                lend("test", None, move || {
-                    told.send((number, std::thread::current().id())).expect("somebody hears")
+                let sender = sender.clone();
+                run("test", None, move || {
+                    sender.send((number, std::thread::current().id())).expect("the receiver lives")
                 })
                 .expect("a thread")
             })
             .collect();
         many.into_iter().for_each(super::PoolHandle::join);
-        assert_eq!(heard.try_iter().count(), 100);
+        assert_eq!(receiver.try_iter().count(), 100);
     }
 }

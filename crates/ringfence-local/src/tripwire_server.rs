@@ -1,4 +1,5 @@
-//! Whoever looks for what is not opened: told to the caller, with the rule that shut it.
+//! Server of the tripwire: reports accesses to paths that are not open, with the rule that denies
+//! them.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -15,98 +16,96 @@ use ringfence_sys::memory;
 use ringfence_tripwire::{HostEntry, NodeTree, PendingOpen, TripEvent, TripHandler, TripwireFs};
 
 use crate::asks::{
-    AskSubject, LivePolicy, ParkedRequest, QuestionBroker, ReadTarget, WriteTarget, is_asked_about,
-    is_granted, is_worth_asking, is_worth_asking_to_write,
+    AskSubject, LivePolicy, ParkedRequest, QuestionBroker, ReadTarget, WriteTarget,
+    is_session_grant, is_tripwire_question, is_worth_asking, is_worth_asking_to_write,
 };
 use crate::denial_log::DenialLog;
-use crate::optional::marked;
+use crate::optional::mark_optional;
 use crate::thread_pool;
 use crate::watcher_thread::WatcherNodes;
 
-/// A sandbox whose tripwire is served from here, or in which somebody is asked about what is
-/// to be written.
+/// A sandbox whose tripwire is served from here, or in which the user is asked about writes.
 #[derive(Debug)]
 pub(crate) struct TripwireServer {
-    /// What the tripwire shows, where there is one.
-    scene: Option<Arc<RwLock<NodeTree>>>,
+    /// Nodes that the tripwire shows, if there is one.
+    tree: Option<Arc<RwLock<NodeTree>>>,
     log: Arc<TripwireLog>,
     owner: (u32, u32),
 }
 
 impl TripwireServer {
-    /// `None` where the plan has no tripwire and nobody can be asked. With an `asker`, some of
-    /// what would be refused is asked about.
-    pub(crate) fn over(
+    /// Server for a plan; `None` without a tripwire and an asker. With an `asker`, some denials
+    /// become questions.
+    pub(crate) fn new(
         plan: &Plan,
-        ground: &Arc<LivePolicy>,
+        policy: &Arc<LivePolicy>,
         asker: Option<&Arc<dyn Asker>>,
     ) -> Option<Self> {
-        let (scene, own, ground) = (ground.scene(), ground.own(), ground.clone());
-        if scene.is_none() && asker.is_none() {
+        let (tree, own, policy) = (policy.tree(), policy.own_pids(), policy.clone());
+        if tree.is_none() && asker.is_none() {
             return None;
         }
         let owner = plan.identity().map(|identity| (identity.uid, identity.gid))?;
         let denials = Arc::<Mutex<DenialLog>>::default();
         let asks =
-            asker.map(|asker| QuestionBroker::of(asker.clone(), ground.clone(), denials.clone()));
-        Some(Self { scene, log: Arc::new(TripwireLog { ground, denials, own, asks }), owner })
+            asker.map(|asker| QuestionBroker::new(asker.clone(), policy.clone(), denials.clone()));
+        Some(Self { tree, log: Arc::new(TripwireLog { policy, denials, own, asks }), owner })
     }
 
-    /// Serves `device` until the sandbox is gone, on a thread of its own. What our `own`
-    /// processes do, they do for others: the warden tells of it itself, and the first one
-    /// looks for the command.
+    /// Serves `device` on its own thread until the sandbox is gone. Accesses of the `own` pids are
+    /// not reported: the supervisor reports by itself, and init looks for the command.
     pub(crate) fn serve(&self, device: OwnedFd, own: [i32; 2], processor: Option<usize>) {
-        let Some(scene) = self.scene.clone() else { return };
+        let Some(tree) = self.tree.clone() else { return };
         own.into_iter().for_each(|pid| self.log.own.add(pid));
-        self.begin();
-        /// How many are served at the same time.
+        self.start_asking();
+        /// Number of tripwires served at the same time.
         static SERVED: AtomicUsize = AtomicUsize::new(0);
-        let tripwire = TripwireFs::new(device, scene, self.log.clone(), self.owner);
-        // Should there be no thread, the device is closed and every look fails.
+        let tripwire = TripwireFs::new(device, tree, self.log.clone(), self.owner);
+        // Without a thread the device is closed, and every access fails.
         let serve = move || {
             SERVED.fetch_add(1, Ordering::Relaxed);
             tripwire.serve(processor);
-            // The last of a sandbox's threads to go, and what it showed was much.
+            // This thread ends last, and the node tree was large.
             match SERVED.fetch_sub(1, Ordering::Relaxed) {
-                1 => memory::give_back(),
-                _ => memory::give_back_at_times(),
+                1 => memory::trim_heap(),
+                _ => memory::trim_heap_rarely(),
             }
         };
-        let _ = thread_pool::lend("tripwire", processor, serve);
+        let _ = thread_pool::run("tripwire", processor, serve);
     }
 
-    /// What somebody needs who covers more with the tripwire, where there is one.
-    pub(crate) fn props(&self) -> Option<WatcherNodes> {
-        self.scene.clone().map(|scene| WatcherNodes { scene, own: self.log.own.clone() })
+    /// The tripwire parts that the watcher needs to add masks, if there is a tripwire.
+    pub(crate) fn watcher_nodes(&self) -> Option<WatcherNodes> {
+        self.tree.clone().map(|tree| WatcherNodes { tree, own: self.log.own.clone() })
     }
 
-    /// Who asks, where somebody can be asked.
+    /// The questions to the user, if the user can be asked.
     pub(crate) fn asks(&self) -> Option<Arc<QuestionBroker>> {
         self.log.asks.clone()
     }
 
-    /// What was refused so far.
-    pub(crate) fn take(&self) -> DenialLog {
+    /// Takes the denials so far.
+    pub(crate) fn take_denials(&self) -> DenialLog {
         std::mem::take(&mut self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What went through so far because somebody said so.
-    pub(crate) fn granted(&self) -> Vec<GrantedAccess> {
-        self.log.asks.as_ref().map(|asks| asks.granted()).unwrap_or_default()
+    /// Takes the accesses granted by an answer so far.
+    pub(crate) fn take_granted(&self) -> Vec<GrantedAccess> {
+        self.log.asks.as_ref().map(|asks| asks.take_granted()).unwrap_or_default()
     }
 
-    /// A call that came by the usher is about to be refused, and waits.
-    pub(crate) fn plead(&self, plea: PendingWrite) {
-        self.log.plead(plea);
+    /// Handles a write that is about to be denied, and waits in the notify handler.
+    pub(crate) fn ask_write(&self, pending: PendingWrite) {
+        self.log.ask_write(pending);
     }
 
-    /// Somebody can be asked from now on: there may be threads.
-    pub(crate) fn begin(&self) {
-        self.log.asks.iter().for_each(|asks| asks.begin());
+    /// Enables questions: threads may be started from now on.
+    pub(crate) fn start_asking(&self) {
+        self.log.asks.iter().for_each(|asks| asks.start_spawner());
     }
 }
 
-/// Processes of ours, by their numbers.
+/// Pids of ringfence's own processes.
 #[derive(Debug, Default)]
 pub(crate) struct OwnPids(RwLock<Vec<u32>>);
 
@@ -119,14 +118,14 @@ impl OwnPids {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|own| *own != pid as u32);
     }
 
-    fn has(&self, pid: u32) -> bool {
+    fn contains(&self, pid: u32) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&pid)
     }
 }
 
 #[derive(Debug)]
 struct TripwireLog {
-    ground: Arc<LivePolicy>,
+    policy: Arc<LivePolicy>,
     denials: Arc<Mutex<DenialLog>>,
     own: Arc<OwnPids>,
     asks: Option<Arc<QuestionBroker>>,
@@ -137,19 +136,19 @@ impl TripHandler for TripwireLog {
         fs::symlink_metadata(path.as_path()).is_ok()
     }
 
-    fn tripped(&self, trip: TripEvent) {
-        if self.own.has(trip.pid) {
+    fn report_trip(&self, trip: TripEvent) {
+        if self.own.contains(trip.pid) {
             return;
         }
-        let Some(trip) = self.meant(trip) else { return };
+        let Some(trip) = self.intended(trip) else { return };
         self.refused(self.denial(&trip, &self.decide(&trip)));
     }
 
     fn disguise(&self, path: &AbsPath, pid: u32) -> Disguise {
-        if self.own.has(pid) {
+        if self.own.contains(pid) {
             Disguise::Deny
         } else {
-            self.ground.read(|grants| grants.disguise(path))
+            self.policy.read(|grants| grants.disguise(path))
         }
     }
 
@@ -157,18 +156,19 @@ impl TripHandler for TripwireLog {
         self.asks.is_some()
     }
 
-    fn lead(&self, path: &AbsPath, pid: u32) -> Option<HostEntry> {
-        if self.own.has(pid) {
+    fn host_entry(&self, path: &AbsPath, pid: u32) -> Option<HostEntry> {
+        if self.own.contains(pid) {
             return None;
         }
         let intent = apply::intent(pid).filter(|intent| intent.end == IntentEffect::Use)?;
-        let meant = if intent.path.is_within(path) {
+        let intended = if intent.path.is_within(path) {
             intent.path
         } else {
-            real(&intent.path).filter(|real| real.is_within(path))?
+            resolve(&intent.path).filter(|real| real.is_within(path))?
         };
-        let decision = self.ground.decide(&meant, Access::Read);
-        if !is_granted(&decision) && !self.ground.read(|grants| is_worth_asking(&decision, grants))
+        let decision = self.policy.decide(&intended, Access::Read);
+        if !is_session_grant(&decision)
+            && !self.policy.read(|grants| is_worth_asking(&decision, grants))
         {
             return None;
         }
@@ -183,32 +183,34 @@ impl TripHandler for TripwireLog {
     }
 
     fn ask(&self, trip: TripEvent, pending: PendingOpen) {
-        if self.own.has(trip.pid) {
+        if self.own.contains(trip.pid) {
             return;
         }
-        // A cover that was put just now, and nobody has said yet of what: no question can be
-        // made of it, and whoever tries again will find it named.
+        // A fresh mask whose path is not known yet: no question is possible, and a retry finds it
+        // named.
         if trip.path == AbsPath::root() {
-            return self.tripped(trip);
+            return self.report_trip(trip);
         }
         let decision = self.decide(&trip);
         let denial = self.denial(&trip, &decision);
-        let target = if is_asked_about(trip.operation) {
-            ReadTarget::look(&trip.path, trip.operation)
+        let target = if is_tripwire_question(trip.operation) {
+            ReadTarget::find(&trip.path, trip.operation)
         } else {
             None
         };
-        let is_worth_it = || self.ground.read(|grants| is_worth_asking(&decision, grants));
+        let is_askable = || self.policy.read(|grants| is_worth_asking(&decision, grants));
         match (&self.asks, target) {
-            (Some(asks), Some(target)) if is_granted(&decision) && !target.may_be_another() => {
-                asks.let_through(
+            (Some(asks), Some(target))
+                if is_session_grant(&decision) && !target.may_be_hard_link() =>
+            {
+                asks.grant(
                     denial,
                     AskAnswer::AllowSession,
                     &AskSubject::Read(target),
                     ParkedRequest::Open(pending),
                 );
             }
-            (Some(asks), Some(target)) if is_worth_it() => {
+            (Some(asks), Some(target)) if is_askable() => {
                 asks.ask(denial, AskSubject::Read(target), ParkedRequest::Open(pending));
             }
             _ => self.refused(denial),
@@ -216,10 +218,10 @@ impl TripHandler for TripwireLog {
     }
 }
 
-/// What is told of something that is refused.
+/// The denial for a trip.
 fn denial(trip: &TripEvent, decision: &Decision) -> Denial {
     let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
-    let (rule, origin) = because(decision);
+    let (rule, origin) = rule_and_origin_of(decision);
     let time_ms = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64);
@@ -238,33 +240,35 @@ fn denial(trip: &TripEvent, decision: &Decision) -> Denial {
     }
 }
 
-/// The rule that refused, and where it was written.
-pub(crate) fn because(decision: &Decision) -> (String, String) {
+/// The rule that denies, and its origin.
+pub(crate) fn rule_and_origin_of(decision: &Decision) -> (String, String) {
     match &decision.rule {
-        // Hard links are covered by what they are, whatever the policy says of the name.
+        // A hard link is masked for its inode, whatever the policy says about the name.
         _ if decision.verdict == Verdict::Allowed => {
-            (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned())
+            (Denial::ALIAS_OF_DENIED.to_owned(), "built in".to_owned())
         }
-        Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-        None => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
+        Some(rule_and_origin_of) => {
+            (rule_and_origin_of.origin().text.clone(), rule_and_origin_of.origin().to_string())
+        }
+        None => (Denial::NO_RULE_ALLOWS.to_owned(), "built in".to_owned()),
     }
 }
 
 impl TripwireLog {
     fn denial(&self, trip: &TripEvent, decision: &Decision) -> Denial {
-        self.ground.read(|grants| marked(denial(trip, decision), grants))
+        self.policy.read(|grants| mark_optional(denial(trip, decision), grants))
     }
 
     fn refused(&self, denial: Denial) {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner).note(denial);
+        self.denials.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
     }
 
-    fn plead(&self, plea: PendingWrite) {
-        let Some((asks, place)) = self.asks.as_ref().zip(WriteTarget::find(&plea)) else {
-            return self.refused(plea.denial().clone());
+    fn ask_write(&self, pending: PendingWrite) {
+        let Some((asks, place)) = self.asks.as_ref().zip(WriteTarget::find(&pending)) else {
+            return self.refused(pending.denial().clone());
         };
-        let decision = self.ground.decide(&place.path, Access::Write);
-        let (rule, origin) = because(&decision);
+        let decision = self.policy.decide(&place.path, Access::Write);
+        let (rule, origin) = rule_and_origin_of(&decision);
         let target = place.path.to_string_lossy().into_owned();
         let is_opener = matches!(&decision.rule, Some(DecidingRule::Rule(rule)) if rule.opens());
         let explicit = decision.verdict != Verdict::Absent && !is_opener;
@@ -274,21 +278,21 @@ impl TripwireLog {
             rule,
             origin,
             explicit,
-            ..plea.denial().clone()
+            ..pending.denial().clone()
         };
-        if is_granted(&decision) {
-            asks.let_through(
+        if is_session_grant(&decision) {
+            asks.grant(
                 denial,
                 AskAnswer::AllowSession,
                 &AskSubject::Write(place),
-                ParkedRequest::Call(plea),
+                ParkedRequest::Call(pending),
             );
-        } else if !denial.is_done_without()
-            && self.ground.read(|grants| is_worth_asking_to_write(&decision, grants))
+        } else if !denial.is_tolerated()
+            && self.policy.read(|grants| is_worth_asking_to_write(&decision, grants))
         {
-            asks.ask(denial, AskSubject::Write(place), ParkedRequest::Call(plea));
+            asks.ask(denial, AskSubject::Write(place), ParkedRequest::Call(pending));
         } else {
-            self.refused(plea.denial().clone());
+            self.refused(pending.denial().clone());
         }
     }
 
@@ -297,22 +301,22 @@ impl TripwireLog {
             Operation::Write | Operation::Create | Operation::Rename => Access::Write,
             _ => Access::Read,
         };
-        self.ground.decide(&trip.path, wanted)
+        self.policy.decide(&trip.path, wanted)
     }
 
-    /// What was wanted by somebody who got no further than to where the trip tells; `None`
-    /// if it is nowhere: programs look for many things that are not there.
-    fn meant(&self, trip: TripEvent) -> Option<TripEvent> {
+    /// The path that the process wanted, which may be below the path of the trip; `None` if it does
+    /// not exist: programs look for many absent files.
+    fn intended(&self, trip: TripEvent) -> Option<TripEvent> {
         match apply::intent(trip.pid) {
             Some(intent) if intent.path.is_within(&trip.path) => {
-                // In a directory that is denied, also what is not there is denied.
-                let is_shut = |around: &AbsPath| {
-                    self.ground.decide(around, Access::Read).verdict == Verdict::Denied
+                // In a denied directory, absent names are denied too.
+                let is_denied_dir = |around: &AbsPath| {
+                    self.policy.decide(around, Access::Read).verdict == Verdict::Denied
                 };
                 let is_denied = || {
                     trip.path
                         .parent()
-                        .is_some_and(|around| is_shut(&around) && self.exists(&around))
+                        .is_some_and(|around| is_denied_dir(&around) && self.exists(&around))
                 };
                 (self.exists(&intent.path) || is_denied()).then_some(TripEvent {
                     path: intent.path,
@@ -320,17 +324,17 @@ impl TripwireLog {
                     ..trip
                 })
             }
-            // By way of a link, which leads to the same on the host.
-            Some(intent) => match real(&intent.path).filter(|real| real.is_within(&trip.path)) {
+            // Through a link, which resolves to the same path on the host.
+            Some(intent) => match resolve(&intent.path).filter(|real| real.is_within(&trip.path)) {
                 Some(path) => Some(TripEvent { path, operation: intent.operation, ..trip }),
                 None => Some(trip),
             },
-            // In a call that takes no path.
+            // In a syscall without a path.
             None => Some(trip),
         }
     }
 }
 
-fn real(path: &AbsPath) -> Option<AbsPath> {
+fn resolve(path: &AbsPath) -> Option<AbsPath> {
     AbsPath::new(fs::canonicalize(path.as_path()).ok()?)
 }

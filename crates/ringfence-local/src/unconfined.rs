@@ -1,4 +1,4 @@
-//! Without confinement: for `full-access`, which somebody asked for by name.
+//! Commands without confinement: for `full-access`, which the user chose by name.
 
 mod sandbox;
 
@@ -29,17 +29,17 @@ pub(crate) struct PreparedUnconfined {
 
 impl PreparedUnconfined {
     pub(crate) fn new(grants: &Grants) -> Self {
-        Self { plan: Plan { steps: Vec::new(), gaps: unheld(grants).into_iter().collect() } }
+        Self { plan: Plan { steps: Vec::new(), gaps: writing_gap(grants).into_iter().collect() } }
     }
 }
 
-/// Without a sandbox nobody keeps whoever has no tool that writes from writing all the same.
-fn unheld(grants: &Grants) -> Option<Gap> {
-    let tool = grants.tools.against_writing()?;
+/// The gap for a policy without writing tools: without a sandbox, any program can write.
+fn writing_gap(grants: &Grants) -> Option<Gap> {
+    let tool = grants.tools.rule_against_writing()?;
     Some(Gap {
         what: "tools".into(),
         why: format!(
-            "`{}` ({}) leaves no tool that writes, and without a sandbox any program writes",
+            "`{}` ({}) leaves no tool that writes, but without a sandbox any program can write",
             tool.name, tool.origin
         ),
         hint: "run it in the sandbox, or accept with `--on-gap run`".into(),
@@ -52,8 +52,8 @@ impl PreparedSandbox for PreparedUnconfined {
         &self.plan
     }
 
-    fn ask(&mut self, _asker: Arc<dyn Asker>) {
-        // Nothing is refused.
+    fn set_asker(&mut self, _asker: Arc<dyn Asker>) {
+        // Nothing is denied.
     }
 
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
@@ -66,7 +66,7 @@ impl PreparedSandbox for PreparedUnconfined {
         let masked = command_loop::Masked::begin()?;
         let ran = command_loop::run(
             request,
-            crate::orphans::Farewell::Wait,
+            crate::orphans::TeardownMode::Wait,
             &mut seen,
             &masked,
             |streams, mask| start(request, &program, streams, mask),
@@ -75,11 +75,11 @@ impl PreparedSandbox for PreparedUnconfined {
         ran.map(|outcome| Outcome { gaps: self.plan.gaps.clone(), ..outcome })
     }
 
-    fn raise(&mut self, _cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
+    fn start_sandbox(&mut self, _cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
         Ok(Box::new(sandbox::UnconfinedSandbox::new()?))
     }
 
-    fn refused(&mut self) -> (Vec<Denial>, u64) {
+    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
         (Vec::new(), 0)
     }
 }
@@ -122,7 +122,7 @@ fn start(
         .map_err(failed("enter the working directory"))?;
     let copy = |fd: BorrowedFd<'_>| {
         rustix::io::fcntl_dupfd_cloexec(fd, 10)
-            .map_err(|error| failed("copy a descriptor")(error.into()))
+            .map_err(|error| failed("duplicate an fd")(error.into()))
     };
     let streams = [copy(streams[0])?, copy(streams[1])?, copy(streams[2])?];
     let descriptors = [(streams[0].as_fd(), 0), (streams[1].as_fd(), 1), (streams[2].as_fd(), 2)];
@@ -141,19 +141,19 @@ fn start(
 
 struct UnconfinedChild {
     pid: i32,
-    /// Its end.
+    /// Readable at its end.
     _pidfd: OwnedFd,
-    /// Its stops, of which a pidfd does not tell.
+    /// Its stops, which a pidfd does not report.
     changes: OwnedFd,
     both: OwnedFd,
     is_over: bool,
 }
 
 impl UnconfinedChild {
-    /// With several threads, SIGCHLD may go to another one; the end is never missed.
+    /// With several threads, SIGCHLD may go to another one; the pidfd never misses the end.
     fn watch(pid: i32) -> io::Result<Self> {
         let (pidfd, changes) =
-            (process::pidfd(pid)?, signal::descriptor(&SignalSet::of(&[libc::SIGCHLD]))?);
+            (process::pidfd(pid)?, signal::signalfd(&SignalSet::from_signals(&[libc::SIGCHLD]))?);
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for descriptor in [&pidfd, &changes] {
             epoll::add(&both, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -171,10 +171,10 @@ impl SupervisedCommand for UnconfinedChild {
         if self.is_over {
             return Ok(SandboxEvent::Closed);
         }
-        while let Ok(Some(_)) = signal::next(self.changes.as_fd()) {}
+        while let Ok(Some(_)) = signal::read_signalfd(self.changes.as_fd()) {}
         let (change, usage) = match process::wait(self.pid, Wait::Poll) {
             Ok(Some((_, change, usage))) => (change, usage),
-            // It was about another child.
+            // Another child changed.
             Ok(None) => return Ok(SandboxEvent::Continued),
             Err(_) => return Ok(SandboxEvent::Closed),
         };

@@ -1,4 +1,4 @@
-//! While a command runs: what appears in its trees is covered there as well.
+//! Watcher thread: masks paths that appear while a command runs.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Gap, GapKind};
 use ringfence_enforce::apply::{
-    Birth, FOREIGN, InotifyShortage, OWN, Reins, SandboxFds, WatcherMessage, WatcherProcess,
+    FOREIGN, FileIdentity, InotifyShortage, OWN, SandboxControl, SandboxFds, WatcherMessage,
+    WatcherProcess,
 };
 use ringfence_enforce::{FileKind, Plan, Step};
 use ringfence_provider::ProviderError;
@@ -16,40 +17,40 @@ use ringfence_tripwire::{NodeKind, NodeTree};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use crate::orphans::{self, Farewell};
+use crate::orphans::{self, TeardownMode};
 use crate::thread_pool::{self, PoolHandle};
 use crate::tripwire_server::OwnPids;
 
-/// Most commands end sooner: they need nobody who looks out.
-const A_MOMENT: Duration = Duration::from_millis(25);
+/// Delay before the watcher starts: most commands end sooner.
+const START_DELAY: Duration = Duration::from_millis(25);
 
-/// More names of git's than a command makes: what is not known to be its own is protected.
-const MANY: usize = 100_000;
+/// More git markers than a command creates: beyond it, a marker counts as the user's.
+const MAX_MARKERS: usize = 100_000;
 
-/// So long everybody has to stop.
-const PAUSE: Duration = Duration::from_millis(400);
+/// Longest wait for a pause of all processes.
+const PAUSE_LIMIT: Duration = Duration::from_millis(400);
 
-/// So long the usher is waited for.
-const PATIENCE: Duration = Duration::from_millis(15);
+/// Longest wait for the end of the sandbox after the watcher ended.
+const END_LIMIT: Duration = Duration::from_millis(15);
 
-/// So long, what was told before is waited for: where much else runs, that takes its time, and
-/// a repository of the command's own must not be taken for another.
-const SETTLED: Duration = Duration::from_millis(90);
+/// Longest wait for pending reports of the notify handler: it takes long on a busy host, and a
+/// repository of the command must not be taken for the user's.
+const FLUSH_LIMIT: Duration = Duration::from_millis(90);
 
-fn lock(told: &Mutex<WatcherState>) -> MutexGuard<'_, WatcherState> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<WatcherState>) -> MutexGuard<'_, WatcherState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lookout of one command, from this side.
+/// The watcher of one command, from this side.
 #[derive(Debug)]
 pub(crate) struct WatcherThread {
-    told: Arc<Mutex<WatcherState>>,
+    state: Arc<Mutex<WatcherState>>,
     changed: Arc<Condvar>,
-    bell: Arc<WatcherWake>,
+    wake: Arc<WatcherWake>,
     thread: PoolHandle,
 }
 
-/// What wakes the thread.
+/// Wakes the thread.
 #[derive(Debug)]
 struct WatcherWake {
     event: OwnedFd,
@@ -57,206 +58,205 @@ struct WatcherWake {
 }
 
 impl WatcherWake {
-    fn ring(&self) {
+    fn notify(&self) {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
     fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.ring();
+        self.notify();
     }
 
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    fn hush(&self) {
+    fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }
 
-/// Lets another lookout take over, which knows of what was opened since.
+/// Restarts the watcher, so that it knows the paths opened since.
 #[derive(Debug, Clone)]
 pub(crate) struct WatcherRestart(Arc<WatcherWake>);
 
 impl WatcherRestart {
-    pub(crate) fn wanted(&self) {
-        self.0.ring();
+    pub(crate) fn request(&self) {
+        self.0.notify();
     }
 }
 
-/// What was heard of it.
+/// Reports of the watcher.
 #[derive(Debug, Default)]
 struct WatcherState {
-    /// How many directories are looked through again and again, and for want of what.
+    /// Number of directories that are polled instead of watched, and the exhausted resource.
     unwatched: Option<(usize, InotifyShortage)>,
-    /// Names of git's that this command or an earlier one made.
-    made: HashSet<Birth>,
-    /// Names of git's that were taken for the user's.
-    foreign: HashSet<Birth>,
-    /// Whether nobody goes on.
+    /// Git markers that this command or an earlier one created.
+    made: HashSet<FileIdentity>,
+    /// Git markers attributed to the user.
+    foreign: HashSet<FileIdentity>,
+    /// Set while all processes are paused.
     is_paused: bool,
-    /// How often it was asked for that all be told.
-    asked: u64,
-    /// How often all was told.
-    settled: u64,
+    /// Number of flush requests to the notify handler.
+    flushes_requested: u64,
+    /// Number of finished flushes.
+    flushes_done: u64,
     failed: Option<std::io::Error>,
 }
 
 impl WatcherState {
-    /// What is not done as it should be.
+    /// Enforcement gaps of the watcher.
     fn gaps(&self) -> Vec<Gap> {
         let gap = |(count, shortage): (usize, InotifyShortage)| Gap {
             what: "filesystem.deny".into(),
             why: format!(
-                "{count} directories could not be watched, and were looked through again and again instead"
+                "{count} directories could not be watched with inotify, and were polled instead"
             ),
-            hint: format!("sudo sysctl {}", shortage.setting()),
+            hint: format!("sudo sysctl {}", shortage.sysctl()),
             loss: GapKind::Enforcement,
         };
         self.unwatched.map(gap).into_iter().collect()
     }
 }
 
-/// What a lookout needs of the tripwire.
+/// Parts of the tripwire that the watcher needs.
 #[derive(Debug, Clone)]
 pub(crate) struct WatcherNodes {
-    /// Where its covers come from.
-    pub(crate) scene: Arc<RwLock<NodeTree>>,
-    /// Whom not to tell of.
+    /// Source of the mask nodes.
+    pub(crate) tree: Arc<RwLock<NodeTree>>,
+    /// Pids that are not reported.
     pub(crate) own: Arc<OwnPids>,
 }
 
-/// Whether somebody looks out.
+/// State of the watcher.
 #[derive(Debug, Default)]
 pub(crate) enum WatcherStage {
-    /// Nobody need.
+    /// Not needed.
     #[default]
     Not,
-    /// As soon as there is something to look at. Knows what earlier commands made of git's.
-    Wanted(HashSet<Birth>),
+    /// Starts once the sandbox is up. Holds the git markers of earlier commands.
+    Wanted(HashSet<FileIdentity>),
     Begun(WatcherThread),
 }
 
 impl WatcherStage {
-    /// As the plan says, where earlier commands `made` names of git's.
-    pub(crate) fn over(plan: &Plan, made: &HashSet<Birth>) -> Self {
-        let is_wanted = plan.steps.iter().any(|step| matches!(step, Step::Lookout { .. }));
+    /// The stage for a plan; `made` are the git markers of earlier commands.
+    pub(crate) fn new(plan: &Plan, made: &HashSet<FileIdentity>) -> Self {
+        let is_wanted = plan.steps.iter().any(|step| matches!(step, Step::Watcher { .. }));
         if is_wanted { WatcherStage::Wanted(made.clone()) } else { WatcherStage::Not }
     }
 
-    /// The command made a name of git's.
-    pub(crate) fn made(&self, birth: Option<Birth>) {
+    /// Records a git marker that the command created.
+    pub(crate) fn record_marker(&self, birth: Option<FileIdentity>) {
         if let (WatcherStage::Begun(live), Some(birth)) = (self, birth) {
-            let made = &mut lock(&live.told).made;
-            if made.len() < MANY {
+            let made = &mut lock(&live.state).made;
+            if made.len() < MAX_MARKERS {
                 made.insert(birth);
             }
         }
     }
 
-    /// Names of git's that came from outside, once all that the command made was told. None if one
-    /// of them proved to be the command's since, or that cannot be known: what it made is looked
-    /// through.
-    pub(crate) fn foreign(&self) -> HashSet<Birth> {
+    /// Git markers that came from outside, once all reports are in. Empty if one of them proved to
+    /// be the command's, or if that is unknown: then all are swept.
+    pub(crate) fn foreign_markers(&self) -> HashSet<FileIdentity> {
         let WatcherStage::Begun(live) = self else { return HashSet::new() };
-        let told = lock(&live.told);
-        if told.made.len() >= MANY || !told.made.is_disjoint(&told.foreign) {
+        let state = lock(&live.state);
+        if state.made.len() >= MAX_MARKERS || !state.made.is_disjoint(&state.foreign) {
             return HashSet::new();
         }
-        told.foreign.clone()
+        state.foreign.clone()
     }
 
-    /// All that was made before somebody asked has been told.
-    pub(crate) fn settled(&self) {
+    /// Records a finished flush of the notify handler.
+    pub(crate) fn record_flush(&self) {
         if let WatcherStage::Begun(live) = self {
-            lock(&live.told).settled += 1;
+            lock(&live.state).flushes_done += 1;
             live.changed.notify_all();
         }
     }
 
-    /// Nobody goes on.
-    pub(crate) fn paused(&self) {
+    /// Records that all processes are paused.
+    pub(crate) fn record_pause(&self) {
         if let WatcherStage::Begun(live) = self {
-            lock(&live.told).is_paused = true;
+            lock(&live.state).is_paused = true;
             live.changed.notify_all();
         }
     }
 
-    /// What it cannot do as it should.
+    /// Enforcement gaps of the watcher.
     pub(crate) fn gaps(&self) -> Vec<Gap> {
-        if let WatcherStage::Begun(live) = self { lock(&live.told).gaps() } else { Vec::new() }
+        if let WatcherStage::Begun(live) = self { lock(&live.state).gaps() } else { Vec::new() }
     }
 
-    /// Ends it. Answers what it could not do as it should.
-    pub(crate) fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
+    /// Ends the watcher; returns its gaps.
+    pub(crate) fn end(self, teardown: TeardownMode) -> Result<Vec<Gap>, ProviderError> {
         match self {
-            WatcherStage::Begun(live) => live.end(farewell),
+            WatcherStage::Begun(live) => live.stop(teardown),
             WatcherStage::Not | WatcherStage::Wanted(_) => Ok(Vec::new()),
         }
     }
 }
 
 impl WatcherThread {
-    /// Begins, on a thread of its own.
-    pub(crate) fn begin(
-        inside: Arc<SandboxFds>,
-        props: Option<WatcherNodes>,
-        reins: Reins,
-        made: HashSet<Birth>,
+    /// Starts the thread.
+    pub(crate) fn start(
+        fds: Arc<SandboxFds>,
+        nodes: Option<WatcherNodes>,
+        control: SandboxControl,
+        made: HashSet<FileIdentity>,
     ) -> std::io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let bell = Arc::new(WatcherWake { event, is_over: AtomicBool::new(false) });
-        let told = Arc::new(Mutex::new(WatcherState { made, ..WatcherState::default() }));
+        let wake = Arc::new(WatcherWake { event, is_over: AtomicBool::new(false) });
+        let state = Arc::new(Mutex::new(WatcherState { made, ..WatcherState::default() }));
         let changed = Arc::new(Condvar::new());
-        let post = WatcherLoop {
-            inside,
-            props,
-            reins,
-            told: told.clone(),
+        let watcher_loop = WatcherLoop {
+            fds,
+            nodes,
+            control,
+            state: state.clone(),
             changed: changed.clone(),
-            bell: bell.clone(),
+            wake: wake.clone(),
         };
-        let thread = thread_pool::lend("lookout", None, move || post.keep())?;
-        Ok(Self { told, changed, bell, thread })
+        let thread = thread_pool::run("watcher", None, move || watcher_loop.run())?;
+        Ok(Self { state, changed, wake, thread })
     }
 
-    pub(crate) fn renewal(&self) -> WatcherRestart {
-        WatcherRestart(self.bell.clone())
+    pub(crate) fn restart_handle(&self) -> WatcherRestart {
+        WatcherRestart(self.wake.clone())
     }
 
-    fn end(self, farewell: Farewell) -> Result<Vec<Gap>, ProviderError> {
-        match farewell {
-            Farewell::Wait => {
-                self.bell.end();
+    fn stop(self, teardown: TeardownMode) -> Result<Vec<Gap>, ProviderError> {
+        match teardown {
+            TeardownMode::Wait => {
+                self.wake.end();
                 self.thread.join();
             }
-            Farewell::Leave if !orphans::are_reaped() => self.bell.end(),
-            // The caller ends now, and with it the lookout. It may take the kernel long to
-            // let go of all that was watched.
-            Farewell::Leave => {}
+            TeardownMode::Leave if !orphans::does_pid1_reap() => self.wake.end(),
+            // The caller exits now, and the watcher with it. The kernel may take long to remove the
+            // inotify watches.
+            TeardownMode::Leave => {}
         }
-        let mut told = lock(&self.told);
-        if let Some(source) = told.failed.take() {
+        let mut state = lock(&self.state);
+        if let Some(source) = state.failed.take() {
             return Err(ProviderError::System {
-                what: "look out for what appears, so the command was ended",
+                what: "watch for new files, so the command was ended",
                 source,
             });
         }
-        Ok(told.gaps())
+        Ok(state.gaps())
     }
 }
 
 struct WatcherLoop {
-    inside: Arc<SandboxFds>,
-    props: Option<WatcherNodes>,
-    reins: Reins,
-    told: Arc<Mutex<WatcherState>>,
+    fds: Arc<SandboxFds>,
+    nodes: Option<WatcherNodes>,
+    control: SandboxControl,
+    state: Arc<Mutex<WatcherState>>,
     changed: Arc<Condvar>,
-    bell: Arc<WatcherWake>,
+    wake: Arc<WatcherWake>,
 }
 
-/// What there is to do next.
+/// Next step of the loop.
 enum WatcherStep {
     Listen,
     Renew,
@@ -265,28 +265,28 @@ enum WatcherStep {
 }
 
 impl WatcherLoop {
-    fn keep(self) {
-        if !matches!(self.wait(None, Some(A_MOMENT)), WatcherStep::Wait) {
+    fn run(self) {
+        if !matches!(self.wait(None, Some(START_DELAY)), WatcherStep::Wait) {
             return;
         }
         if let Err(error) = self.listen() {
-            // What is denied and appears would be open from now on.
-            lock(&self.told).failed = Some(error);
-            self.reins.end();
+            // Denied paths that appear would be open from now on.
+            lock(&self.state).failed = Some(error);
+            self.control.end();
         }
     }
 
-    /// Speaks with the lookout until it is to end.
+    /// Handles messages of the watcher until the end.
     fn listen(&self) -> std::io::Result<()> {
-        let mut lookout = self.start()?;
+        let mut watcher = self.start()?;
         let mut is_paused = false;
         loop {
-            match self.wait(Some(&lookout), None) {
+            match self.wait(Some(&watcher), None) {
                 WatcherStep::Stop => return Ok(()),
                 WatcherStep::Wait => continue,
                 WatcherStep::Renew => {
-                    self.bell.hush();
-                    lookout = self.start()?;
+                    self.wake.clear();
+                    watcher = self.start()?;
                     if std::mem::take(&mut is_paused) {
                         self.resume();
                     }
@@ -294,25 +294,25 @@ impl WatcherLoop {
                 }
                 WatcherStep::Listen => {}
             }
-            match lookout.next() {
+            match watcher.next_message() {
                 Some(WatcherMessage::Wanted(question, count, kind)) => {
                     let kind = if kind == FileKind::Directory {
                         NodeKind::DeniedDirectory
                     } else {
                         NodeKind::DeniedFile
                     };
-                    lookout.answer(question, self.scene()?.spare_covers(count, &kind));
+                    watcher.answer(question, self.tree()?.add_spare_masks(count, &kind));
                 }
                 Some(WatcherMessage::Appeared(number, path)) => {
-                    self.scene()?.name_cover(number, path)
+                    self.tree()?.set_mask_path(number, path)
                 }
-                Some(WatcherMessage::Repository(question, birth)) => {
-                    lookout.answer(question, if self.is_own(birth) { OWN } else { FOREIGN })
+                Some(WatcherMessage::Origin(question, birth)) => {
+                    watcher.answer(question, if self.is_own(birth) { OWN } else { FOREIGN })
                 }
                 Some(WatcherMessage::Overrun(question)) => {
                     self.pause();
                     is_paused = true;
-                    lookout.answer(question, OWN);
+                    watcher.answer(question, OWN);
                 }
                 Some(WatcherMessage::Caught) if is_paused => {
                     self.resume();
@@ -320,72 +320,72 @@ impl WatcherLoop {
                 }
                 Some(WatcherMessage::Caught) => {}
                 Some(WatcherMessage::Unwatched(count, shortage)) => {
-                    lock(&self.told).unwatched = Some((count, shortage))
+                    lock(&self.state).unwatched = Some((count, shortage))
                 }
-                // It ends by itself only when the sandbox is gone, or something went wrong.
-                None if matches!(self.wait(None, Some(PATIENCE)), WatcherStep::Stop) => {
+                // It ends by itself only when the sandbox is gone, or on an error.
+                None if matches!(self.wait(None, Some(END_LIMIT)), WatcherStep::Stop) => {
                     return Ok(());
                 }
-                None => return Err(std::io::Error::other("the lookout ended")),
+                None => return Err(std::io::Error::other("the watcher ended")),
             }
         }
     }
 
     fn start(&self) -> std::io::Result<WatcherProcess> {
-        let lookout = WatcherProcess::start(&self.inside).map_err(std::io::Error::other)?;
-        if let Some(props) = &self.props {
-            props.own.add(lookout.pid());
+        let watcher = WatcherProcess::start(&self.fds).map_err(std::io::Error::other)?;
+        if let Some(nodes) = &self.nodes {
+            nodes.own.add(watcher.pid());
         }
-        Ok(lookout)
+        Ok(watcher)
     }
 
     fn resume(&self) {
-        lock(&self.told).is_paused = false;
-        self.reins.resume();
+        lock(&self.state).is_paused = false;
+        self.control.resume();
     }
 
-    /// Whether the command made a name of git's. The usher may be about to say so: it is
-    /// waited for, but only once as long as it does not answer. The command can keep it busy,
-    /// and what is not known to be the command's own is protected.
-    fn is_own(&self, birth: Birth) -> bool {
-        let mut told = lock(&self.told);
-        if told.made.contains(&birth) {
+    /// True if the command made this file. The notify handler may be about to report it, so it is
+    /// asked to flush, with a time limit: the command can keep it busy, and an unknown file is
+    /// protected.
+    fn is_own(&self, birth: FileIdentity) -> bool {
+        let mut state = lock(&self.state);
+        if state.made.contains(&birth) {
             return true;
         }
-        told.asked += 1;
-        let asked = told.asked;
-        self.reins.settle();
-        let is_waiting =
-            |told: &mut WatcherState| told.settled < asked && !told.made.contains(&birth);
-        let waited = self.changed.wait_timeout_while(told, SETTLED, is_waiting);
-        let (mut told, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let is_own = told.made.contains(&birth);
-        if !is_own && told.foreign.len() < MANY {
-            told.foreign.insert(birth);
+        state.flushes_requested += 1;
+        let flushes_requested = state.flushes_requested;
+        self.control.request_settled();
+        let is_waiting = |state: &mut WatcherState| {
+            state.flushes_done < flushes_requested && !state.made.contains(&birth)
+        };
+        let waited = self.changed.wait_timeout_while(state, FLUSH_LIMIT, is_waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_own = state.made.contains(&birth);
+        if !is_own && state.foreign.len() < MAX_MARKERS {
+            state.foreign.insert(birth);
         }
         is_own
     }
 
-    /// Lets nobody go on, and waits until nobody does.
+    /// Pauses all processes, and waits until they are paused.
     fn pause(&self) {
-        let mut told = lock(&self.told);
-        // Somebody else may have had it paused, and let go on again.
-        told.is_paused = false;
-        self.reins.pause();
-        let _ = self.changed.wait_timeout_while(told, PAUSE, |told| !told.is_paused);
+        let mut state = lock(&self.state);
+        // Another pause may have been resumed meanwhile.
+        state.is_paused = false;
+        self.control.pause();
+        let _ = self.changed.wait_timeout_while(state, PAUSE_LIMIT, |state| !state.is_paused);
     }
 
-    fn scene(&self) -> std::io::Result<RwLockWriteGuard<'_, NodeTree>> {
-        let props = self
-            .props
+    fn tree(&self) -> std::io::Result<RwLockWriteGuard<'_, NodeTree>> {
+        let nodes = self
+            .nodes
             .as_ref()
-            .ok_or_else(|| std::io::Error::other("there is no tripwire to cover it with"))?;
-        Ok(props.scene.write().unwrap_or_else(PoisonError::into_inner))
+            .ok_or_else(|| std::io::Error::other("no tripwire to mask it with"))?;
+        Ok(nodes.tree.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Until there is something to do. Without a lookout there is none to take over from:
-    /// only an end is waited for.
-    fn wait(&self, lookout: Option<&WatcherProcess>, limit: Option<Duration>) -> WatcherStep {
+    /// Waits for the next step. Without a watcher only an end counts.
+    fn wait(&self, watcher: Option<&WatcherProcess>, limit: Option<Duration>) -> WatcherStep {
         let end = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -393,20 +393,19 @@ impl WatcherLoop {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: left.subsec_nanos().into(),
             });
-            let mut ends = vec![PollFd::new(&self.bell.event, PollFlags::IN)];
+            let mut ends = vec![PollFd::new(&self.wake.event, PollFlags::IN)];
             ends.extend(
-                lookout
-                    .map(|lookout| PollFd::from_borrowed_fd(lookout.descriptor(), PollFlags::IN)),
+                watcher.map(|watcher| PollFd::from_borrowed_fd(watcher.fd(), PollFlags::IN)),
             );
             if poll(&mut ends, left.as_ref()).is_err() {
                 return WatcherStep::Wait;
             }
             match (
                 ends.iter().map(|end| !end.revents().is_empty()).collect::<Vec<_>>().as_slice(),
-                lookout,
+                watcher,
             ) {
-                _ if self.bell.is_over() => return WatcherStep::Stop,
-                ([true, ..], None) => self.bell.hush(),
+                _ if self.wake.is_over() => return WatcherStep::Stop,
+                ([true, ..], None) => self.wake.clear(),
                 ([true, ..], Some(_)) => return WatcherStep::Renew,
                 ([_, true], _) => return WatcherStep::Listen,
                 _ => return WatcherStep::Wait,

@@ -1,4 +1,4 @@
-//! Where the wardens of sandboxes come from.
+//! Pool of zygotes, from which the supervisors of sandboxes are forked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,59 +7,58 @@ use ringfence_enforce::apply::{LaunchError, NetnsReuse, PrestartedSandbox, Zygot
 use ringfence_enforce::{NetworkNamespace, Plan, Step};
 use ringfence_policy::AbsPath;
 use ringfence_sys::signal::SignalSet;
-use ringfence_tripwire::stay_at;
+use ringfence_tripwire::pin_to;
 use rustix::thread::CpuSet;
 
-/// Nobody needs more nurseries, however many processors there are.
-const MOST: usize = 16;
+/// Most zygotes, on any number of CPUs.
+const MAX_ZYGOTES: usize = 16;
 
-/// Starts wardens: each anew, or all of them by copies of a process for each processor.
+/// Starts supervisors: each from scratch, or as a fork of a zygote, one per CPU.
 ///
-/// To build a sandbox takes some ten conversations between processes. Under load each of them is
-/// cheapest where all are on one processor, and there are always others for the other ones.
+/// Building a sandbox takes about ten exchanges between processes. Under load each is cheapest if
+/// all processes are on one CPU; other sandboxes use the other CPUs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ZygotePool(Option<Arc<[ZygoteSlot]>>);
 
-/// Those of one processor.
+/// The zygote of one CPU.
 #[derive(Debug, Default)]
 struct ZygoteSlot {
     processor: usize,
-    nursery: Mutex<Option<Arc<Zygote>>>,
-    /// How many are being built.
+    zygote: Mutex<Option<Arc<Zygote>>>,
+    /// Number of sandboxes being built.
     busy: AtomicUsize,
 }
 
-/// A sandbox that is being built. Until this is dropped, the thread that has it stays on the
-/// processor that it is built on.
+/// A sandbox being built. Until this is dropped, its thread stays on the CPU it is built on.
 pub(crate) struct BuildSlot {
-    bays: Arc<[ZygoteSlot]>,
+    slots: Arc<[ZygoteSlot]>,
     number: usize,
-    home: Option<CpuSet>,
+    affinity_before: Option<CpuSet>,
 }
 
 impl Drop for BuildSlot {
     fn drop(&mut self) {
-        self.bay().busy.fetch_sub(1, Ordering::Relaxed);
-        self.leave();
+        self.slot().busy.fetch_sub(1, Ordering::Relaxed);
+        self.unpin();
     }
 }
 
 impl ZygotePool {
-    /// One for all sandboxes of a program.
+    /// One pool for all sandboxes of a program.
     pub(crate) fn shared() -> Self {
         let processors = rustix::thread::sched_getaffinity(None).unwrap_or_default();
-        let bay = |processor| ZygoteSlot { processor, ..ZygoteSlot::default() };
+        let slot = |processor| ZygoteSlot { processor, ..ZygoteSlot::default() };
         Self(Some(
             (0..CpuSet::MAX_CPU)
                 .filter(|processor| processors.is_set(*processor))
-                .take(MOST)
-                .map(bay)
+                .take(MAX_ZYGOTES)
+                .map(slot)
                 .collect(),
         ))
     }
 
-    /// Starts a warden, and goes to where it is. What is left of those of a `circle` only others of
-    /// it may get.
+    /// Starts a supervisor, and pins this thread to its CPU. Network namespaces of a `circle` are
+    /// reused only within it.
     pub(crate) fn start(
         &self,
         plan: &Plan,
@@ -67,66 +66,69 @@ impl ZygotePool {
         mask: &SignalSet,
     ) -> Result<(PrestartedSandbox, Option<BuildSlot>), LaunchError> {
         let network = plan.network();
-        let is_served = plan.steps.contains(&Step::Egress);
-        let serves = if is_served {
-            NetnsReuse::Hosts
+        let has_egress = plan.steps.contains(&Step::Egress);
+        let reuse = if has_egress {
+            NetnsReuse::Served
         } else {
-            NetnsReuse::Nobody(circle.as_bytes().to_vec())
+            NetnsReuse::Reusable(circle.as_bytes().to_vec())
         };
-        // Whoever is in the host's network cannot come from one who has left it.
-        match self.seat().filter(|_| network == NetworkNamespace::Own) {
-            Some(mut seat) => Ok((seat.start(serves, mask)?, Some(seat))),
+        // A sandbox in the host's network cannot be forked from a zygote that has left it.
+        match self.build_slot().filter(|_| network == NetworkNamespace::Own) {
+            Some(mut build_slot) => Ok((build_slot.start(reuse, mask)?, Some(build_slot))),
             None => Ok((PrestartedSandbox::start(network, mask)?, None)),
         }
     }
 
-    /// A place to build the next one, where the fewest are being built.
-    fn seat(&self) -> Option<BuildSlot> {
-        let bays = self.0.as_ref()?;
+    /// The slot with the fewest builds.
+    fn build_slot(&self) -> Option<BuildSlot> {
+        let slots = self.0.as_ref()?;
         let here = rustix::thread::sched_getcpu();
-        // Whoever need not move does not.
-        let order = |bay: &ZygoteSlot| (bay.busy.load(Ordering::Relaxed), bay.processor != here);
-        let (number, bay) = bays.iter().enumerate().min_by_key(|(_, bay)| order(bay))?;
-        bay.busy.fetch_add(1, Ordering::Relaxed);
-        Some(BuildSlot { bays: bays.clone(), number, home: None })
+        // Prefers the current CPU.
+        let order = |slot: &ZygoteSlot| (slot.busy.load(Ordering::Relaxed), slot.processor != here);
+        let (number, slot) = slots.iter().enumerate().min_by_key(|(_, slot)| order(slot))?;
+        slot.busy.fetch_add(1, Ordering::Relaxed);
+        Some(BuildSlot { slots: slots.clone(), number, affinity_before: None })
     }
 }
 
 impl BuildSlot {
-    /// Lets the thread be anywhere again.
-    fn leave(&mut self) {
-        // Only a matter of speed.
-        let _ = self.home.take().map(|home| rustix::thread::sched_setaffinity(None, &home));
+    /// Unpins the thread.
+    fn unpin(&mut self) {
+        // Only for speed.
+        let _ = self
+            .affinity_before
+            .take()
+            .map(|affinity_before| rustix::thread::sched_setaffinity(None, &affinity_before));
     }
 
-    fn bay(&self) -> &ZygoteSlot {
-        &self.bays[self.number]
+    fn slot(&self) -> &ZygoteSlot {
+        &self.slots[self.number]
     }
 
     fn start(
         &mut self,
-        serves: NetnsReuse,
+        reuse: NetnsReuse,
         mask: &SignalSet,
     ) -> Result<PrestartedSandbox, LaunchError> {
-        let nursery = {
-            let mut nursery = lock(&self.bay().nursery);
-            match &*nursery {
-                Some(nursery) => nursery.clone(),
-                None => nursery
-                    .insert(Arc::new(Zygote::start(mask, Some(self.bay().processor))?))
+        let zygote = {
+            let mut zygote = lock(&self.slot().zygote);
+            match &*zygote {
+                Some(zygote) => zygote.clone(),
+                None => zygote
+                    .insert(Arc::new(Zygote::start(mask, Some(self.slot().processor))?))
                     .clone(),
             }
         };
-        self.home = stay_at(self.bay().processor);
-        PrestartedSandbox::start_in(&nursery, serves).or_else(|_| {
-            // It is gone, or has no room: the next one has another.
-            lock(&self.bay().nursery).take_if(|known| Arc::ptr_eq(known, &nursery));
-            self.leave();
+        self.affinity_before = pin_to(self.slot().processor);
+        PrestartedSandbox::start_from_zygote(&zygote, reuse).or_else(|_| {
+            // The zygote is gone, or is full: the next build starts another.
+            lock(&self.slot().zygote).take_if(|known| Arc::ptr_eq(known, &zygote));
+            self.unpin();
             PrestartedSandbox::start(NetworkNamespace::Own, mask)
         })
     }
 }
 
-fn lock(nursery: &Mutex<Option<Arc<Zygote>>>) -> MutexGuard<'_, Option<Arc<Zygote>>> {
-    nursery.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(zygote: &Mutex<Option<Arc<Zygote>>>) -> MutexGuard<'_, Option<Arc<Zygote>>> {
+    zygote.lock().unwrap_or_else(PoisonError::into_inner)
 }

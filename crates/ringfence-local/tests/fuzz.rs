@@ -1,5 +1,5 @@
-//! Whatever a command says, and wherever: its end is told once, with its own status and its
-//! own output. In a sandbox, as the superuser and as an ordinary user.
+//! No output of a command can fake its end: each end is reported once, with the command's own
+//! status and output. In a sandbox, as root and as an ordinary user.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -22,36 +22,36 @@ use rustix::fs::Mode as RawMode;
 const CASES: usize = 1_000;
 const CASES_UNDER_STRESS: usize = 10_000;
 
-/// So many shells may break down by themselves.
-const BREAKS: u32 = 50;
+/// Shells that may crash by themselves.
+const MAX_CRASHES: u32 = 50;
 
-/// What a command does.
+/// One action of a command.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Action {
     Out(Vec<u8>),
     Err(Vec<u8>),
-    /// To a descriptor other than the standard ones, by the shell itself.
+    /// To another fd than the standard ones, by the shell itself.
     Noise(u8, Vec<u8>),
-    /// The same by a process that it starts.
-    Childs(u8, Vec<u8>),
-    /// To everything that any process has open, by a program that looks for it.
+    /// The same by a child process.
+    FromChild(u8, Vec<u8>),
+    /// To every fd of any process, by a program that searches for them.
     Everywhere(Vec<u8>),
-    /// To standard output or error, by a process that is left running and waits for a sign,
-    /// which it gets when the command has ended.
-    Left(u8, Vec<u8>),
+    /// To standard output or error, by a background process that waits for a signal after the end
+    /// of the command.
+    Background(u8, Vec<u8>),
 }
 
 #[derive(Debug, Clone)]
 enum Case {
-    /// Of which it is known what becomes of it.
-    Known(Vec<Deed>, u8),
+    /// With a known result.
+    Known(Vec<Action>, u8),
     /// One plain word after another.
     Plain(u8),
-    /// Pieces of the language in any order.
+    /// Pieces of shell syntax in any order.
     Garbage(Vec<Vec<u8>>),
 }
 
-/// None of these touches a file or takes long, in whatever order.
+/// No piece touches a file or takes long, in any order.
 const PIECES: &[&str] = &[
     "'",
     "\"",
@@ -116,25 +116,25 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn descriptor() -> impl Strategy<Value = u8> {
-    // Mostly where ends are told. Not from 10 on, where the shell puts away its standard
-    // streams while they are redirected: what is written there is output.
+    // Mostly the report fd. Not 10 and above, where the shell saves its standard streams during a
+    // redirection: text written there is output.
     prop_oneof![6 => Just(61_u8), 1 => 3_u8..=9, 1 => 20_u8..=254, 1 => Just(255_u8)]
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        3 => bytes().prop_map(Deed::Out),
-        2 => bytes().prop_map(Deed::Err),
-        4 => (descriptor(), bytes()).prop_map(|(to, what)| Deed::Noise(to, what)),
-        1 => (descriptor(), bytes()).prop_map(|(to, what)| Deed::Childs(to, what)),
+        3 => bytes().prop_map(Action::Out),
+        2 => bytes().prop_map(Action::Err),
+        4 => (descriptor(), bytes()).prop_map(|(to, what)| Action::Noise(to, what)),
+        1 => (descriptor(), bytes()).prop_map(|(to, what)| Action::FromChild(to, what)),
     ]
 }
 
-/// Each that leaves something running, or looks everywhere, takes its time.
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-    let left = (1_u8..=2, bytes()).prop_map(|(to, what)| Deed::Left(to, what));
-    let everywhere = bytes().prop_map(Deed::Everywhere);
-    let some = proptest::collection::vec(deed(), 0..5);
+/// Actions with a background process, or a search of all fds, are slow, so they are rare.
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let left = (1_u8..=2, bytes()).prop_map(|(to, what)| Action::Background(to, what));
+    let everywhere = bytes().prop_map(Action::Everywhere);
+    let some = proptest::collection::vec(action(), 0..5);
     (some, proptest::option::weighted(0.05, prop_oneof![left, everywhere]))
         .prop_map(|(some, slow)| some.into_iter().chain(slow).collect())
 }
@@ -145,20 +145,19 @@ fn case() -> impl Strategy<Value = Case> {
         1 => proptest::collection::vec(128_u8..=255, 1..4),
     ];
     prop_oneof![
-        5 => (deeds(), any::<u8>()).prop_map(|(deeds, status)| Case::Known(deeds, status)),
+        5 => (actions(), any::<u8>()).prop_map(|(actions, status)| Case::Known(actions, status)),
         1 => any::<u8>().prop_map(Case::Plain),
         3 => proptest::collection::vec(piece, 0..12).prop_map(Case::Garbage),
     ]
 }
 
-/// `printf` with each byte by its number.
+/// `printf` with each byte as an octal escape.
 fn printed(bytes: &[u8]) -> String {
     let numbers: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
     format!("builtin printf '{numbers}'")
 }
 
-/// In what it makes of a `$(` that is not closed, bash 5.2 corrupts its own memory, also in
-/// those it starts later.
+/// Separates `$(`: bash 5.2 corrupts its memory, and that of later children, on an unclosed one.
 fn without_open_substitutions(text: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(text.len());
     for byte in text {
@@ -174,44 +173,44 @@ fn contains(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|window| window == what)
 }
 
-impl Deed {
-    /// Without a reserved word: after some garbage, bash 5.2 knows none any more.
+impl Action {
+    /// Without reserved words: after some garbage, bash 5.2 knows none any more.
     fn text(&self) -> String {
         match self {
-            Deed::Out(bytes) => printed(bytes),
-            Deed::Err(bytes) => format!("{} >&2", printed(bytes)),
-            Deed::Noise(to, bytes) => format!("{} 2>/dev/null >&{to}", printed(bytes)),
-            Deed::Childs(to, bytes) => format!("( {} >&{to} ) 2>/dev/null", printed(bytes)),
-            Deed::Everywhere(bytes) => {
+            Action::Out(bytes) => printed(bytes),
+            Action::Err(bytes) => format!("{} >&2", printed(bytes)),
+            Action::Noise(to, bytes) => format!("{} 2>/dev/null >&{to}", printed(bytes)),
+            Action::FromChild(to, bytes) => format!("( {} >&{to} ) 2>/dev/null", printed(bytes)),
+            Action::Everywhere(bytes) => {
                 let print = printed(bytes).replace("builtin ", "").replace('\'', "\"");
                 let each = format!("case $f in /proc/$$/*) ;; *) {print} >$f ;; esac");
                 format!(
                     "/bin/sh -c 'for f in /proc/[0-9]*/fd/* /proc/[0-9]*/task/*/fd/*; do {each}; done' 2>/dev/null"
                 )
             }
-            Deed::Left(to, bytes) => {
+            Action::Background(to, bytes) => {
                 format!("( builtin read x <> {SIGN}; {} >&{to} ) &", printed(bytes))
             }
         }
     }
 }
 
-/// A pipe through which those are given a sign that wait for one.
+/// A FIFO that releases the waiting background processes.
 const SIGN: &str = "sign";
 
-/// The shell that all are told.
-struct Told {
+/// The shell under test.
+struct FuzzReport {
     sign: File,
     shell: Box<dyn SandboxShell>,
     standing: Box<dyn Sandbox>,
     start: ShellSpec,
-    /// How many shells broke down by what was wrong in them, which each of them was told.
-    broken: u32,
-    /// Whether this one was told what makes no sense.
+    /// Number of shells that crashed after garbage.
+    crashed: u32,
+    /// Set once this shell got garbage.
     is_confused: bool,
 }
 
-impl Told {
+impl FuzzReport {
     fn start(directory: &AbsPath) -> Result<Self, Box<dyn Error>> {
         let workspace = directory.join("app");
         std::fs::create_dir(workspace.as_path())?;
@@ -220,26 +219,27 @@ impl Told {
         let sign = File::options().read(true).write(true).open(at.as_path())?;
         let facts = Facts {
             state: directory.join("state"),
-            ..Facts::plain(workspace.clone(), directory.clone(), directory.join("store"))
+            ..Facts::minimal(workspace.clone(), directory.clone(), directory.join("store"))
         };
-        let person = SandboxUser::plain(directory.join("quarantine"));
+        let user = SandboxUser::without_settings(directory.join("quarantine"));
         let grants = resolve(&[], &Flags::none(workspace.clone()), &facts)?;
-        let standing = LocalProvider::default().open(&grants, &person)?.raise(&workspace)?;
-        // With nothing on its path, no word of garbage is a program.
+        let standing = LocalProvider::default().open(&grants, &user)?.start_sandbox(&workspace)?;
+        // No word of garbage is a program, with nothing on PATH.
         let variables = vec![("PATH".into(), "/nowhere".into()), ("LC_ALL".into(), "C".into())];
-        let start = ShellSpec { program: "/bin/bash".into(), variables, cwd: workspace };
+        let start =
+            ShellSpec { program: "/bin/bash".into(), environment: variables, cwd: workspace };
         Ok(Self {
             sign,
-            shell: standing.shell(&start)?,
+            shell: standing.start_shell(&start)?,
             standing,
             start,
-            broken: 0,
+            crashed: 0,
             is_confused: false,
         })
     }
 
     fn renew(&mut self) {
-        self.shell = self.standing.shell(&self.start).expect("a shell");
+        self.shell = self.standing.start_shell(&self.start).expect("a shell");
         self.is_confused = false;
     }
 
@@ -258,24 +258,24 @@ impl Told {
         prop_assert_eq!(streamed, out.len() + err.len());
         let is_torn = matches!(ran.status, ExitStatus::Killed(libc::SIGABRT | libc::SIGSEGV));
         prop_assert!(!is_torn || ran.shell == ShellState::Ended);
-        // Bash 5.2 corrupts its own memory by what makes no sense, and those it starts find out.
+        // Bash 5.2 corrupts its memory on garbage, and its children crash.
         if self.is_confused
             && (is_torn || contains(&err, b"free(): ") || contains(&err, b"alloc(): "))
         {
-            self.broken += 1;
-            prop_assert!(self.broken < BREAKS, "{} shells broke down", self.broken);
+            self.crashed += 1;
+            prop_assert!(self.crashed < MAX_CRASHES, "{} shells crashed", self.crashed);
             self.renew();
-            return Ok(ShellState::LivesOn);
+            return Ok(ShellState::Alive);
         }
         if let Some(wanted) = wanted {
             prop_assert_eq!((out, err, ran.exit_code()), wanted);
-            prop_assert_eq!(ran.shell, ShellState::LivesOn);
+            prop_assert_eq!(ran.shell, ShellState::Alive);
         }
         Ok(ran.shell)
     }
 
-    /// What was meant for one that has ended before it saw it would be taken by another.
-    fn take_back_signs(&mut self) {
+    /// Removes signals for a background process that ended early, which another would take.
+    fn drain_signals(&mut self) {
         let end = Instant::now() + Duration::from_secs(2);
         while rustix::io::ioctl_fionread(&self.sign).is_ok_and(|left| left > 0) {
             if Instant::now() > end {
@@ -285,28 +285,28 @@ impl Told {
         }
     }
 
-    fn judge(&mut self, case: &Case) -> Result<ShellState, TestCaseError> {
+    fn run_case(&mut self, case: &Case) -> Result<ShellState, TestCaseError> {
         match case {
-            Case::Known(deeds, status) => {
+            Case::Known(actions, status) => {
                 let (mut out, mut err) = (Vec::new(), Vec::new());
-                for deed in deeds {
-                    match deed {
-                        Deed::Out(bytes) => out.extend_from_slice(bytes),
-                        Deed::Err(bytes) => err.extend_from_slice(bytes),
-                        Deed::Noise(..)
-                        | Deed::Childs(..)
-                        | Deed::Everywhere(..)
-                        | Deed::Left(..) => {}
+                for action in actions {
+                    match action {
+                        Action::Out(bytes) => out.extend_from_slice(bytes),
+                        Action::Err(bytes) => err.extend_from_slice(bytes),
+                        Action::Noise(..)
+                        | Action::FromChild(..)
+                        | Action::Everywhere(..)
+                        | Action::Background(..) => {}
                     }
                 }
-                if deeds.iter().any(|deed| matches!(deed, Deed::Left(..))) {
-                    self.take_back_signs();
+                if actions.iter().any(|action| matches!(action, Action::Background(..))) {
+                    self.drain_signals();
                 }
-                let mut lines: Vec<String> = deeds.iter().map(Deed::text).collect();
+                let mut lines: Vec<String> = actions.iter().map(Action::text).collect();
                 lines.push(format!("return {status}"));
                 let after =
                     self.check(lines.join("\n").into_bytes(), Some((out, err, i32::from(*status))));
-                for _ in deeds.iter().filter(|deed| matches!(deed, Deed::Left(..))) {
+                for _ in actions.iter().filter(|action| matches!(action, Action::Background(..))) {
                     self.sign
                         .write_all(b"\n")
                         .map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -319,29 +319,29 @@ impl Told {
             ),
             Case::Garbage(pieces) => {
                 self.is_confused = true;
-                // Bash itself ends where what is in a `$(` makes no sense, which is told.
+                // Bash itself exits on a syntax error inside `$(`, which is reported.
                 if self.check(without_open_substitutions(&pieces.concat()), None)?
                     == ShellState::Ended
                 {
                     self.renew();
                 }
-                // Nothing of it is left over for the next.
-                self.judge(&Case::Known(vec![Deed::Out(b"next".to_vec())], 7))
+                // Nothing of it is left for the next command.
+                self.run_case(&Case::Known(vec![Action::Out(b"next".to_vec())], 7))
             }
         }
     }
 }
 
 /// A test, by its name.
-type Test = (&'static str, fn(&Path) -> Result<(), Box<dyn Error>>);
+type FuzzTest = (&'static str, fn(&Path) -> Result<(), Box<dyn Error>>);
 
 #[rustfmt::skip]
-const TESTS: &[Test] = &[
+const TESTS: &[FuzzTest] = &[
     ("fuzz::no_command_fakes_or_hides_an_end_or_another_commands_output", no_command_fakes_or_hides_an_end_or_another_commands_output),
 ];
 
 fn main() -> ExitCode {
-    ringfence_enforce::apply::helper::enter_if_helper();
+    ringfence_enforce::apply::reexec::enter_if_helper();
     let names = TESTS.iter().map(|(name, _)| (*name).to_owned()).collect();
     ProcessPerTest { names, input: b"", variable: ("RINGFENCE_TEST", "fuzz"), body }.main()
 }
@@ -351,17 +351,18 @@ fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     test(directory)
 }
 
-/// Promise: P48
+/// Promise: end-marker
 fn no_command_fakes_or_hides_an_end_or_another_commands_output(
     directory: &Path,
 ) -> Result<(), Box<dyn Error>> {
-    let told = RefCell::new(Told::start(&AbsPath::new(directory).ok_or("not an absolute path")?)?);
+    let shell =
+        RefCell::new(FuzzReport::start(&AbsPath::new(directory).ok_or("not an absolute path")?)?);
     let cases = u32::try_from(repetitions(CASES, CASES_UNDER_STRESS))?;
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let judged = TestRunner::new(config).run(&case(), |case| {
-        let mut told = told.borrow_mut();
-        // For a smaller case that fails as well, there is a shell to be found out with.
-        told.judge(&case).map(drop).inspect_err(|_| told.renew())
+    let result = TestRunner::new(config).run(&case(), |case| {
+        let mut shell = shell.borrow_mut();
+        // A smaller failing case starts with a fresh shell.
+        shell.run_case(&case).map(drop).inspect_err(|_| shell.renew())
     });
-    Ok(judged?)
+    Ok(result?)
 }

@@ -1,4 +1,4 @@
-//! A host that somebody is asked about, and a program that waits for it.
+//! A host the user is asked about, and a connect that waits for the answer.
 
 use std::ffi::OsString;
 use std::sync::mpsc::Sender;
@@ -6,38 +6,38 @@ use std::sync::mpsc::Sender;
 use ringfence_enforce::apply::PendingConnect;
 use ringfence_policy::{HostDecision, HostReason, HostRule, HostTarget};
 
-/// A port of a host, by the name that was looked up.
+/// A port of a host, by the name that the program looked up.
 #[derive(Debug, Clone)]
 pub(crate) struct HostPort {
-    /// As people are told.
+    /// Target as shown to the user.
     pub(crate) target: OsString,
-    /// The entry that opens it and nothing else.
+    /// The rule that opens this target and nothing else.
     pub(crate) rule: HostRule,
 }
 
 impl HostPort {
-    /// What to ask about where `passage` is shut; `None` where no answer is to open it.
+    /// The question for a denied `decision`; `None` if no answer may open it.
     ///
-    /// What is denied stays so, whatever else allows it. A name that leads to a guarded address
-    /// is nobody's to open by its name: whoever says yes to a name has not seen where it leads.
-    pub(crate) fn of(passage: &HostDecision) -> Option<Self> {
-        let is_asked_about = match (&passage.ground, &passage.host) {
+    /// A deny rule stays in force whatever else allows the host. A name that resolves to a guarded
+    /// address cannot be opened by name: the user who says yes to a name does not see the address.
+    pub(crate) fn from_decision(decision: &HostDecision) -> Option<Self> {
+        let is_askable = match (&decision.reason, &decision.host) {
             (HostReason::Unlisted, _) | (HostReason::Guarded { .. }, HostTarget::Address(_)) => {
-                !passage.is_open()
+                !decision.is_open()
             }
             _ => false,
         };
-        let rule = passage.remedy().filter(|_| is_asked_about)?;
-        Some(Self { target: passage.target().into(), rule })
+        let rule = decision.remedy().filter(|_| is_askable)?;
+        Some(Self { target: decision.target().into(), rule })
     }
 }
 
-/// A program that connects, or a client of the proxy, held until somebody has said something to
-/// it. Dropped, it is refused.
+/// A connecting program, or a client of the proxy, parked until the user answers. Dropping it
+/// denies the connect.
 #[derive(Debug)]
 pub(crate) struct ParkedConnect {
     program: Option<PendingConnect>,
-    /// Whoever connects it.
+    /// Channel to the thread that connects it.
     onwards: Sender<Option<PendingConnect>>,
 }
 
@@ -50,15 +50,15 @@ impl ParkedConnect {
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        // A client that is gone is noticed when it is answered.
+        // A disconnected proxy client is noticed when ringfence replies to it.
         self.program.as_ref().is_none_or(PendingConnect::is_waiting)
     }
 
-    pub(crate) fn mind_signals(&mut self) {
-        self.program.iter_mut().for_each(PendingConnect::mind_signals);
+    pub(crate) fn check_signals(&mut self) {
+        self.program.iter_mut().for_each(PendingConnect::check_signals);
     }
 
-    /// It goes on to be connected.
+    /// Sends the program on to be connected.
     pub(crate) fn release(mut self) {
         let _ = self.onwards.send(self.program.take());
     }

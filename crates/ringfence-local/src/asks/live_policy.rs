@@ -1,4 +1,4 @@
-//! Opening something for the rest of a session, in a sandbox that runs.
+//! Grants for the rest of a session, in a running sandbox.
 
 mod disown;
 mod revise;
@@ -23,68 +23,68 @@ use super::{AskSubject, ReadTarget, WriteTarget};
 use crate::tripwire_server::OwnPids;
 use crate::watcher_thread::WatcherRestart;
 
-/// What holds in a sandbox by now, and what it takes to open more of it.
+/// The policy in force in a sandbox, and the means to grant more.
 #[derive(Debug)]
 pub(crate) struct LivePolicy {
     grants: RwLock<Arc<Grants>>,
-    /// What the tripwire shows, where there is one.
-    scene: Option<Arc<RwLock<NodeTree>>>,
+    /// Nodes that the tripwire shows, if there is a tripwire.
+    tree: Option<Arc<RwLock<NodeTree>>>,
     own: Arc<OwnPids>,
-    /// Not held here: whoever serves the tripwire has this ground until the last mount is
-    /// gone, and this would keep the mounts.
-    inside: OnceLock<Weak<SandboxFds>>,
+    /// Weak: the thread that serves the tripwire holds this policy until the last mount is gone,
+    /// and a strong reference would keep the mounts.
+    fds: OnceLock<Weak<SandboxFds>>,
     renewal: OnceLock<WatcherRestart>,
-    /// One at a time: each builds on what the one before has opened.
+    /// Serializes changes: each builds on the grants before it.
     turn: Mutex<()>,
 }
 
 impl LivePolicy {
-    pub(crate) fn new(grants: Arc<Grants>, scene: Option<NodeTree>) -> Self {
-        let (scene, own) = (scene.map(|scene| Arc::new(RwLock::new(scene))), Arc::default());
+    pub(crate) fn new(grants: Arc<Grants>, tree: Option<NodeTree>) -> Self {
+        let (tree, own) = (tree.map(|tree| Arc::new(RwLock::new(tree))), Arc::default());
         Self {
             grants: RwLock::new(grants),
-            scene,
+            tree,
             own,
-            inside: OnceLock::new(),
+            fds: OnceLock::new(),
             renewal: OnceLock::new(),
             turn: Mutex::default(),
         }
     }
 
-    /// What the tripwire shows.
-    pub(crate) fn scene(&self) -> Option<Arc<RwLock<NodeTree>>> {
-        self.scene.clone()
+    /// Nodes that the tripwire shows.
+    pub(crate) fn tree(&self) -> Option<Arc<RwLock<NodeTree>>> {
+        self.tree.clone()
     }
 
-    /// Processes of ours.
-    pub(crate) fn own(&self) -> Arc<OwnPids> {
+    /// Pids of ringfence's own helpers.
+    pub(crate) fn own_pids(&self) -> Arc<OwnPids> {
         self.own.clone()
     }
 
-    /// The sandbox can be reached into by this.
-    pub(crate) fn let_in(&self, inside: &Arc<SandboxFds>) {
-        let _ = self.inside.set(Arc::downgrade(inside));
+    /// Sets the fds that reach into the sandbox.
+    pub(crate) fn set_sandbox_fds(&self, fds: &Arc<SandboxFds>) {
+        let _ = self.fds.set(Arc::downgrade(fds));
     }
 
-    /// What appears in the sandbox's trees is looked out for.
-    pub(crate) fn looked_out_for_by(&self, renewal: WatcherRestart) {
+    /// Sets the handle that restarts the watcher.
+    pub(crate) fn set_watcher_restart(&self, renewal: WatcherRestart) {
         let _ = self.renewal.set(renewal);
     }
 
-    pub(crate) fn decide(&self, path: &AbsPath, wanted: Access) -> Decision {
-        self.read(|grants| grants.decide(path, wanted))
+    pub(crate) fn decide(&self, path: &AbsPath, access: Access) -> Decision {
+        self.read(|grants| grants.decide(path, access))
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Grants) -> T) -> T {
         look(&self.grants.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What may be answered about `matter`, but for a refusal.
-    pub(crate) fn offers(&self, matter: &AskSubject) -> Vec<AskAnswer> {
+    /// Answers that the user may give about `matter`, except a denial.
+    pub(crate) fn answer_options(&self, matter: &AskSubject) -> Vec<AskAnswer> {
         let (path, access, effect) = match matter {
             AskSubject::Read(target) => (&target.path, Access::Read, Effect::Read),
             AskSubject::Write(place) => (&place.path, Access::Write, Effect::Write),
-            // Whether it is opened by an entry is looked at when it is let through.
+            // The host rule is checked when the connect is granted.
             AskSubject::Connect(_) => {
                 return vec![
                     AskAnswer::AllowOnce,
@@ -93,113 +93,111 @@ impl LivePolicy {
                 ];
             }
         };
-        let rule = rule(path, effect);
+        let rule = session_rule(path, effect);
         let is_opened_by_it =
-            self.read(|grants| with(grants, &rule).verdict(path, access) == Verdict::Allowed);
-        let hides = match &self.scene {
-            Some(scene) => scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(path),
-            // What is in no opened tree has nothing to stand on.
-            None => self.read(|grants| grants.opener(path).is_none()),
+            self.read(|grants| with_rule(grants, &rule).verdict(path, access) == Verdict::Allowed);
+        let hides = match &self.tree {
+            Some(tree) => tree.read().unwrap_or_else(PoisonError::into_inner).has_open_below(path),
+            // A path in no opened tree has no mount point.
+            None => self.read(|grants| grants.opening_rule(path).is_none()),
         };
-        // In a directory that can be written, whatever git obeys would have to be looked for.
-        let is_too_much =
+        // A writable directory would need a scan for files that git obeys.
+        let is_directory_write =
             matches!(matter, AskSubject::Write(WriteTarget { kind: FileKind::Directory, .. }));
-        if is_too_much {
+        if is_directory_write {
             return vec![AskAnswer::AllowOnce];
         }
-        if is_opened_by_it && !hides && self.inside().is_some() {
+        if is_opened_by_it && !hides && self.fds().is_some() {
             vec![AskAnswer::AllowOnce, AskAnswer::AllowSession, AskAnswer::AllowPermanent]
         } else {
             vec![AskAnswer::AllowOnce]
         }
     }
 
-    /// A command may want something before we have heard all of how its sandbox was made.
-    fn inside(&self) -> Option<Arc<SandboxFds>> {
-        const PATIENCE: Duration = Duration::from_millis(500);
+    /// Waits for the fds: a command may need a grant before the supervisor has sent them.
+    fn fds(&self) -> Option<Arc<SandboxFds>> {
+        const MAX_WAIT: Duration = Duration::from_millis(500);
         let begun = Instant::now();
-        while self.inside.get().is_none() && begun.elapsed() < PATIENCE {
+        while self.fds.get().is_none() && begun.elapsed() < MAX_WAIT {
             thread::sleep(Duration::from_millis(1));
         }
-        self.inside.get()?.upgrade()
+        self.fds.get()?.upgrade()
     }
 
-    /// Opens a file to be written for the rest of the session; answers whether that could be
-    /// done. `ready` answers which file it is, and may make it: whoever judges has heard by then
-    /// that it is open.
-    pub(crate) fn open_to_write(
+    /// Makes a file writable for the rest of the session; false if that fails. `ready` returns the
+    /// file's identity and may create it; the notify handler knows the new rule by then.
+    pub(crate) fn grant_write(
         &self,
         place: &WriteTarget,
         ready: impl FnOnce() -> Option<(u64, u64)>,
     ) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(inside) = self.inside() else { return false };
+        let Some(fds) = self.fds() else { return false };
         if self.decide(&place.path, Access::Write).verdict == Verdict::Allowed {
             return true;
         }
-        let rules = vec![rule(&place.path, Effect::Write)];
+        let rules = vec![session_rule(&place.path, Effect::Write)];
         let before = self.decide(&place.path, Access::Write).verdict;
-        let identity = inside.add(rules.clone(), Vec::new()).ok().and_then(|()| ready());
+        let identity = fds.add_rules(rules.clone(), Vec::new()).ok().and_then(|()| ready());
         let delivery = identity.map(|identity| MountGrant {
             path: place.path.clone(),
             identity,
             access: Reach::ReadWrite,
-            covers: Vec::new(),
+            masks: Vec::new(),
         });
         let is_open =
-            delivery.is_some_and(|delivery| self.deliver(&inside, place.kind, &delivery, rules));
+            delivery.is_some_and(|delivery| self.grant_mount(&fds, place.kind, &delivery, rules));
         if !is_open {
-            // Taken back: of two rules on one path the stricter counts.
+            // Revoke the rule: of two rules on one path the stricter one wins.
             let effect = if before == Verdict::ReadOnly { Effect::Protect } else { Effect::Deny };
-            let _ = inside.add(vec![rule(&place.path, effect)], Vec::new());
+            let _ = fds.add_rules(vec![session_rule(&place.path, effect)], Vec::new());
         }
         is_open
     }
 
-    /// Opens `target` to be read for the rest of the session; answers whether that could be
-    /// done.
-    pub(crate) fn open_to_read(&self, target: &ReadTarget) -> bool {
+    /// Makes `target` readable for the rest of the session; false if that fails.
+    pub(crate) fn grant_read(&self, target: &ReadTarget) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(inside) = self.inside().filter(|_| target.open().is_some()) else { return false };
-        let rule = rule(&target.path, Effect::Read);
-        let grants = self.read(|grants| with(grants, &rule));
+        let Some(fds) = self.fds().filter(|_| target.open().is_some()) else { return false };
+        let rule = session_rule(&target.path, Effect::Read);
+        let grants = self.read(|grants| with_rule(grants, &rule));
         if self.decide(&target.path, Access::Read).verdict == Verdict::Allowed {
             return true;
         }
-        let StillDenied { covers, guards, mut rules } = StillDenied::within(target, &grants);
-        let covers = self.nodes(covers);
+        let StillDenied { masks, guards, mut rules } = StillDenied::within(target, &grants);
+        let masks = self.mask_nodes(masks);
         let delivery = MountGrant {
             path: target.path.clone(),
             identity: target.identity,
             access: Reach::ReadOnly,
-            covers,
+            masks,
         };
         rules.push(rule);
-        // Known to those who judge before anything is there to be judged.
-        let is_open = inside.add(rules.clone(), guards).is_ok()
-            && self.deliver(&inside, target.kind, &delivery, rules);
+        // The notify handler learns the rules before the mount appears.
+        let is_open = fds.add_rules(rules.clone(), guards).is_ok()
+            && self.grant_mount(&fds, target.kind, &delivery, rules);
         if is_open {
-            // In a directory, something that is denied may appear later.
+            // A denied name may appear in the directory later.
             let _ = self
                 .renewal
                 .get()
                 .filter(|_| target.kind == FileKind::Directory)
-                .map(WatcherRestart::wanted);
+                .map(WatcherRestart::request);
         }
         is_open
     }
 
-    /// Opens hosts for the rest of the session.
-    pub(crate) fn open_host(&self, rule: &HostRule) {
+    /// Opens a host for the rest of the session.
+    pub(crate) fn grant_host(&self, rule: &HostRule) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut grants = self.grants.write().unwrap_or_else(PoisonError::into_inner);
         let allow = &mut Arc::make_mut(&mut grants).network.allow;
         if allow.iter().all(|listed| !listed.rule.covers(rule)) {
-            allow.push(listed(rule));
+            allow.push(session_host(rule));
         }
     }
 
-    /// What holds of the network, for somebody who was allowed one thing more.
+    /// Reads the network rules, with one more rule for this caller.
     pub(crate) fn network<T>(
         &self,
         also: Option<&HostRule>,
@@ -209,31 +207,30 @@ impl LivePolicy {
             None => look(&grants.network),
             Some(rule) => {
                 let mut rules = grants.network.clone();
-                rules.allow.push(listed(rule));
+                rules.allow.push(session_host(rule));
                 look(&rules)
             }
         })
     }
 
-    /// Puts a read-only cover over a protected file that took the place of another. Without one,
-    /// the notify handler alone protects it.
-    pub(crate) fn protect_again(&self, path: &AbsPath) {
-        let covers =
-            vec![MaskedPath { path: path.clone(), cover: Overmount::ReadOnly, node: None }];
-        if let Some(inside) = self.inside() {
-            let _ = self.as_own(|begun| inside.shut(covers, begun));
+    /// Mounts a read-only mask over a protected file that replaced another. Without the mask, only
+    /// the notify handler protects it.
+    pub(crate) fn mask_read_only(&self, path: &AbsPath) {
+        let masks = vec![MaskedPath { path: path.clone(), mask: Overmount::ReadOnly, node: None }];
+        if let Some(fds) = self.fds() {
+            let _ = self.with_own_pid(|begun| fds.mask_paths(masks, begun));
         }
     }
 
-    /// Brings something in, and knows by `rules` that it is open.
-    fn deliver(
+    /// Mounts `delivery` in the sandbox and adds `rules` to the policy in force.
+    fn grant_mount(
         &self,
-        inside: &SandboxFds,
+        fds: &SandboxFds,
         kind: FileKind,
         delivery: &MountGrant,
         rules: Vec<Rule>,
     ) -> bool {
-        let is_open = self.bring(inside, kind, delivery).is_ok();
+        let is_open = self.mount_in_sandbox(fds, kind, delivery).is_ok();
         if is_open {
             Arc::make_mut(&mut self.grants.write().unwrap_or_else(PoisonError::into_inner))
                 .rules
@@ -242,55 +239,54 @@ impl LivePolicy {
         is_open
     }
 
-    /// Mounts it in the sandbox.
-    fn bring(
+    /// Mounts `delivery` in the sandbox.
+    fn mount_in_sandbox(
         &self,
-        inside: &SandboxFds,
+        fds: &SandboxFds,
         kind: FileKind,
         delivery: &MountGrant,
     ) -> Result<(), LaunchError> {
-        if let Some(scene) = &self.scene {
-            // For the whole to be mounted over.
-            scene
-                .write()
+        if let Some(tree) = &self.tree {
+            // A node at the path, as the mount point.
+            tree.write()
                 .unwrap_or_else(PoisonError::into_inner)
-                .stand(&delivery.path, denied(kind));
+                .ensure_mount_point(&delivery.path, denied(kind));
         }
-        self.as_own(|begun| inside.deliver(delivery, begun))
+        self.with_own_pid(|begun| fds.mount_grant(delivery, begun))
     }
 
-    /// Whom it starts to do something is one of ours meanwhile.
-    fn as_own<T>(&self, work: impl FnOnce(&dyn Fn(i32)) -> T) -> T {
-        let porter = Cell::new(0);
+    /// Counts the mount agent that `work` starts among ringfence's own pids meanwhile.
+    fn with_own_pid<T>(&self, work: impl FnOnce(&dyn Fn(i32)) -> T) -> T {
+        let agent = Cell::new(0);
         let done = work(&|pid| {
             self.own.add(pid);
-            porter.set(pid);
+            agent.set(pid);
         });
-        // Its number may soon be another's.
-        self.own.remove(porter.get());
+        // The kernel may reuse the pid soon.
+        self.own.remove(agent.get());
         done
     }
 
-    /// Nodes of the tripwire for what is denied.
-    fn nodes(&self, covers: Vec<(AbsPath, Overmount)>) -> Vec<MaskedPath> {
-        let mut scene =
-            self.scene.as_ref().map(|scene| scene.write().unwrap_or_else(PoisonError::into_inner));
-        let covered = covers.into_iter().map(|(path, cover)| {
-            let node = match (&mut scene, cover) {
-                (Some(scene), Overmount::Deny(kind)) => {
-                    scene.cover(&path, denied(kind)).parse().ok()
+    /// Tripwire nodes for denied paths.
+    fn mask_nodes(&self, masks: Vec<(AbsPath, Overmount)>) -> Vec<MaskedPath> {
+        let mut tree =
+            self.tree.as_ref().map(|tree| tree.write().unwrap_or_else(PoisonError::into_inner));
+        let masked = masks.into_iter().map(|(path, mask)| {
+            let node = match (&mut tree, mask) {
+                (Some(tree), Overmount::Deny(kind)) => {
+                    tree.add_mask(&path, denied(kind)).parse().ok()
                 }
                 _ => None,
             };
-            MaskedPath { path, cover, node }
+            MaskedPath { path, mask, node }
         });
-        covered.collect()
+        masked.collect()
     }
 }
 
-/// What of the host's directory stays shut although the directory is opened.
+/// Paths below an opened directory that stay denied.
 struct StillDenied {
-    covers: Vec<(AbsPath, Overmount)>,
+    masks: Vec<(AbsPath, Overmount)>,
     guards: Vec<PinnedDir>,
     rules: Vec<Rule>,
 }
@@ -298,36 +294,36 @@ struct StillDenied {
 impl StillDenied {
     fn within(target: &ReadTarget, grants: &Grants) -> Self {
         if target.kind == FileKind::File {
-            return Self { covers: Vec::new(), guards: Vec::new(), rules: Vec::new() };
+            return Self { masks: Vec::new(), guards: Vec::new(), rules: Vec::new() };
         }
-        // Other trees need not be looked through again.
+        // Other trees need no new survey.
         let mut grants = grants.clone();
         grants.rules.retain(|rule| {
             !rule.opens() || rule.root.is_within(&target.path) || target.path.is_within(&rule.root)
         });
-        let Survey { covers, guards, rules, .. } = survey(&grants);
+        let Survey { masks, guards, rules, .. } = survey(&grants);
         let is_below = |path: &AbsPath| path.is_within(&target.path);
         Self {
-            covers: outermost(covers.into_iter().filter(|(path, _)| is_below(path))),
+            masks: outermost(masks.into_iter().filter(|(path, _)| is_below(path))),
             guards: guards.into_iter().filter(|guard| is_below(&guard.path)).collect(),
             rules: rules.into_iter().filter(|rule| is_below(&rule.root)).collect(),
         }
     }
 }
 
-/// Without what lies below something that is denied as a whole.
-fn outermost(covers: impl Iterator<Item = (AbsPath, Overmount)>) -> Vec<(AbsPath, Overmount)> {
+/// Drops paths that lie below a denied directory.
+fn outermost(masks: impl Iterator<Item = (AbsPath, Overmount)>) -> Vec<(AbsPath, Overmount)> {
     let mut kept: Vec<(AbsPath, Overmount)> = Vec::new();
     let mut shut: Option<AbsPath> = None;
-    for (path, cover) in covers {
-        // Sorted by path: what lies below a denied directory follows it.
+    for (path, mask) in masks {
+        // Sorted by path: entries below a denied directory follow it.
         if shut.as_ref().is_some_and(|above| path.is_within(above)) {
             continue;
         }
-        if matches!(cover, Overmount::Deny(_)) {
+        if matches!(mask, Overmount::Deny(_)) {
             shut = Some(path.clone());
         }
-        kept.push((path, cover));
+        kept.push((path, mask));
     }
     kept
 }
@@ -339,7 +335,7 @@ fn denied(kind: FileKind) -> NodeKind {
     }
 }
 
-fn rule(path: &AbsPath, effect: Effect) -> Rule {
+fn session_rule(path: &AbsPath, effect: Effect) -> Rule {
     Rule {
         root: path.clone(),
         effect,
@@ -348,11 +344,11 @@ fn rule(path: &AbsPath, effect: Effect) -> Rule {
     }
 }
 
-fn listed(rule: &HostRule) -> ListedHost {
+fn session_host(rule: &HostRule) -> ListedHost {
     ListedHost { rule: rule.clone(), origin: Origin::new(Source::Session, rule.to_string()) }
 }
 
-fn with(grants: &Grants, rule: &Rule) -> Grants {
+fn with_rule(grants: &Grants, rule: &Rule) -> Grants {
     let mut grants = grants.clone();
     grants.rules.push(rule.clone());
     grants

@@ -1,4 +1,5 @@
-//! What a question is about, on the host: opened where the person was told, or not at all.
+//! The file or directory on the host that a question is about. It is opened only if it is
+//! unchanged.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,23 +9,23 @@ use ringfence_enforce::FileKind;
 use ringfence_policy::AbsPath;
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, ResolveFlags};
 
-/// Something of the host that can be opened for somebody.
+/// A file or directory of the host that a grant can open.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadTarget {
     pub(crate) path: AbsPath,
     pub(crate) kind: FileKind,
-    /// Device and inode of what stood there when the question was made.
+    /// Device and inode at the time of the question.
     pub(super) identity: (u64, u64),
     links: u64,
-    /// The same, held: as long as it is, nothing else gets its inode.
+    /// Keeps the inode open, so that no other file gets its number.
     _held: Arc<OwnedFd>,
 }
 
 impl ReadTarget {
-    /// What stands at `path`, never behind a link; `None` if it could not be opened for that
-    /// `operation` by the person either, or is neither file nor directory.
-    pub(crate) fn look(path: &AbsPath, operation: Operation) -> Option<Self> {
-        let held = found(path, OFlags::PATH)?;
+    /// The target at `path`, without following links; `None` if the user could not open it for
+    /// `operation` either, or if it is neither file nor directory.
+    pub(crate) fn find(path: &AbsPath, operation: Operation) -> Option<Self> {
+        let held = open_without_links(path, OFlags::PATH)?;
         let status = rustix::fs::fstat(&held).ok()?;
         let kind = match FileType::from_raw_mode(status.st_mode) {
             FileType::Directory if operation == Operation::Read => FileKind::Directory,
@@ -46,22 +47,23 @@ impl ReadTarget {
         })
     }
 
-    /// Whether it could be something denied under another name. Such a file is covered in a
-    /// directory that is open, and whoever opens the directory did not mean it.
-    pub(crate) fn may_be_another(&self) -> bool {
+    /// True if it could be a denied file under another name. Such a file is masked in an opened
+    /// directory, and a grant for the directory does not mean to include it.
+    pub(crate) fn may_be_hard_link(&self) -> bool {
         self.kind == FileKind::File && self.links > 1
     }
 
-    /// Opens it, if it is still what it was.
+    /// Opens the target, if its identity is unchanged.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
-        // What is neither file nor directory by now must not be waited for.
-        let opened = found(&self.path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        // NONBLOCK: the path may be a FIFO by now.
+        let opened =
+            open_without_links(&self.path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let status = rustix::fs::fstat(&opened).ok()?;
         ((status.st_dev, status.st_ino) == self.identity).then_some(opened)
     }
 }
 
-fn found(path: &AbsPath, flags: OFlags) -> Option<OwnedFd> {
+fn open_without_links(path: &AbsPath, flags: OFlags) -> Option<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()
 }

@@ -1,4 +1,4 @@
-//! What is asked about, and who waits for it: one of three kinds.
+//! Subject of a question, and the request that waits for the answer.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -10,29 +10,29 @@ use super::connect::{HostPort, ParkedConnect};
 use super::read_target::ReadTarget;
 use super::write_target::{TargetOrigin, WriteResult, WriteTarget};
 
-/// What a question is about.
+/// The subject of a question.
 #[derive(Debug)]
 pub(crate) enum AskSubject {
-    /// Something that is there, to be read or started.
+    /// An existing file to read or execute.
     Read(ReadTarget),
-    /// Something to be written or made.
+    /// A path to write or create.
     Write(WriteTarget),
-    /// A host to be reached.
+    /// A host to connect to.
     Connect(HostPort),
 }
 
-/// Somebody who waits.
+/// A request that waits for an answer.
 #[derive(Debug)]
 pub(crate) enum ParkedRequest {
     /// At the tripwire.
     Open(PendingOpen),
-    /// In a call that came by the usher.
+    /// In a syscall that the notify handler holds.
     Call(PendingWrite),
-    /// To be connected.
+    /// In a connect.
     Connect(ParkedConnect),
 }
 
-/// Something that is ready for whoever waits for it.
+/// A granted access, ready for the request that waits for it.
 pub(crate) enum ReadyGrant<'a> {
     Read(PendingOpen, OwnedFd),
     Write(PendingWrite, WriteResult, &'a WriteTarget),
@@ -40,30 +40,30 @@ pub(crate) enum ReadyGrant<'a> {
 }
 
 impl AskSubject {
-    /// What it is known by.
+    /// Target of the question.
     pub(crate) fn name(&self) -> OsString {
         match self {
             AskSubject::Read(target) => target.path.as_path().into(),
             AskSubject::Write(place) => place.path.as_path().into(),
-            AskSubject::Connect(wanted) => wanted.target.clone(),
+            AskSubject::Connect(host) => host.target.clone(),
         }
     }
 
-    /// Gets it ready; gives back whoever waits if it is not what was asked about any more.
-    pub(crate) fn through(&self, held: ParkedRequest) -> Result<ReadyGrant<'_>, ParkedRequest> {
+    /// Prepares the access; gives the request back if the target is no longer the one asked about.
+    pub(crate) fn prepare(&self, held: ParkedRequest) -> Result<ReadyGrant<'_>, ParkedRequest> {
         match (self, held) {
             (AskSubject::Read(target), ParkedRequest::Open(pending)) => match target.open() {
                 Some(opened) => Ok(ReadyGrant::Read(pending, opened)),
                 None => Err(ParkedRequest::Open(pending)),
             },
-            (AskSubject::Write(place), ParkedRequest::Call(plea)) => {
-                match place.carry_out(plea.deed()) {
-                    Some(done) => Ok(ReadyGrant::Write(plea, done, place)),
-                    None => Err(ParkedRequest::Call(plea)),
+            (AskSubject::Write(place), ParkedRequest::Call(pending)) => {
+                match place.carry_out(pending.intent()) {
+                    Some(done) => Ok(ReadyGrant::Write(pending, done, place)),
+                    None => Err(ParkedRequest::Call(pending)),
                 }
             }
-            (AskSubject::Connect(_), ParkedRequest::Connect(halted)) => {
-                Ok(ReadyGrant::Connect(halted))
+            (AskSubject::Connect(_), ParkedRequest::Connect(parked)) => {
+                Ok(ReadyGrant::Connect(parked))
             }
             (_, held) => Err(held),
         }
@@ -74,39 +74,39 @@ impl ParkedRequest {
     pub(crate) fn is_waiting(&self) -> bool {
         match self {
             ParkedRequest::Open(pending) => pending.is_waiting(),
-            ParkedRequest::Call(plea) => plea.is_waiting(),
-            ParkedRequest::Connect(halted) => halted.is_waiting(),
+            ParkedRequest::Call(pending) => pending.is_waiting(),
+            ParkedRequest::Connect(parked) => parked.is_waiting(),
         }
     }
 
-    /// Whoever waits at the tripwire is called away by the kernel.
-    pub(crate) fn mind_signals(&mut self) {
+    /// The kernel itself interrupts a request at the tripwire.
+    pub(crate) fn check_signals(&mut self) {
         match self {
             ParkedRequest::Open(_) => {}
-            ParkedRequest::Call(plea) => plea.mind_signals(),
-            ParkedRequest::Connect(halted) => halted.mind_signals(),
+            ParkedRequest::Call(pending) => pending.check_signals(),
+            ParkedRequest::Connect(parked) => parked.check_signals(),
         }
     }
 
-    /// Whether somebody has to look after whoever waits.
-    pub(crate) fn is_to_be_minded(&self) -> bool {
+    /// True if a pending signal has to be polled for.
+    pub(crate) fn needs_signal_polling(&self) -> bool {
         !matches!(self, ParkedRequest::Open(_))
     }
 }
 
 impl ReadyGrant<'_> {
-    /// Lets whoever waits have it.
-    pub(crate) fn tell(self) {
+    /// Completes the request.
+    pub(crate) fn complete(self) {
         match self {
             ReadyGrant::Read(pending, opened) => pending.open(opened),
-            ReadyGrant::Connect(halted) => halted.release(),
-            ReadyGrant::Write(plea, WriteResult::Opened { file, origin }, place) => {
-                if plea.give(file).is_err() {
+            ReadyGrant::Connect(parked) => parked.release(),
+            ReadyGrant::Write(pending, WriteResult::Opened { file, origin }, place) => {
+                if pending.succeed_with_fd(file).is_err() {
                     place.undo(origin);
                 }
             }
-            ReadyGrant::Write(plea, WriteResult::Made, place) => {
-                if plea.done().is_err() {
+            ReadyGrant::Write(pending, WriteResult::Made, place) => {
+                if pending.succeed().is_err() {
                     place.undo(TargetOrigin::New);
                 }
             }

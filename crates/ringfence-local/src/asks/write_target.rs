@@ -1,5 +1,5 @@
-//! Where somebody wants to write or make something, on the host: held from the question to
-//! the answer, so that what is written to is what the person was asked about.
+//! Target of a write or create on the host. Held open from the question to the answer, so that the
+//! write goes to the file the user was asked about.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,81 +15,82 @@ use rustix::io::Errno;
 
 type InodeId = (u64, u64);
 
-/// A name in a directory, and what it is to become.
+/// A name in a directory, and the file that it is to become.
 #[derive(Debug)]
 pub(crate) struct WriteTarget {
     /// On the host, without links.
     pub(crate) path: AbsPath,
-    /// What it is or is to be.
+    /// The kind of the file, existing or to be created.
     pub(crate) kind: FileKind,
     pub(crate) operation: Operation,
     directory: OwnedFd,
     name: OsString,
-    there: Mutex<TargetState>,
+    state: Mutex<TargetState>,
 }
 
-/// What stands at the name.
+/// The entry at the name.
 #[derive(Debug)]
 enum TargetState {
     Nothing,
-    /// Held: as long as it is, nothing else gets its inode.
+    /// Held open, so that no other file gets its inode.
     Found {
         identity: InodeId,
         _held: OwnedFd,
     },
-    /// Made for those who asked.
+    /// Created for the requests that wait.
     Made {
         identity: InodeId,
         _held: OwnedFd,
-        for_whom: CreatedBy,
+        created_by: CreatedBy,
     },
 }
 
-/// Who has what was made.
+/// The receiver of a created file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CreatedBy {
-    /// Nobody yet: whoever comes first is to find it new.
-    Nobody,
-    Somebody,
+    /// No request has it yet: the first one must find it new.
+    NoRequest,
+    SomeRequest,
 }
 
-/// What was done for one who asked.
+/// Result of one write request.
 pub(crate) enum WriteResult {
     Opened { file: OwnedFd, origin: TargetOrigin },
     Made,
 }
 
-/// Whether a name was there before.
+/// Marks a name that existed before, or a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TargetOrigin {
     Old,
     New,
 }
 
-/// Names by which git takes a directory for a repository. What a command makes of them is
-/// looked through when it has ended, and nobody would look here.
-const OF_GIT: &[&str] = &[".git", "HEAD"];
+/// Names by which git takes a directory for a repository. The git sweep checks those that a command
+/// creates, but does not look here.
+const GIT_NAMES: &[&str] = &[".git", "HEAD"];
 
 impl WriteTarget {
-    /// Where `plea` leads on the host; `None` if the person could not do that either, or if it
-    /// is about nothing that one answer could be about.
-    pub(crate) fn find(plea: &PendingWrite) -> Option<Self> {
-        let deed = plea.deed();
-        let path = real(plea.path(), deed)?;
+    /// The target of `pending` on the host; `None` if the user could not do that either, or if no
+    /// single answer can cover it.
+    pub(crate) fn find(pending: &PendingWrite) -> Option<Self> {
+        let deed = pending.intent();
+        let path = resolve(pending.path(), deed)?;
         let (above, name) = (path.parent()?, path.name()?.to_owned());
-        let directory = found(&above, OFlags::PATH | OFlags::DIRECTORY)?;
-        let may =
+        let directory = open_without_links(&above, OFlags::PATH | OFlags::DIRECTORY)?;
+        let is_permitted =
             |what: Access| rustix::fs::accessat(&directory, &name, what, AtFlags::empty()).is_ok();
-        let (kind, operation, there) = match (held(&directory, &name), deed) {
+        let (kind, operation, state) = match (open_entry(&directory, &name), deed) {
             (Ok((status, held)), WriteIntent::Open { flags, .. }) => {
                 let flags = OFlags::from_bits_retain(flags);
                 let is_read = flags.contains(OFlags::RDWR) || !flags.contains(OFlags::WRONLY);
                 let wanted =
                     if is_read { Access::WRITE_OK | Access::READ_OK } else { Access::WRITE_OK };
-                let is_one = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+                let is_single_file = FileType::from_raw_mode(status.st_mode)
+                    == FileType::RegularFile
                     && status.st_nlink == 1;
                 let is_to_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
-                if !is_one || is_to_be_new || !writes(flags) || !may(wanted) {
+                if !is_single_file || is_to_be_new || !writes(flags) || !is_permitted(wanted) {
                     return None;
                 }
                 (
@@ -109,7 +110,7 @@ impl WriteTarget {
                 .is_ok();
                 if !makes
                     || !may_be_made
-                    || OF_GIT.iter().any(|of_git| name.eq_ignore_ascii_case(of_git))
+                    || GIT_NAMES.iter().any(|git_name| name.eq_ignore_ascii_case(git_name))
                 {
                     return None;
                 }
@@ -122,25 +123,27 @@ impl WriteTarget {
             }
             _ => return None,
         };
-        Some(Self { path, kind, operation, directory, name, there: Mutex::new(there) })
+        Some(Self { path, kind, operation, directory, name, state: Mutex::new(state) })
     }
 
-    fn there(&self) -> MutexGuard<'_, TargetState> {
-        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, TargetState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the directory still stands where it did.
-    fn stands(&self) -> bool {
-        let now =
-            self.path.parent().and_then(|above| found(&above, OFlags::PATH | OFlags::DIRECTORY));
-        let of =
+    /// True if the directory is still at its path.
+    fn is_in_place(&self) -> bool {
+        let now = self
+            .path
+            .parent()
+            .and_then(|above| open_without_links(&above, OFlags::PATH | OFlags::DIRECTORY));
+        let id_of =
             |directory: &OwnedFd| rustix::fs::fstat(directory).ok().map(|status| identity(&status));
-        now.is_some_and(|now| of(&now).is_some() && of(&now) == of(&self.directory))
+        now.is_some_and(|now| id_of(&now).is_some() && id_of(&now) == id_of(&self.directory))
     }
 
-    /// Does what was asked for, if all is as it was; `None` if it is not, or could not be done.
+    /// Performs the write, if the target is unchanged; `None` if it changed or the write failed.
     pub(crate) fn carry_out(&self, deed: WriteIntent) -> Option<WriteResult> {
-        if !self.stands() {
+        if !self.is_in_place() {
             return None;
         }
         match deed {
@@ -151,17 +154,18 @@ impl WriteTarget {
         }
     }
 
-    /// Which file it is; if there is none, it is made as the `deed` of somebody who waits says.
-    /// `None` if nobody does, or it is not what it was.
-    pub(crate) fn ready(&self, deed: Option<WriteIntent>) -> Option<InodeId> {
-        let mut there = self.there();
-        if matches!(*there, TargetState::Nothing) {
-            let Some(WriteIntent::Open { flags, mode, .. }) = deed.filter(|_| self.stands()) else {
+    /// Identity of the file. A missing file is created as `deed` says; `None` without a `deed`, or
+    /// if the target changed.
+    pub(crate) fn ensure_exists(&self, deed: Option<WriteIntent>) -> Option<InodeId> {
+        let mut state = self.state();
+        if matches!(*state, TargetState::Nothing) {
+            let Some(WriteIntent::Open { flags, mode, .. }) = deed.filter(|_| self.is_in_place())
+            else {
                 return None;
             };
-            *there = self.make(OFlags::from_bits_retain(flags), mode).ok()?.1;
+            *state = self.make(OFlags::from_bits_retain(flags), mode).ok()?.1;
         }
-        match *there {
+        match *state {
             TargetState::Nothing => None,
             TargetState::Found { identity, .. } | TargetState::Made { identity, .. } => {
                 Some(identity)
@@ -169,27 +173,32 @@ impl WriteTarget {
         }
     }
 
-    fn open_at(&self, how: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
-        // What is neither file nor new must not be waited for, and what is another by now must
-        // not be emptied.
-        let how = (how - OFlags::TRUNC)
+    fn open_at(&self, flags: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
+        // NONBLOCK: the name may be a FIFO by now. No TRUNC: it may be another file by now.
+        let flags = (flags - OFlags::TRUNC)
             | OFlags::NOFOLLOW
             | OFlags::NONBLOCK
             | OFlags::NOCTTY
             | OFlags::CLOEXEC;
-        let through = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        rustix::fs::openat2(&self.directory, &self.name, how, Mode::from_raw_mode(mode), through)
+        let resolve_flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(
+            &self.directory,
+            &self.name,
+            flags,
+            Mode::from_raw_mode(mode),
+            resolve_flags,
+        )
     }
 
     fn make(&self, wanted: OFlags, mode: u32) -> Result<(OwnedFd, TargetState), Errno> {
         let file = self.open_at(wanted | OFlags::CREATE | OFlags::EXCL, mode)?;
         let status = rustix::fs::fstat(&file)?;
-        // Our own mask is not the caller's.
+        // Our umask is not the caller's.
         if Mode::from_raw_mode(status.st_mode) != Mode::from_raw_mode(mode) {
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         }
-        // Held by its name and not by this descriptor: nobody could start what somebody writes.
-        let (again, held) = held(&self.directory, &self.name)?;
+        // Held with O_PATH, not with this fd: a file open for writing cannot be executed (ETXTBSY).
+        let (again, held) = open_entry(&self.directory, &self.name)?;
         if identity(&again) != identity(&status) {
             return Err(Errno::STALE);
         }
@@ -198,20 +207,20 @@ impl WriteTarget {
             TargetState::Made {
                 identity: identity(&status),
                 _held: held,
-                for_whom: CreatedBy::Nobody,
+                created_by: CreatedBy::NoRequest,
             },
         ))
     }
 
     fn open(&self, wanted: OFlags, mode: u32) -> Result<WriteResult, Errno> {
-        let mut there = self.there();
-        let (file, origin) = match &*there {
+        let mut state = self.state();
+        let (file, origin) = match &*state {
             TargetState::Nothing => {
                 let (file, made) = self.make(wanted, mode)?;
-                *there = made;
+                *state = made;
                 (file, TargetOrigin::New)
             }
-            TargetState::Made { for_whom: CreatedBy::Somebody, .. }
+            TargetState::Made { created_by: CreatedBy::SomeRequest, .. }
                 if wanted.contains(OFlags::EXCL) =>
             {
                 return Err(Errno::EXIST);
@@ -229,10 +238,10 @@ impl WriteTarget {
                 (file, TargetOrigin::Old)
             }
         };
-        if let TargetState::Made { for_whom, .. } = &mut *there {
-            *for_whom = CreatedBy::Somebody;
+        if let TargetState::Made { created_by, .. } = &mut *state {
+            *created_by = CreatedBy::SomeRequest;
         }
-        drop(there);
+        drop(state);
         if !wanted.contains(OFlags::NONBLOCK) {
             let kept = wanted & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME);
             rustix::fs::fcntl_setfl(&file, kept).inspect_err(|_| self.undo(origin))?;
@@ -242,14 +251,14 @@ impl WriteTarget {
 
     fn make_directory(&self, mode: u32) -> Result<WriteResult, Errno> {
         rustix::fs::mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
-        let (status, held) = held(&self.directory, &self.name)?;
-        *self.there() = TargetState::Made {
+        let (status, held) = open_entry(&self.directory, &self.name)?;
+        *self.state() = TargetState::Made {
             identity: identity(&status),
             _held: held,
-            for_whom: CreatedBy::Somebody,
+            created_by: CreatedBy::SomeRequest,
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Our own mask is not the caller's. Without the right to read it, it stays as it is.
+        // Our umask is not the caller's. Without read permission the mode stays as it is.
         if let Ok(made) = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
             let inherited = Mode::from_raw_mode(status.st_mode) & Mode::SGID;
             rustix::fs::fchmod(&made, Mode::from_raw_mode(mode) | inherited)?;
@@ -257,14 +266,14 @@ impl WriteTarget {
         Ok(WriteResult::Made)
     }
 
-    /// Takes away what was made for one who never heard of it, unless somebody has written to it.
+    /// Removes a file created for a request that was interrupted, unless it has contents by now.
     pub(crate) fn undo(&self, origin: TargetOrigin) {
-        let mut there = self.there();
-        let TargetState::Made { identity: made, .. } = *there else { return };
+        let mut state = self.state();
+        let TargetState::Made { identity: made, .. } = *state else { return };
         if origin == TargetOrigin::Old {
             return;
         }
-        let Ok((status, _)) = held(&self.directory, &self.name) else { return };
+        let Ok((status, _)) = open_entry(&self.directory, &self.name) else { return };
         let flags = if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
             AtFlags::REMOVEDIR
         } else {
@@ -272,7 +281,7 @@ impl WriteTarget {
         };
         if identity(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {
             let _ = rustix::fs::unlinkat(&self.directory, &self.name, flags);
-            *there = TargetState::Nothing;
+            *state = TargetState::Nothing;
         }
     }
 }
@@ -285,8 +294,8 @@ fn identity(status: &Stat) -> InodeId {
     (status.st_dev, status.st_ino)
 }
 
-/// What stands at a name, be it a link.
-fn held(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> {
+/// Opens the entry at a name with O_PATH; a link is not followed.
+fn open_entry(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> {
     let held = rustix::fs::openat(
         directory,
         name,
@@ -296,22 +305,21 @@ fn held(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> 
     Ok((rustix::fs::fstat(&held)?, held))
 }
 
-/// Where a path leads on the host. A link at its end is one more step, unless the call says
-/// that it must not be one.
-fn real(path: &AbsPath, deed: WriteIntent) -> Option<AbsPath> {
-    let keeps = match deed {
+/// Resolves a path on the host. A link at its end is followed, unless the flags forbid it.
+fn resolve(path: &AbsPath, deed: WriteIntent) -> Option<AbsPath> {
+    let keeps_link = match deed {
         WriteIntent::Open { flags, .. } => {
             OFlags::from_bits_retain(flags).intersects(OFlags::NOFOLLOW | OFlags::EXCL)
         }
         WriteIntent::MakeDirectory { .. } => true,
     };
-    let whole = fs::canonicalize(path.as_path()).ok().filter(|_| !keeps);
-    whole.and_then(AbsPath::new).or_else(|| {
+    let resolved = fs::canonicalize(path.as_path()).ok().filter(|_| !keeps_link);
+    resolved.and_then(AbsPath::new).or_else(|| {
         Some(AbsPath::new(fs::canonicalize(path.parent()?.as_path()).ok()?)?.join(path.name()?))
     })
 }
 
-fn found(path: &AbsPath, flags: OFlags) -> Option<OwnedFd> {
+fn open_without_links(path: &AbsPath, flags: OFlags) -> Option<OwnedFd> {
     rustix::fs::openat2(
         CWD,
         path.as_path(),

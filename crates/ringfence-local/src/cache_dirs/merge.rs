@@ -1,6 +1,6 @@
-//! Putting one layer of an overlay into another.
+//! Merges one overlay layer into another.
 //!
-//! Both were written by commands: no link in them is followed, and nothing in them is trusted.
+//! Commands wrote both: no link in them is followed, and nothing in them is trusted.
 
 use std::ffi::CStr;
 use std::fs;
@@ -10,58 +10,62 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::fs::{AtFlags, Dir, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::{plain, readable};
+use super::{open_plain_dir, reopen_readable};
 
-/// Directories of one name are merged to this depth: commands may have made them of any depth, and
-/// each level takes two file descriptors.
-const DEEPEST: usize = 64;
+/// Deepest level at which directories of one name are merged: commands may nest them to any depth,
+/// and each level takes two fds.
+const MAX_DEPTH: usize = 64;
 
-/// Moves everything in `from` into `into`. Of two files with one name the newer one stays. What
-/// cannot be moved, or is too deep, stays where it is.
+/// Moves everything in `from` into `into`. Of two files with one name the newer one stays. An entry
+/// that cannot be moved, or is too deep, stays where it is.
 pub(super) fn merge(from: &OwnedFd, into: &OwnedFd) {
-    merge_levels(from, into, DEEPEST);
+    merge_levels(from, into, MAX_DEPTH);
 }
 
 fn merge_levels(from: &OwnedFd, into: &OwnedFd, levels: usize) {
-    let Ok(entries) = readable(from).and_then(Dir::new) else { return };
+    let Ok(entries) = reopen_readable(from).and_then(Dir::new) else { return };
     let names = entries
         .flatten()
         .map(|entry| entry.file_name().to_owned())
         .filter(|name| !matches!(name.to_bytes(), b"." | b".."));
     for name in names.collect::<Vec<_>>() {
-        if shift(from, into, &name, RenameFlags::NOREPLACE) == Err(Errno::EXIST) {
+        if rename_entry(from, into, &name, RenameFlags::NOREPLACE) == Err(Errno::EXIST) {
             let _ = reconcile(from, into, &name, levels);
         }
     }
 }
 
-/// Decides on a name that both have.
+/// Resolves a name that both layers have.
 fn reconcile(from: &OwnedFd, into: &OwnedFd, name: &CStr, levels: usize) -> rustix::io::Result<()> {
     let theirs = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let ours = rustix::fs::statat(into, name, AtFlags::SYMLINK_NOFOLLOW)?;
     match (is_directory(&theirs), is_directory(&ours)) {
         (true, true) if levels == 0 => Err(Errno::NOTEMPTY),
         (true, true) => {
-            merge_directories(&plain(from, name)?, &plain(into, name)?, levels - 1);
-            // Unless something is left in it.
+            merge_directories(
+                &open_plain_dir(from, name)?,
+                &open_plain_dir(into, name)?,
+                levels - 1,
+            );
+            // Fails if an entry is left in it.
             rustix::fs::unlinkat(from, name, AtFlags::REMOVEDIR)
         }
-        // A name that was taken away is no reason to take away what another run has written there.
+        // A whiteout does not remove a file that another run has written there.
         _ if is_whiteout(&theirs) => rustix::fs::unlinkat(from, name, AtFlags::empty()),
         (true, false) if is_whiteout(&ours) => {
             rustix::fs::unlinkat(into, name, AtFlags::empty())?;
-            shift(from, into, name, RenameFlags::NOREPLACE)
+            rename_entry(from, into, name, RenameFlags::NOREPLACE)
         }
         (false, false) if is_whiteout(&ours) || is_newer(&theirs, &ours) => {
-            shift(from, into, name, RenameFlags::empty())
+            rename_entry(from, into, name, RenameFlags::empty())
         }
         (false, _) => rustix::fs::unlinkat(from, name, AtFlags::empty()),
-        // A directory against a file: neither can be had with the other.
+        // A directory and a file of one name cannot be merged.
         (true, false) => Err(Errno::EXIST),
     }
 }
 
-/// Merges two directories, which keep their modes (a module of Go's may not be written to).
+/// Merges two directories and keeps their modes (Go's module directories are read-only).
 fn merge_directories(from: &OwnedFd, into: &OwnedFd, levels: usize) {
     let modes = [from, into]
         .map(|directory| rustix::fs::fstat(directory).map(|status| status.st_mode & 0o7777));
@@ -72,8 +76,8 @@ fn merge_directories(from: &OwnedFd, into: &OwnedFd, levels: usize) {
     }
 }
 
-/// Renames, also a directory that may not be written to: its entry for the one above it changes.
-fn shift(
+/// Renames an entry, also a read-only directory: a rename rewrites its `..` entry.
+fn rename_entry(
     from: &OwnedFd,
     into: &OwnedFd,
     name: &CStr,
@@ -81,7 +85,7 @@ fn shift(
 ) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(from, name, into, name, flags) {
         Err(Errno::ACCESS) => {
-            let directory = plain(from, name)?;
+            let directory = open_plain_dir(from, name)?;
             let mode = rustix::fs::fstat(&directory)?.st_mode & 0o7777;
             set_mode(&directory, 0o700);
             let renamed = rustix::fs::renameat_with(from, name, into, name, flags);
@@ -92,7 +96,7 @@ fn shift(
     }
 }
 
-/// A descriptor that only names a directory cannot change it but by that name.
+/// Sets the mode through /proc/self/fd: `fchmod` fails on an O_PATH fd.
 fn set_mode(directory: &OwnedFd, mode: u32) {
     let _ = fs::set_permissions(
         format!("/proc/self/fd/{}", directory.as_raw_fd()),
@@ -104,7 +108,7 @@ fn is_directory(status: &Stat) -> bool {
     FileType::from_raw_mode(status.st_mode) == FileType::Directory
 }
 
-/// What an overlay leaves where something beneath was taken away.
+/// True for the device node that an overlay leaves where a lower file was removed.
 fn is_whiteout(status: &Stat) -> bool {
     FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice && status.st_rdev == 0
 }
@@ -150,7 +154,7 @@ mod tests {
         std::os::unix::fs::symlink(base.join("elsewhere"), from.join("link")).unwrap();
         fs::create_dir(into.join("link")).unwrap();
         fs::set_permissions(from.join("shut"), fs::Permissions::from_mode(0o555)).unwrap();
-        merge(&plain(CWD, &from).unwrap(), &plain(CWD, &into).unwrap());
+        merge(&open_plain_dir(CWD, &from).unwrap(), &open_plain_dir(CWD, &into).unwrap());
         let read = |name: &str| fs::read_to_string(into.join(name)).unwrap();
         assert_eq!(
             [read("both/old"), read("both/ours"), read("both/theirs"), read("both/newer")],
@@ -165,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn merging_ends_at_a_depth() {
+    fn merge_stops_at_max_depth() {
         let base = std::env::temp_dir().join(format!("rf-merge-deep-{}", std::process::id()));
         let (from, into) = (base.join("from"), base.join("into"));
-        let deep = "d/".repeat(DEEPEST + 8);
+        let deep = "d/".repeat(MAX_DEPTH + 8);
         write(&from, &format!("{deep}file"), "theirs");
-        write(&from, &format!("{}near", "d/".repeat(DEEPEST)), "theirs");
+        write(&from, &format!("{}near", "d/".repeat(MAX_DEPTH)), "theirs");
         write(&into, &format!("{deep}other"), "ours");
-        merge(&plain(CWD, &from).unwrap(), &plain(CWD, &into).unwrap());
-        assert!(into.join("d/".repeat(DEEPEST)).join("near").exists());
+        merge(&open_plain_dir(CWD, &from).unwrap(), &open_plain_dir(CWD, &into).unwrap());
+        assert!(into.join("d/".repeat(MAX_DEPTH)).join("near").exists());
         assert!(from.join(&deep).join("file").exists() && into.join(&deep).join("other").exists());
         fs::remove_dir_all(base).unwrap();
     }

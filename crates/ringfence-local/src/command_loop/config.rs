@@ -1,4 +1,4 @@
-//! Changes of protected git configs that a command asks for.
+//! Changes of protected git configs that a command makes.
 
 use ringfence_enforce::apply::ConfigChange;
 use ringfence_policy::AbsPath;
@@ -7,13 +7,13 @@ use super::SandboxMonitor;
 use crate::git_config;
 
 impl SandboxMonitor {
-    /// Replaces a protected git config, if nothing in it changes that git would run or read.
+    /// Replaces a protected git config, if no setting changes that git would run or read.
     pub(super) fn replace_config(&mut self, change: ConfigChange) {
-        let cover =
-            |path: &AbsPath| self.ground.iter().for_each(|ground| ground.protect_again(path));
-        match git_config::replace(&change, &mut self.configs, cover) {
-            // A program that died meanwhile needs no answer.
-            Ok(()) => drop(change.done()),
+        let mask =
+            |path: &AbsPath| self.policy.iter().for_each(|policy| policy.mask_read_only(path));
+        match git_config::replace(&change, &mut self.configs, mask) {
+            // The program may have died meanwhile.
+            Ok(()) => drop(change.succeed()),
             Err(refusal) => {
                 let mut denial = change.denial().clone();
                 denial.rule += &refusal.to_string();

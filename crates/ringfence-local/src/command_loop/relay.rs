@@ -1,8 +1,8 @@
-//! Standard error on its way to the caller's own, with a copy kept.
+//! Relay of standard error to the caller's own, with a copy kept.
 //!
-//! Without a tripwire, denied reads are guessed from what a failed command says. A command that has
-//! the caller's own standard error says it past ringfence, so it gets a pipe instead, unless the
-//! caller's is a terminal: programs behave differently there.
+//! Without a tripwire, denied reads are guessed from the error text of a failed command. With the
+//! caller's own standard error, a command would write past ringfence, so it gets a pipe instead. If
+//! the caller's is a terminal it gets the terminal: programs behave differently there.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-/// Most bytes that wait to be written: then the command waits as well.
-const MOST: usize = 64 * 1024;
-/// A pipe that has room takes as many at once without waiting.
-const AT_ONCE: usize = 4096;
-/// As much of the text is kept at each end.
-const KEPT: usize = 512 * 1024;
+/// Most bytes that wait to be written: beyond that the command waits as well.
+const MAX_PENDING: usize = 64 * 1024;
+/// Bytes that a writable pipe takes without blocking (PIPE_BUF).
+const WRITE_SIZE: usize = 4096;
+/// Bytes kept at each end of the text.
+const KEPT_BYTES: usize = 512 * 1024;
 
 /// A pipe whose other end is a command's standard error.
 #[derive(Debug)]
@@ -45,11 +45,12 @@ impl Relay {
             fstat(out).is_ok_and(|out| (out.st_dev, out.st_ino) == (to.st_dev, to.st_ino));
         let (from, stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&from, true)?;
-        let relay = Self { from: Some(from), waiting: Vec::new(), kept: BoundedCapture::new(KEPT) };
+        let relay =
+            Self { from: Some(from), waiting: Vec::new(), kept: BoundedCapture::new(KEPT_BYTES) };
         Ok(Some((relay, Ends { stderr, is_both })))
     }
 
-    /// What to wait for.
+    /// The fd to poll for.
     pub(super) fn polled(&self) -> Option<PollFd<'_>> {
         match (&self.from, self.waiting.is_empty()) {
             (_, false) => Some(PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)),
@@ -58,25 +59,25 @@ impl Relay {
         }
     }
 
-    /// Takes and hands on what can be without waiting.
+    /// Reads and writes as much as possible without blocking.
     pub(super) fn pass_on(&mut self) {
-        let mut buffer = vec![0; MOST];
+        let mut buffer = vec![0; MAX_PENDING];
         loop {
             let is_filled = self.fill(&mut buffer);
             let is_written =
-                !self.waiting.is_empty() && has_room(Some(Duration::ZERO)) && self.write();
+                !self.waiting.is_empty() && is_writable(Some(Duration::ZERO)) && self.write();
             if !is_filled && !is_written {
                 return;
             }
         }
     }
 
-    /// Hands on all that is left. Waits for a slow reader, but not beyond the command's time limit.
+    /// Writes all that is left. Waits for a slow reader, but not beyond the command's time limit.
     pub(super) fn finish(mut self, limit: Option<Instant>) -> BoundedCapture {
-        let mut buffer = vec![0; MOST];
+        let mut buffer = vec![0; MAX_PENDING];
         while self.fill(&mut buffer) || !self.waiting.is_empty() {
             let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
-            if !has_room(left) {
+            if !is_writable(left) {
                 break;
             }
             self.write();
@@ -103,7 +104,7 @@ impl Relay {
 
     /// False if nothing was written.
     fn write(&mut self) -> bool {
-        let length = self.waiting.len().min(AT_ONCE);
+        let length = self.waiting.len().min(WRITE_SIZE);
         match rustix::io::write(rustix::stdio::stderr(), &self.waiting[..length]) {
             Ok(written) => {
                 self.waiting.drain(..written);
@@ -120,8 +121,8 @@ impl Relay {
     }
 }
 
-/// True once the caller's standard error takes something, or is an error; waits so long for it.
-fn has_room(wait: Option<Duration>) -> bool {
+/// True once the caller's standard error is writable, or has an error; waits at most `wait`.
+fn is_writable(wait: Option<Duration>) -> bool {
     let wait = wait.map(|wait| Timespec {
         tv_sec: wait.as_secs() as i64,
         tv_nsec: wait.subsec_nanos().into(),

@@ -12,131 +12,134 @@ use ringfence_egress::relay::{self, RelayEnd, RelayEndReason};
 use ringfence_egress::tls_terminate::{SecretSwap, TerminateRequest, TlsEvent};
 use ringfence_policy::{HostDecision, HostName, RouteCheck};
 
-use super::gate::{EgressCaller, EgressGate, connection};
+use super::gate::{EgressCaller, EgressGate, connection_record};
 use super::secrets::SecretInjector;
 
-/// Whom to reach, for whom, and by what.
+/// Target of a connection, its caller, and the decision that allows it.
 pub(super) struct DialGoal<'a> {
     pub(super) host: DialHost,
     pub(super) port: u16,
     pub(super) judge: &'a AddressCheck<'a>,
     pub(super) caller: EgressCaller,
-    pub(super) passage: &'a HostDecision,
-    /// What is put into requests on the way, if something is.
-    pub(super) sealing: Option<SecretInjection>,
+    pub(super) decision: &'a HostDecision,
+    /// Secrets to inject into requests on the way, if any.
+    pub(super) injection: Option<SecretInjection>,
 }
 
-/// Values for a host, and who puts them in.
+/// Secrets for a host, and their injector.
 pub(super) struct SecretInjection {
-    pub(super) seal: Arc<SecretInjector>,
+    pub(super) injector: Arc<SecretInjector>,
     pub(super) name: HostName,
     pub(super) swaps: Vec<SecretSwap>,
 }
 
-/// Who is told of the end of a connection that is carried.
+/// Callback for the end of a relayed connection.
 type OnRelayEnd = Box<dyn FnOnce(RelayEnd) + Send>;
 
-/// Asked about each address before it is tried.
+/// Check of each address before it is dialed.
 pub(super) type AddressCheck<'a> = dyn Fn(IpAddr) -> Result<(), Box<HostDecision>> + 'a;
 
 impl DialGoal<'_> {
-    /// Notes that it leads to `peer`.
-    pub(super) fn made(&self, gate: &EgressGate, peer: SocketAddr) -> ConnectionRecord {
+    /// Records a connection to `peer`.
+    pub(super) fn record_connected(&self, gate: &EgressGate, peer: SocketAddr) -> ConnectionRecord {
         let made = ConnectionRecord {
             address: Some(peer.to_string()),
-            ..connection(self.passage, &self.caller)
+            ..connection_record(self.decision, &self.caller)
         };
-        gate.connected(made.clone());
+        gate.record_connection(made.clone());
         made
     }
 
-    /// Notes the same of one that is carried. Answers the socket that leads there, which is
-    /// another one where values are put in, and who is to be told of its end.
-    pub(super) fn carried(
+    /// Records a relayed connection. Returns the socket to the host (the injector's, if secrets are
+    /// injected) and the callback for its end.
+    pub(super) fn record_relayed(
         &self,
         gate: &Arc<EgressGate>,
         reached: DialedSocket,
     ) -> io::Result<(OwnedFd, OnRelayEnd)> {
-        let made = self.made(gate, reached.peer);
+        let made = self.record_connected(gate, reached.peer);
         let refuse = {
             let (gate, host, port, caller) =
                 (gate.clone(), self.host.to_string(), self.port, self.caller.clone());
-            move |why: &str| gate.refuse_talk(&host, port, why, &caller)
+            move |why: &str| gate.record_wrong_host(&host, port, why, &caller)
         };
-        let socket = match &self.sealing {
+        let socket = match &self.injection {
             None => reached.socket,
-            Some(SecretInjection { seal, name, swaps }) => {
-                let (heard, made, refuse) = (gate.clone(), made.clone(), refuse.clone());
-                let told = Box::new(move |told| match told {
-                    TlsEvent::Put(secret) => heard.connected(ConnectionRecord {
-                        secrets: vec![secret],
-                        count: 0,
-                        ..made.clone()
-                    }),
-                    TlsEvent::Refused(why) => refuse(&why),
-                    TlsEvent::Failed(why) => {
-                        heard.connected(ConnectionRecord { failed: Some(why), ..made.clone() })
+            Some(SecretInjection { injector, name, swaps }) => {
+                let (recorder, made, refuse) = (gate.clone(), made.clone(), refuse.clone());
+                let on_event = Box::new(move |on_event| match on_event {
+                    TlsEvent::SecretInserted(secret) => {
+                        recorder.record_connection(ConnectionRecord {
+                            secrets: vec![secret],
+                            count: 0,
+                            ..made.clone()
+                        })
                     }
+                    TlsEvent::Refused(why) => refuse(&why),
+                    TlsEvent::Failed(why) => recorder
+                        .record_connection(ConnectionRecord { failed: Some(why), ..made.clone() }),
                 });
-                let errand = TerminateRequest {
+                let request = TerminateRequest {
                     name: name.clone(),
                     port: self.port,
                     swaps: swaps.clone(),
-                    told,
+                    on_event,
                 };
-                seal.end(reached.socket, errand).inspect_err(|error| self.failed(gate, error))?
+                injector
+                    .terminate(reached.socket, request)
+                    .inspect_err(|error| self.failed(gate, error))?
             }
         };
         let gate = gate.clone();
         let ended = Box::new(move |end: RelayEnd| {
-            gate.connected(ConnectionRecord {
+            gate.record_connection(ConnectionRecord {
                 sent: Some(end.sent),
                 received: Some(end.received),
                 count: 0,
                 ..made
             });
-            if let RelayEndReason::Refused(reason) = end.why {
+            if let RelayEndReason::Refused(reason) = end.reason {
                 refuse(&reason);
             }
         });
         Ok((socket, ended))
     }
 
-    /// What is told of it if the sandbox ends before it is made.
+    /// The record if the sandbox ends before the connection is made.
     pub(super) fn unfinished(&self) -> ConnectionRecord {
         ConnectionRecord {
             failed: Some(RelayEndReason::Stopped.to_string()),
-            ..connection(self.passage, &self.caller)
+            ..connection_record(self.decision, &self.caller)
         }
     }
 
-    /// Notes that nobody was reached; answers with what number. Only what the policy says is a
-    /// refusal: a host may be down.
-    pub(super) fn missed(
+    /// Records a failed dial; returns its errno. Only a policy decision is a denial: a host may be
+    /// down.
+    pub(super) fn record_failed(
         &self,
         gate: &EgressGate,
         failure: &DialFailure<Box<HostDecision>>,
     ) -> i32 {
         match failure {
-            DialFailure::Judged { why, .. } => gate.refuse(why, &self.caller),
+            DialFailure::Rejected { why, .. } => gate.record_denial(why, &self.caller),
             _ => self.failed(gate, failure),
         }
         failure.errno()
     }
 
     fn failed(&self, gate: &EgressGate, why: &impl ToString) {
-        gate.connected(ConnectionRecord {
+        gate.record_connection(ConnectionRecord {
             failed: Some(why.to_string()),
-            ..connection(self.passage, &self.caller)
+            ..connection_record(self.decision, &self.caller)
         });
     }
 }
 
-/// Whoever looks at what is said from inside.
+/// Check of the traffic from inside.
 pub(super) type OutboundCheck = Box<dyn relay::StreamCheck>;
 
-/// For a connection to `name`.
-pub(super) fn look(check: RouteCheck, name: &HostName, port: u16) -> OutboundCheck {
+/// The traffic check for a connection to `name`.
+pub(super) fn stream_check(check: RouteCheck, name: &HostName, port: u16) -> OutboundCheck {
     match check {
         RouteCheck::Tls => checks::tls(name.clone()),
         RouteCheck::Http => checks::http(name.clone(), port),

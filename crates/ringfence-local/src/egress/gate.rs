@@ -1,4 +1,4 @@
-//! Decides who is reached, and notes who is not.
+//! Decides which hosts are reached, and records denials and connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,9 +10,7 @@ use ringfence_api::{ConnectionRecord, Denial, DenialEvidence, Operation};
 use ringfence_egress::dial::{Dialer, UpstreamProxies};
 use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsVerdict};
 use ringfence_enforce::apply::PendingConnect;
-use ringfence_policy::{
-    HostDecision, HostName, HostReason as Because, HostRule, HostTarget, NetworkRules,
-};
+use ringfence_policy::{HostDecision, HostName, HostReason, HostRule, HostTarget, NetworkRules};
 
 use super::dial_goal::SecretInjection;
 use super::own_addresses;
@@ -20,31 +18,31 @@ use super::secrets::SecretInjector;
 use crate::asks::{AskSubject, HostPort, LivePolicy, ParkedConnect, ParkedRequest, QuestionBroker};
 use crate::connection_log::ConnectionLog;
 use crate::denial_log::DenialLog;
-use crate::optional::marked;
+use crate::optional::mark_optional;
 
-/// What holds of the network, and what was refused by it.
+/// The network rules in force, and a log of denials and connections.
 #[derive(Debug)]
 pub(crate) struct EgressGate {
-    /// What holds now: it may be another policy than a moment ago.
-    ground: Arc<LivePolicy>,
+    /// The policy in force; it may change at any time.
+    policy: Arc<LivePolicy>,
     denials: Mutex<DenialLog>,
     connections: Mutex<ConnectionLog>,
-    /// Who looked up which name first.
-    askers: Mutex<HashMap<String, Lookup>>,
-    /// Who asks, where somebody can be asked.
+    /// The first process that looked up each name.
+    lookups: Mutex<HashMap<String, Lookup>>,
+    /// Questions to the user, if the user can be asked.
     asks: Option<Arc<QuestionBroker>>,
-    /// What is put into requests, where something is.
-    seal: Option<Arc<SecretInjector>>,
-    /// By which proxy, where there is no way without.
-    outer: UpstreamProxies,
+    /// The injector of secrets, if there are any.
+    injector: Option<Arc<SecretInjector>>,
+    /// Upstream proxies of the host, if it needs them.
+    upstream: UpstreamProxies,
 }
 
-/// Somebody who may be connected, and by what.
+/// A connect that is allowed, and the decision behind it.
 pub(super) struct AllowedConnect {
-    /// A program that waits in its call; a client of the proxy does not.
+    /// A program that waits in `connect`; `None` for a client of the proxy.
     pub(super) program: Option<PendingConnect>,
-    pub(super) passage: HostDecision,
-    /// What holds for this connection and perhaps for no other.
+    pub(super) decision: HostDecision,
+    /// A rule for this connection, and perhaps for no other.
     pub(super) also: Option<HostRule>,
 }
 
@@ -56,7 +54,7 @@ struct Lookup {
     optional: bool,
 }
 
-/// Who wanted something.
+/// The process that wanted a connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EgressCaller {
     pid: u32,
@@ -64,129 +62,133 @@ pub(super) struct EgressCaller {
 }
 
 impl EgressCaller {
-    pub(super) fn of(program: &PendingConnect) -> Self {
+    pub(super) fn from_program(program: &PendingConnect) -> Self {
         Self { pid: program.pid(), program: program.program().to_owned() }
     }
 }
 
 impl EgressGate {
     pub(crate) fn new(
-        ground: Arc<LivePolicy>,
+        policy: Arc<LivePolicy>,
         asks: Option<Arc<QuestionBroker>>,
-        seal: Option<Arc<SecretInjector>>,
-        outer: UpstreamProxies,
+        injector: Option<Arc<SecretInjector>>,
+        upstream: UpstreamProxies,
     ) -> Self {
         Self {
-            ground,
+            policy,
             denials: Mutex::default(),
             connections: Mutex::default(),
-            askers: Mutex::default(),
+            lookups: Mutex::default(),
             asks,
-            seal,
-            outer,
+            injector,
+            upstream,
         }
     }
 
-    /// What is put into requests to `name` by now, and by whom.
-    pub(super) fn sealing(&self, name: &HostName, port: u16) -> Option<SecretInjection> {
-        let seal = self.seal.as_ref()?;
+    /// The secrets for requests to `name`, and their injector.
+    pub(super) fn injection_for(&self, name: &HostName, port: u16) -> Option<SecretInjection> {
+        let injector = self.injector.as_ref()?;
         let swaps: Vec<_> = self.read(|rules| {
-            rules.secrets_for(name, port).filter_map(|secret| seal.swap(secret)).collect()
+            rules.secrets_for(name, port).filter_map(|secret| injector.swap(secret)).collect()
         });
         (!swaps.is_empty()).then(|| SecretInjection {
-            seal: seal.clone(),
+            injector: injector.clone(),
             name: name.clone(),
             swaps,
         })
     }
 
-    /// Reaches hosts in the way that this machine's network has for it, and takes no longer.
+    /// A dialer by the route that this machine's network has, with a time limit.
     pub(super) fn dialer(&self, limit: Duration) -> Dialer {
-        Dialer::by(self.outer.clone(), limit)
+        Dialer::new(self.upstream.clone(), limit)
     }
 
     fn read<T>(&self, look: impl FnOnce(&NetworkRules) -> T) -> T {
-        self.ground.network(None, look)
+        self.policy.network(None, look)
     }
 
-    /// What holds of a port of `host`.
-    pub(super) fn host(
+    /// The decision on a port of `host`.
+    pub(super) fn decide_host(
         &self,
         host: &HostTarget,
         port: u16,
         also: Option<&HostRule>,
     ) -> HostDecision {
-        self.ground.network(also, |rules| match host {
-            HostTarget::Name(name) => rules.name(name, port),
-            HostTarget::Address(address) => rules.address(*address, port, None, &own(*address)),
+        self.policy.network(also, |rules| match host {
+            HostTarget::Name(name) => rules.decide_name(name, port),
+            HostTarget::Address(address) => {
+                rules.decide_address(*address, port, None, &own_addresses_or(*address))
+            }
         })
     }
 
-    /// What holds of an address by the name it was looked up with.
-    pub(super) fn address_of(
+    /// The decision on an address, by the name it was looked up with.
+    pub(super) fn decide_address(
         &self,
         name: &HostName,
         address: IpAddr,
         port: u16,
         also: Option<&HostRule>,
     ) -> HostDecision {
-        self.ground.network(also, |rules| rules.address(address, port, Some(name), &own(address)))
+        self.policy.network(also, |rules| {
+            rules.decide_address(address, port, Some(name), &own_addresses_or(address))
+        })
     }
 
-    /// Lets somebody go on by `passage`, if that is open or somebody who is asked opens it now;
-    /// if not, it was refused, and told of.
+    /// Lets a connect go on if `decision` is open, or if the user opens it now. Otherwise the
+    /// connect is denied and recorded.
     pub(super) fn admit(
         &self,
-        passage: HostDecision,
+        decision: HostDecision,
         program: Option<PendingConnect>,
         caller: &EgressCaller,
     ) -> Result<AllowedConnect, Box<HostDecision>> {
-        if passage.is_open() {
-            return Ok(AllowedConnect { program, passage, also: None });
+        if decision.is_open() {
+            return Ok(AllowedConnect { program, decision, also: None });
         }
-        let refused = |passage: HostDecision, program: Option<PendingConnect>| {
-            self.refuse(&passage, caller);
+        let refused = |decision: HostDecision, program: Option<PendingConnect>| {
+            self.record_denial(&decision, caller);
             let _ = program.map(|program| program.fail(libc::EACCES));
-            Err(Box::new(passage))
+            Err(Box::new(decision))
         };
         let (Some(asks), Some(wanted), Some(port)) =
-            (&self.asks, HostPort::of(&passage), passage.port)
+            (&self.asks, HostPort::from_decision(&decision), decision.port)
         else {
-            return refused(passage, program);
+            return refused(decision, program);
         };
         let (also, (onwards, answered)) = (wanted.rule.clone(), channel());
         asks.ask(
-            denial(&passage, caller),
+            denial(&decision, caller),
             AskSubject::Connect(wanted),
             ParkedRequest::Connect(ParkedConnect::new(program, onwards)),
         );
-        // Whoever is refused was told, and does not come back.
-        let Ok(program) = answered.recv() else { return Err(Box::new(passage)) };
-        // What is denied by now stays so.
-        let passage = self.host(&passage.host, port, Some(&also));
-        if passage.is_open() {
-            Ok(AllowedConnect { program, passage, also: Some(also) })
+        // A denied request was recorded and does not come back.
+        let Ok(program) = answered.recv() else { return Err(Box::new(decision)) };
+        // A deny rule that was added meanwhile wins.
+        let decision = self.decide_host(&decision.host, port, Some(&also));
+        if decision.is_open() {
+            Ok(AllowedConnect { program, decision, also: Some(also) })
         } else {
-            refused(passage, program)
+            refused(decision, program)
         }
     }
 
-    /// The host's loopback, by the address that was asked for.
+    /// The decision on the host's loopback, by the address that the program used.
     pub(super) fn hosts_loopback(&self, address: IpAddr, port: u16) -> HostDecision {
-        self.read(|rules| rules.hosts_loopback(address, port))
+        self.read(|rules| rules.decide_host_loopback(address, port))
     }
 
     fn denials(&self) -> MutexGuard<'_, DenialLog> {
         self.denials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was refused since this was asked for last.
-    pub(crate) fn take(&self) -> DenialLog {
+    /// Takes the denials since the last call.
+    pub(crate) fn take_denials(&self) -> DenialLog {
         let mut refused = std::mem::take(&mut *self.denials());
-        let askers = std::mem::take(&mut *self.askers());
-        refused.each(|denial| {
+        let lookups = std::mem::take(&mut *self.lookups());
+        refused.amend_each(|denial| {
             if let Some(Lookup { caller, optional }) =
-                askers.get(&denial.target).filter(|_| denial.pid == 0)
+                lookups.get(&denial.target).filter(|_| denial.pid == 0)
             {
                 (denial.pid, denial.program, denial.optional) =
                     (caller.pid, caller.program.clone(), *optional);
@@ -195,46 +197,52 @@ impl EgressGate {
         refused
     }
 
-    fn askers(&self) -> MutexGuard<'_, HashMap<String, Lookup>> {
-        self.askers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lookups(&self) -> MutexGuard<'_, HashMap<String, Lookup>> {
+        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes who looks up a name, as far as that was seen: whoever answers does not hear it.
-    pub(crate) fn looks_up(&self, name: &str, pid: u32, program: &str) {
-        const MANY: usize = 4096;
+    /// Records the process that looks up a name: the DNS responder does not see the pid.
+    pub(crate) fn record_lookup(&self, name: &str, pid: u32, program: &str) {
+        const MAX_LOOKUPS: usize = 4096;
         let caller = EgressCaller { pid, program: program.to_owned() };
-        let because = (Denial::NETWORK_SHUT.to_owned(), String::new());
-        let attempt = told(name.to_owned(), because, false, &caller);
-        let optional = self.ground.read(|grants| marked(attempt, grants)).optional;
-        let mut askers = self.askers();
-        if let Some(known) = askers.get_mut(name) {
+        let because = (Denial::NETWORK_NONE.to_owned(), String::new());
+        let attempt = connect_denial(name.to_owned(), because, false, &caller);
+        let optional = self.policy.read(|grants| mark_optional(attempt, grants)).optional;
+        let mut lookups = self.lookups();
+        if let Some(known) = lookups.get_mut(name) {
             known.optional &= optional;
-        } else if askers.len() < MANY {
-            askers.insert(name.to_owned(), Lookup { caller, optional });
+        } else if lookups.len() < MAX_LOOKUPS {
+            lookups.insert(name.to_owned(), Lookup { caller, optional });
         }
     }
 
-    /// Who was connected to since this was asked for last.
-    pub(crate) fn connections(&self) -> ConnectionLog {
+    /// Takes the connections since the last call.
+    pub(crate) fn take_connections(&self) -> ConnectionLog {
         std::mem::take(&mut self.connections.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes a connection that was let through, or what is known of it only now.
-    pub(super) fn connected(&self, connection: ConnectionRecord) {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).note(connection);
+    /// Records an allowed connection, or an update to one.
+    pub(super) fn record_connection(&self, connection: ConnectionRecord) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).record(connection);
     }
 
-    /// Notes that somebody was not reached.
-    pub(super) fn refuse(&self, passage: &HostDecision, caller: &EgressCaller) {
-        self.denials().note(denial(passage, caller));
+    /// Records a denied connect.
+    pub(super) fn record_denial(&self, decision: &HostDecision, caller: &EgressCaller) {
+        self.denials().record(denial(decision, caller));
     }
 
-    /// Notes that what was said to somebody was not for them.
-    pub(super) fn refuse_talk(&self, name: &str, port: u16, why: &str, caller: &EgressCaller) {
+    /// Records traffic that named another host.
+    pub(super) fn record_wrong_host(
+        &self,
+        name: &str,
+        port: u16,
+        why: &str,
+        caller: &EgressCaller,
+    ) {
         self.note(format!("{name}:{port}"), (why.to_owned(), "built in".to_owned()), true, caller);
     }
 
-    /// Notes that datagrams were meant for somebody.
+    /// Records datagrams to an address.
     pub(super) fn refuse_datagrams(&self, to: SocketAddr, caller: &EgressCaller) {
         self.note(
             format!("{to}/udp"),
@@ -244,8 +252,8 @@ impl EgressGate {
         );
     }
 
-    /// The same, of somebody who was not asked to wait.
-    pub(crate) fn sent(&self, to: SocketAddr, pid: u32, program: String) {
+    /// Records datagrams of a program that does not wait.
+    pub(crate) fn record_datagrams(&self, to: SocketAddr, pid: u32, program: String) {
         self.refuse_datagrams(to, &EgressCaller { pid, program });
     }
 
@@ -256,16 +264,19 @@ impl EgressGate {
         explicit: bool,
         caller: &EgressCaller,
     ) {
-        self.denials().note(told(target, (rule, origin), explicit, caller));
+        self.denials().record(connect_denial(target, (rule, origin), explicit, caller));
     }
 }
 
-/// What is told of a connection by `passage`, before anything is known of whom it leads to.
-pub(super) fn connection(passage: &HostDecision, caller: &EgressCaller) -> ConnectionRecord {
-    let (rule, origin) = because(passage);
+/// The record of a connection by `decision`, before its peer is known.
+pub(super) fn connection_record(
+    decision: &HostDecision,
+    caller: &EgressCaller,
+) -> ConnectionRecord {
+    let (rule, origin) = rule_and_origin(decision);
     let EgressCaller { pid, program } = caller.clone();
     let (address, sent, received, failed) = (None, None, None, None);
-    let (target, time_ms, secrets) = (passage.target(), now_ms(), Vec::new());
+    let (target, time_ms, secrets) = (decision.target(), now_ms(), Vec::new());
     ConnectionRecord {
         target,
         address,
@@ -282,15 +293,15 @@ pub(super) fn connection(passage: &HostDecision, caller: &EgressCaller) -> Conne
     }
 }
 
-/// The addresses of this machine. Where they are not known, whatever is asked about may be one.
-fn own(address: IpAddr) -> Vec<IpAddr> {
+/// Addresses of this machine. If they are unknown, any address may be one.
+fn own_addresses_or(address: IpAddr) -> Vec<IpAddr> {
     own_addresses().unwrap_or_else(|_| vec![address])
 }
 
-/// The rule that decides, and where it was written.
-fn because(passage: &HostDecision) -> (String, String) {
-    let rule = passage.rule().unwrap_or_else(|| passage.why());
-    (rule, passage.origin().map_or_else(|| "built in".to_owned(), ToString::to_string))
+/// The rule that decides, and its origin.
+fn rule_and_origin(decision: &HostDecision) -> (String, String) {
+    let rule = decision.rule().unwrap_or_else(|| decision.why());
+    (rule, decision.origin().map_or_else(|| "built in".to_owned(), ToString::to_string))
 }
 
 fn now_ms() -> u64 {
@@ -299,12 +310,17 @@ fn now_ms() -> u64 {
         .map_or(0, |since| since.as_millis() as u64)
 }
 
-/// What is told of somebody who is not reached.
-fn denial(passage: &HostDecision, caller: &EgressCaller) -> Denial {
-    told(passage.target(), because(passage), matches!(passage.ground, Because::Deny(_)), caller)
+/// The denial for a decision.
+fn denial(decision: &HostDecision, caller: &EgressCaller) -> Denial {
+    connect_denial(
+        decision.target(),
+        rule_and_origin(decision),
+        matches!(decision.reason, HostReason::Deny(_)),
+        caller,
+    )
 }
 
-fn told(
+fn connect_denial(
     target: String,
     (rule, origin): (String, String),
     explicit: bool,
@@ -328,27 +344,27 @@ fn told(
 }
 
 impl DnsGate for EgressGate {
-    /// Where somebody can be asked, every name that an answer could open is looked up: they are
-    /// asked when it is connected to, and at which port is known.
+    /// If the user can be asked, every name that an answer could open resolves: the question comes
+    /// at the connect, when the port is known.
     fn decide(&self, name: &HostName) -> DnsVerdict {
-        let passage = self.read(|rules| rules.lookup(name));
-        let is_asked_about = || self.asks.is_some() && HostPort::of(&passage).is_some();
-        if passage.is_open() || is_asked_about() { DnsVerdict::Open } else { DnsVerdict::Shut }
+        let decision = self.read(|rules| rules.decide_lookup(name));
+        let is_askable = || self.asks.is_some() && HostPort::from_decision(&decision).is_some();
+        if decision.is_open() || is_askable() { DnsVerdict::Allow } else { DnsVerdict::Deny }
     }
 
-    fn refused(&self, name: &str, why: DnsRefusal) {
+    fn report_refused(&self, name: &str, why: DnsRefusal) {
         let caller = EgressCaller::default();
         match (why, HostName::new(name)) {
             (DnsRefusal::Shut, Ok(name)) => {
-                self.refuse(&self.read(|rules| rules.lookup(&name)), &caller)
+                self.record_denial(&self.read(|rules| rules.decide_lookup(&name)), &caller)
             }
             (DnsRefusal::Shut | DnsRefusal::NoName, _) => self.note(
                 name.to_owned(),
-                ("it can name no host".into(), "built in".into()),
+                ("not a valid host name".into(), "built in".into()),
                 false,
                 &caller,
             ),
-            // It is open, and may work later.
+            // The name is open, and may resolve later.
             (DnsRefusal::NoAddress, _) => {}
         }
     }

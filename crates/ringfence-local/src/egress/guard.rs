@@ -1,4 +1,4 @@
-//! The ways out have an owner, and end with it.
+//! Owner of an egress server, which ends with it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,24 +7,24 @@ use ringfence_enforce::apply::PendingConnect;
 
 use super::EgressServer;
 
-/// Whoever has the ways out. Dropped, all of them are closed: threads that are about to connect
-/// somebody know them too, and would keep them open.
+/// Owner of the egress server. Dropping it closes the server: threads that still dial share the
+/// server, and would keep it open.
 #[derive(Debug)]
 pub(crate) struct EgressGuard(Arc<EgressServer>);
 
 impl EgressGuard {
-    pub(super) fn of(egress: EgressServer) -> Self {
+    pub(super) fn new(egress: EgressServer) -> Self {
         Self(Arc::new(egress))
     }
 
-    /// A socket of the sandbox's network is there, for somebody who has come from the host.
-    pub(crate) fn arrived(&self, socket: OwnedFd) {
-        self.0.arrived(socket);
+    /// Passes a socket of the sandbox's network to a published port.
+    pub(crate) fn handle_socket(&self, socket: OwnedFd) {
+        self.0.handle_socket(socket);
     }
 
-    /// Connects a program, or refuses to, on a thread of its own.
-    pub(crate) fn connects(&self, program: PendingConnect) {
-        self.0.connects(program);
+    /// Connects a program, or denies it, on a thread of its own.
+    pub(crate) fn handle_connect(&self, program: PendingConnect) {
+        self.0.handle_connect(program);
     }
 }
 
@@ -34,15 +34,15 @@ impl Drop for EgressGuard {
     }
 }
 
-/// Nothing is left half done by whoever panics.
+/// Locks, ignoring poison: a panic leaves no state half changed.
 pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EgressServer {
-    /// The sandbox has ended. Nobody comes in by a published port any more, which is free again;
-    /// what was carried is counted, and what was being made has failed, both on record when this
-    /// returns. Threads that still dial find out, and end by themselves.
+    /// Closes the egress when the sandbox has ended. Published ports are free again; relayed
+    /// traffic is counted and unfinished dials are recorded as failed before this returns. Threads
+    /// that still dial notice it and end by themselves.
     fn close(&self) {
         drop(lock(&self.published).take());
         self.pending.close(&self.gate);

@@ -1,4 +1,4 @@
-//! The two loopbacks: the sandbox's own, and the host's.
+//! The loopback of the sandbox, and that of the host.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ringfence_egress::dial::{DialHost, DialPatience, connect_copy};
+use ringfence_egress::dial::{DialHost, DialPatience, connect_duplicate};
 use ringfence_enforce::apply::PendingConnect;
 use rustix::fs::OFlags;
 use rustix::net::sockopt::Timeout;
@@ -16,98 +16,100 @@ use super::gate::EgressCaller;
 use super::{EgressServer, socket_state};
 
 impl EgressServer {
-    /// Connects a program to its own loopback, or to the host's where that is open.
+    /// Connects a program to its own loopback, or to the host's if that is open.
     pub(super) fn loopback(&self, program: PendingConnect, port: u16) {
-        let passage = self.gate.hosts_loopback(program.to().ip().to_canonical(), port);
-        if passage.is_open() {
-            if let Some(number) = socket_state::refusal(program.socket()) {
+        let decision = self.gate.hosts_loopback(program.destination().ip().to_canonical(), port);
+        if decision.is_open() {
+            if let Some(number) = socket_state::connect_errno(program.socket()) {
                 return program.fail(number);
             }
-            let host = if program.to().is_ipv6() && !program.to().ip().to_canonical().is_ipv4() {
+            let host = if program.destination().is_ipv6()
+                && !program.destination().ip().to_canonical().is_ipv4()
+            {
                 IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])
             } else {
                 IpAddr::from([127, 0, 0, 1])
             };
-            let (host, caller) = (DialHost::Address(host), EgressCaller::of(&program));
+            let (host, caller) = (DialHost::Address(host), EgressCaller::from_program(&program));
             let goal = DialGoal {
                 host,
                 port,
                 judge: &|_| Ok(()),
                 caller,
-                passage: &passage,
-                sealing: None,
+                decision: &decision,
+                injection: None,
             };
             return self.hand_over(program, &goal);
         }
-        // Its own socket, in its own network. If only the host serves that port, it is likely that
-        // the host was meant.
-        let Some(came) = connect(&program) else { return };
-        if is_nobody_here(&came, program.socket()) && is_served_outside(port) {
-            self.gate.refuse(&passage, &EgressCaller::of(&program));
+        // Its own socket, in its own network. If only the host serves that port, the program
+        // probably meant the host, so a denial is recorded.
+        let Some(result) = connect(&program) else { return };
+        if is_refused_inside(&result, program.socket()) && has_host_listener(port) {
+            self.gate.record_denial(&decision, &EgressCaller::from_program(&program));
         }
-        match came {
-            Ok(()) => drop(program.done()),
+        match result {
+            Ok(()) => drop(program.succeed()),
             Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         }
     }
 }
 
 /// Connects a program's own socket in its own network.
-pub(super) fn within(program: PendingConnect) {
+pub(super) fn connect_inside(program: PendingConnect) {
     match connect(&program) {
-        Some(Ok(())) => drop(program.done()),
+        Some(Ok(())) => drop(program.succeed()),
         Some(Err(error)) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         None => {}
     }
 }
 
-/// The same, and how it ended; `None` if the program has stopped waiting for that.
+/// Connects, and returns the result; `None` if the program has stopped waiting.
 fn connect(program: &PendingConnect) -> Option<io::Result<()>> {
-    let (socket, to) = (program.socket(), program.to());
-    let is_patient =
+    let (socket, to) = (program.socket(), program.destination());
+    let is_blocking =
         rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
-    if !is_patient {
+    if !is_blocking {
         return Some(rustix::net::connect(socket, &to).map_err(Into::into));
     }
     let limit = rustix::net::sockopt::socket_timeout(socket, Timeout::Send).ok().flatten();
-    // By itself the kernel tries for some two minutes.
+    // The kernel itself gives up after about two minutes.
     let end = Instant::now() + limit.unwrap_or(Duration::from_secs(3600));
-    let came = connect_copy(socket, to, &DialPatience::new(end, &|| program.is_waiting()));
-    program.is_waiting().then_some(came)
+    let result = connect_duplicate(socket, to, &DialPatience::new(end, &|| program.is_waiting()));
+    program.is_waiting().then_some(result)
 }
 
-/// Whether nobody in the sandbox was there to be connected to. On a loopback that is known at
-/// once, for a socket that does not wait as well.
-fn is_nobody_here(came: &io::Result<()>, socket: BorrowedFd<'_>) -> bool {
-    match came.as_ref().err().and_then(io::Error::raw_os_error) {
+/// True if no process in the sandbox listens there. On a loopback the result is known at once, also
+/// for a nonblocking socket.
+fn is_refused_inside(result: &io::Result<()>, socket: BorrowedFd<'_>) -> bool {
+    match result.as_ref().err().and_then(io::Error::raw_os_error) {
         Some(libc::ECONNREFUSED) => true,
         Some(libc::EINPROGRESS) => rustix::net::getpeername(socket).is_err(),
         _ => false,
     }
 }
 
-/// Whether somebody listens on the host's loopback. The kernel's table is read: to connect would
-/// be noticed by the very one who is not to be reached.
-fn is_served_outside(port: u16) -> bool {
+/// True if a process listens on the host's loopback. Reads the kernel's table: a connect would be
+/// visible to the very service that must not be reached.
+fn has_host_listener(port: u16) -> bool {
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     tables
         .iter()
         .filter_map(|table| fs::read_to_string(table).ok())
-        .any(|table| table.lines().any(|line| listens(line, port)))
+        .any(|table| table.lines().any(|line| is_listening(line, port)))
 }
 
-/// `0: 0100007F:1F90 00000000:0000 0A …`: the address in the machine's own words, the port, the
-/// other end, and the state, of which the tenth is to listen.
-fn listens(line: &str, port: u16) -> bool {
+/// Parses `0: 0100007F:1F90 00000000:0000 0A …`: address in native byte order, port, peer, and
+/// state; 0A is LISTEN.
+fn is_listening(line: &str, port: u16) -> bool {
     let words: Vec<&str> = line.split_whitespace().take(4).collect();
     let [_, local, _, "0A"] = words[..] else { return false };
     let Some((address, its_port)) = local.split_once(':') else { return false };
     let is_reached =
         |address: IpAddr| address.is_unspecified() || address.to_canonical().is_loopback();
-    u16::from_str_radix(its_port, 16) == Ok(port) && read(address).is_some_and(is_reached)
+    u16::from_str_radix(its_port, 16) == Ok(port) && parse_address(address).is_some_and(is_reached)
 }
 
-fn read(address: &str) -> Option<IpAddr> {
+fn parse_address(address: &str) -> Option<IpAddr> {
     let words = address
         .as_bytes()
         .chunks(8)
@@ -125,12 +127,12 @@ mod tests {
     use super::*;
 
     fn check(line: &str, port: u16, expected: bool) {
-        assert_eq!(listens(line, port), expected, "{line}");
+        assert_eq!(is_listening(line, port), expected, "{line}");
     }
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn lines_of_the_table_are_understood() {
+    fn listen_lines_of_proc_net_tcp_are_parsed() {
         check("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, true);
         check("   0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, true);
         check(
@@ -152,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_found_and_a_connection_is_none() {
+    fn listener_is_found_and_connection_is_not() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(is_served_outside(port));
+        assert!(has_host_listener(port));
         let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        assert!(!is_served_outside(client.local_addr().unwrap().port()));
+        assert!(!has_host_listener(client.local_addr().unwrap().port()));
         drop(listener);
-        assert!(!is_served_outside(port));
+        assert!(!has_host_listener(port));
     }
 }

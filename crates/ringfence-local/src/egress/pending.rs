@@ -1,4 +1,4 @@
-//! Connections that are being made, and what becomes of them if the sandbox ends first.
+//! Dials in progress, and their records if the sandbox ends first.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use ringfence_api::ConnectionRecord;
 
 use super::gate::EgressGate;
 
-/// Those that are being made. Each is told of once: by whoever makes it, or when it is given up.
+/// Dials in progress. Each is recorded once: by its thread, or when it is given up.
 #[derive(Debug, Default)]
 pub(super) struct PendingDials {
     list: Mutex<PendingList>,
@@ -15,14 +15,14 @@ pub(super) struct PendingDials {
 
 #[derive(Debug, Default)]
 struct PendingList {
-    /// What is told of each if the sandbox ends now.
+    /// The record of each dial if the sandbox ends now.
     begun: HashMap<u64, ConnectionRecord>,
     last: u64,
     is_closed: bool,
 }
 
 impl PendingDials {
-    /// One more is being made.
+    /// Adds a dial.
     pub(super) fn begin(&self, unfinished: ConnectionRecord) -> DialAttempt<'_> {
         let mut list = self.list();
         list.last += 1;
@@ -33,16 +33,16 @@ impl PendingDials {
         DialAttempt { pending: self, number }
     }
 
-    /// Whether the sandbox has ended.
+    /// True once the sandbox has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.list().is_closed
     }
 
-    /// The sandbox has ended: whatever is being made has failed, and nothing is told of it later.
+    /// Records all dials as failed when the sandbox has ended; later results are not recorded.
     pub(super) fn close(&self, gate: &EgressGate) {
         let mut list = self.list();
         list.is_closed = true;
-        list.begun.drain().for_each(|(_, unfinished)| gate.connected(unfinished));
+        list.begun.drain().for_each(|(_, unfinished)| gate.record_connection(unfinished));
     }
 
     fn list(&self) -> MutexGuard<'_, PendingList> {
@@ -50,7 +50,7 @@ impl PendingDials {
     }
 }
 
-/// A connection that is being made. Dropped, nothing is told of it.
+/// A dial in progress. Dropping it records nothing.
 #[derive(Debug)]
 pub(super) struct DialAttempt<'a> {
     pending: &'a PendingDials,
@@ -58,13 +58,13 @@ pub(super) struct DialAttempt<'a> {
 }
 
 impl DialAttempt<'_> {
-    /// It is known what became of it, and `tell` tells; not if the sandbox has ended meanwhile.
-    /// Nobody ends it in between, so whoever reads the records then finds all of them.
-    pub(super) fn settle<T>(self, tell: impl FnOnce() -> T) -> Option<T> {
+    /// Records the result with `record`, unless the sandbox has ended meanwhile. The list stays
+    /// locked, so a reader after `close` finds all records.
+    pub(super) fn settle<T>(self, record: impl FnOnce() -> T) -> Option<T> {
         let mut list = self.pending.list();
-        let told = list.begun.remove(&self.number).map(|_| tell());
+        let result = list.begun.remove(&self.number).map(|_| record());
         drop(list);
-        told
+        result
     }
 }
 

@@ -1,4 +1,4 @@
-//! The same ways for programs that would rather ask a proxy.
+//! Egress for programs that use a proxy.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,12 +13,12 @@ use ringfence_egress::proxy::{
 };
 use ringfence_policy::{ConnectRoute, HostDecision, HostTarget, PROXY_PORT};
 
-use super::PATIENCE;
-use super::dial_goal::{DialGoal, look};
+use super::DIAL_LIMIT;
+use super::dial_goal::{DialGoal, stream_check};
 use super::gate::{AllowedConnect, EgressCaller, EgressGate};
 use super::pending::PendingDials;
 
-/// Where clients of the proxy are served.
+/// Serves the clients of the proxy.
 pub(super) struct ProxyGate {
     pub(super) gate: Arc<EgressGate>,
     pool: Arc<FakeIpPool>,
@@ -27,31 +27,33 @@ pub(super) struct ProxyGate {
 }
 
 impl ProxyGate {
-    pub(super) fn of(
+    pub(super) fn new(
         gate: Arc<EgressGate>,
         pool: Arc<FakeIpPool>,
         pending: Arc<PendingDials>,
     ) -> Self {
-        let dialer = gate.dialer(PATIENCE);
+        let dialer = gate.dialer(DIAL_LIMIT);
         Self { gate, pool, dialer, pending }
     }
 
-    /// Whom a client means. Some look names up themselves, and ask for what stands for one.
-    fn meant(&self, text: &str) -> Result<HostTarget, ProxyRefusal> {
+    /// The host that a client asks for. Some clients resolve names themselves and ask for the fake
+    /// IP.
+    fn target_host(&self, text: &str) -> Result<HostTarget, ProxyRefusal> {
         let host = HostTarget::new(text).map_err(|error| denied(error.to_string()))?;
         match host {
-            HostTarget::Address(address) if FakeIpPool::covers(address) => {
+            HostTarget::Address(address) if FakeIpPool::is_fake(address) => {
                 let name = self.pool.name_of(address, Instant::now());
-                name.map(HostTarget::Name)
-                    .ok_or_else(|| denied(format!("{address} stands for no name")))
+                name.map(HostTarget::Name).ok_or_else(|| {
+                    denied(format!("{address} is an expired address of the sandbox's DNS"))
+                })
             }
             host => Ok(host),
         }
     }
 
-    /// What the policy says of it. A client that means its own machine means the host, since the
-    /// proxy is there; it reaches its own without one.
-    fn passage(&self, host: &HostTarget, port: u16) -> HostDecision {
+    /// The decision on a host. A client that asks for loopback means the host's, since the proxy
+    /// runs there; its own loopback needs no proxy.
+    fn decide(&self, host: &HostTarget, port: u16) -> HostDecision {
         match host {
             HostTarget::Name(name) if name.is_localhost() => {
                 self.gate.hosts_loopback(LOOPBACK, port)
@@ -59,53 +61,54 @@ impl ProxyGate {
             HostTarget::Address(address) if address.is_loopback() || address.is_unspecified() => {
                 self.gate.hosts_loopback(*address, port)
             }
-            _ => self.gate.host(host, port, None),
+            _ => self.gate.decide_host(host, port, None),
         }
     }
 }
 
-/// What `localhost` is.
+/// The address of `localhost`.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn denied(sentence: String) -> ProxyRefusal {
-    ProxyRefusal { kind: ProxyRefusalKind::Denied, sentence }
+    ProxyRefusal { kind: ProxyRefusalKind::Denied, message: sentence }
 }
 
-/// What a client is told of a host that was not reached.
-fn unreached(failure: &DialFailure<Box<HostDecision>>) -> ProxyRefusal {
+/// The proxy's reply for a host that was not reached.
+fn dial_refusal(failure: &DialFailure<Box<HostDecision>>) -> ProxyRefusal {
     let kind = match (failure, failure.errno()) {
-        (DialFailure::Judged { why, .. }, _) => return denied(why.to_string()),
+        (DialFailure::Rejected { why, .. }, _) => return denied(why.to_string()),
         (DialFailure::Connect { .. }, libc::ECONNREFUSED) => ProxyRefusalKind::Refused,
         (DialFailure::Connect { .. }, libc::ETIMEDOUT) => ProxyRefusalKind::Late,
         _ => ProxyRefusalKind::Unreachable,
     };
-    ProxyRefusal { kind, sentence: failure.to_string() }
+    ProxyRefusal { kind, message: failure.to_string() }
 }
 
 impl Asks for ProxyGate {
-    fn open(&self, wish: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal> {
-        let (port, caller) = (wish.port, EgressCaller::default());
-        let host = self.meant(wish.host)?;
-        let admitted = self.gate.admit(self.passage(&host, port), None, &caller);
-        let AllowedConnect { passage, also, .. } =
-            admitted.map_err(|passage| denied(passage.to_string()))?;
+    fn open(&self, request: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal> {
+        let (port, caller) = (request.port, EgressCaller::default());
+        let host = self.target_host(request.host)?;
+        let admitted = self.gate.admit(self.decide(&host, port), None, &caller);
+        let AllowedConnect { decision, also, .. } =
+            admitted.map_err(|decision| denied(decision.to_string()))?;
         let (dialed, name) = match &host {
             HostTarget::Name(name) if name.is_localhost() => (Dialed::Address(LOOPBACK), None),
             HostTarget::Name(name) => (Dialed::Name(name.to_string()), Some(name)),
             HostTarget::Address(address) => (Dialed::Address(*address), None),
         };
         let judge = |address: IpAddr| {
-            let named = name.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
+            let named =
+                name.map(|name| self.gate.decide_address(name, address, port, also.as_ref()));
             named
-                .filter(|passage| !passage.is_open())
-                .map_or(Ok(()), |passage| Err(Box::new(passage)))
+                .filter(|decision| !decision.is_open())
+                .map_or(Ok(()), |decision| Err(Box::new(decision)))
         };
-        // What is sent in the clear carries no secret.
-        let sealing = name
-            .filter(|_| wish.speech == ProxyProtocol::Tunnel)
-            .and_then(|name| self.gate.sealing(name, port));
+        // No secret is injected into plain HTTP.
+        let injection = name
+            .filter(|_| request.protocol == ProxyProtocol::Tunnel)
+            .and_then(|name| self.gate.injection_for(name, port));
         let goal =
-            DialGoal { host: dialed, port, judge: &judge, caller, passage: &passage, sealing };
+            DialGoal { host: dialed, port, judge: &judge, caller, decision: &decision, injection };
         let attempt = self.pending.begin(goal.unfinished());
         let is_wanted = || !self.pending.is_closed();
         let reached = match self.dialer.connect_while(
@@ -117,34 +120,34 @@ impl Asks for ProxyGate {
         ) {
             Ok(reached) => reached,
             Err(failure) => {
-                attempt.settle(|| goal.missed(&self.gate, &failure));
-                return Err(unreached(&failure));
+                attempt.settle(|| goal.record_failed(&self.gate, &failure));
+                return Err(dial_refusal(&failure));
             }
         };
-        // A request was read already, and names the host that was asked for.
-        let check = match (passage.way, name, wish.speech) {
-            _ if goal.sealing.is_some() => None,
+        // A plain request was parsed already, and names the host.
+        let check = match (decision.route, name, request.protocol) {
+            _ if goal.injection.is_some() => None,
             (Some(ConnectRoute::Checked(check)), Some(name), ProxyProtocol::Tunnel) => {
-                Some(look(check, name, port))
+                Some(stream_check(check, name, port))
             }
             _ => None,
         };
         let unreachable = |error: io::Error| ProxyRefusal {
             kind: ProxyRefusalKind::Unreachable,
-            sentence: error.to_string(),
+            message: error.to_string(),
         };
-        let carried = attempt.settle(|| goal.carried(&self.gate, reached));
+        let carried = attempt.settle(|| goal.record_relayed(&self.gate, reached));
         let (outside, ended) = carried
             .unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
             .map_err(unreachable)?;
-        Ok(ProxyConnection { outside, check, ended })
+        Ok(ProxyConnection { outside, check, on_end: ended })
     }
 
-    fn objected(&self, _client: SocketAddr, reason: &str) {
-        self.gate.refuse_talk(
+    fn report_malformed(&self, _client: SocketAddr, reason: &str) {
+        self.gate.record_wrong_host(
             "localhost",
             PROXY_PORT,
-            &format!("the proxy does not listen to that: {reason}"),
+            &format!("the proxy rejects the request: {reason}"),
             &EgressCaller::default(),
         );
     }

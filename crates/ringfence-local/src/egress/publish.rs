@@ -1,4 +1,4 @@
-//! Ports of the sandbox that the host's loopback leads to.
+//! Ports of the sandbox that are published on the host's loopback.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,11 +16,11 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain};
 use rustix::net::{AddressFamily, Shutdown};
 use rustix::time::Timespec;
 
-/// Those who have come from the host and wait for a socket of the sandbox's network: only a
-/// process in it can make one.
+/// Connections from the host that wait for a socket of the sandbox's network: only a process in it
+/// can create one.
 struct InboundQueue {
     waiting: Mutex<VecDeque<InboundClient>>,
-    /// How long one waits. What was asked for may be lost, and nobody would hear of it.
+    /// Longest wait. A socket request may be lost without a report.
     limit: Duration,
 }
 
@@ -29,8 +29,8 @@ impl InboundQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends those away who have waited too long; answers when that has to be done next.
-    fn clear(&self) -> Option<Duration> {
+    /// Drops connections that waited too long; returns the time until the next one is due.
+    fn drop_expired(&self) -> Option<Duration> {
         let mut waiting = self.lock();
         while let Some(first) = waiting.front() {
             match self.limit.checked_sub(first.since.elapsed()) {
@@ -41,29 +41,29 @@ impl InboundQueue {
         None
     }
 
-    /// Whether there is room for one more.
-    fn takes(&self, guest: InboundClient) -> bool {
-        const ROOM: usize = 512;
+    /// Queues a connection; false if the queue is full.
+    fn push(&self, client: InboundClient) -> bool {
+        const MAX_QUEUED: usize = 512;
         let mut waiting = self.lock();
-        let has_room = waiting.len() < ROOM;
-        if has_room {
-            waiting.push_back(guest);
+        let has_space = waiting.len() < MAX_QUEUED;
+        if has_space {
+            waiting.push_back(client);
         }
-        has_room
+        has_space
     }
 }
 
-/// How long the port inside may take to let somebody in, and the sandbox to make a socket for that.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for the port inside to accept a connection, and for the sandbox to create a socket.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Listens on the host. Dropped, nobody does any more.
+/// Listeners on the host, closed on drop.
 pub(super) struct PublishedPorts {
-    lobby: Arc<InboundQueue>,
+    queue: Arc<InboundQueue>,
     listeners: Vec<Arc<TcpListener>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Ports of the host's loopback that nobody else gets any more, and nobody is let in by yet.
+/// Listeners on the host's loopback that are bound but do not accept yet.
 #[derive(Debug, Default)]
 pub(crate) struct ReservedPorts {
     listeners: Vec<(u16, TcpListener)>,
@@ -72,13 +72,13 @@ pub(crate) struct ReservedPorts {
 }
 
 impl ReservedPorts {
-    /// Takes these. A port that a flag names and another program has is an error; to be asked for
-    /// before a command is started, since then nothing must have run. A policy names its ports for
-    /// every command, so only the first one that runs gets them, and the others go on without.
-    pub(crate) fn of(ports: &OpenPorts) -> Result<Self, ProviderError> {
+    /// Binds the ports, before a command starts. A port that a flag names and another program has
+    /// is an error. A policy names its ports for every command, so only the first one that runs
+    /// gets them, and the others run without.
+    pub(crate) fn bind(ports: &OpenPorts) -> Result<Self, ProviderError> {
         let mut reserved = Self::default();
-        for (port, is_required) in listed(ports) {
-            match take(port) {
+        for (port, is_required) in required_by_port(ports) {
+            match bind_loopback(port) {
                 Ok(listeners) => reserved
                     .listeners
                     .extend(listeners.into_iter().map(|listener| (port, listener))),
@@ -91,17 +91,18 @@ impl ReservedPorts {
         Ok(reserved)
     }
 
-    /// Puts into `gaps` which ports lead elsewhere, in the place of what was said of an earlier
-    /// run.
-    pub(crate) fn tell(&self, gaps: &mut Vec<Gap>) {
-        gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.loss == GapKind::Telling));
+    /// Puts the ports that lead elsewhere into `gaps`, in place of those of an earlier run.
+    pub(crate) fn report_gaps(&self, gaps: &mut Vec<Gap>) {
+        gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.loss == GapKind::Reporting));
         gaps.extend(self.taken.iter().map(|port| Gap {
             what: UNPUBLISHED.into(),
             why: format!(
                 "port {port} does not lead into this sandbox: another program or sandbox has it"
             ),
-            hint: format!("end what listens on {port}, or take it out of `bind`"),
-            loss: GapKind::Telling,
+            hint: format!(
+                "stop the program that listens on port {port}, or remove the port from `bind`"
+            ),
+            loss: GapKind::Reporting,
         }));
     }
 }
@@ -109,8 +110,8 @@ impl ReservedPorts {
 /// The policy key that a gap about ports names.
 const UNPUBLISHED: &str = "network.bind";
 
-/// The ports of all entries, and whether a flag of this run names them.
-fn listed(ports: &OpenPorts) -> BTreeMap<u16, bool> {
+/// The ports of all entries; true if a flag of this run names the port.
+fn required_by_port(ports: &OpenPorts) -> BTreeMap<u16, bool> {
     let mut all = BTreeMap::new();
     for entry in &ports.entries {
         let PortSelection::Some(ports) = &entry.ports else { continue };
@@ -121,8 +122,8 @@ fn listed(ports: &OpenPorts) -> BTreeMap<u16, bool> {
     all
 }
 
-/// Listens on both loopback addresses of the host, or on the one of IPv4 where there is no IPv6.
-fn take(port: u16) -> io::Result<Vec<TcpListener>> {
+/// Listens on both loopback addresses of the host, or on IPv4 alone where there is no IPv6.
+fn bind_loopback(port: u16) -> io::Result<Vec<TcpListener>> {
     let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     match TcpListener::bind((Ipv6Addr::LOCALHOST, port)) {
         Ok(v6) => Ok(vec![v4, v6]),
@@ -132,16 +133,16 @@ fn take(port: u16) -> io::Result<Vec<TcpListener>> {
 }
 
 impl PublishedPorts {
-    /// Lets those in who come to these ports. For each of them, `ask` asks for a socket of the
-    /// sandbox, and they wait for that as long as `limit`.
+    /// Accepts connections on these ports. For each, `ask` requests a socket of the sandbox; the
+    /// connection waits at most `limit` for it.
     pub(super) fn open(
         ports: ReservedPorts,
         limit: Duration,
         ask: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let ask: Arc<SocketRequestFn> = Arc::new(ask);
-        let lobby = Arc::new(InboundQueue { waiting: Mutex::default(), limit });
-        let mut published = Self { lobby, listeners: Vec::new(), threads: Vec::new() };
+        let queue = Arc::new(InboundQueue { waiting: Mutex::default(), limit });
+        let mut published = Self { queue, listeners: Vec::new(), threads: Vec::new() };
         for (port, listener) in ports.listeners {
             published.listen(port, Arc::new(listener), ask.clone())?;
         }
@@ -154,22 +155,21 @@ impl PublishedPorts {
         listener: Arc<TcpListener>,
         ask: Arc<SocketRequestFn>,
     ) -> io::Result<()> {
-        let (accepts, lobby) = (listener.clone(), self.lobby.clone());
+        let (accepts, queue) = (listener.clone(), self.queue.clone());
         let thread = thread::Builder::new().name("publishes".into()).spawn(move || {
             loop {
-                if !comes(&accepts, lobby.clear()) {
+                if !wait_readable(&accepts, queue.drop_expired()) {
                     continue;
                 }
                 match accepts.accept() {
                     Ok((stream, _)) => {
-                        if lobby.takes(InboundClient { stream, port, since: Instant::now() }) {
+                        if queue.push(InboundClient { stream, port, since: Instant::now() }) {
                             ask();
                         }
                     }
-                    // It was shut.
+                    // The listener was shut down.
                     Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
-                    // No descriptor is left, perhaps: those who wait are still there a little
-                    // later.
+                    // Perhaps no fd is left: retry a little later.
                     Err(_) => thread::sleep(Duration::from_millis(20)),
                 }
             }
@@ -179,34 +179,34 @@ impl PublishedPorts {
         Ok(())
     }
 
-    /// Whoever has waited longest for a socket of the sandbox's network.
+    /// The connection that has waited longest for a socket.
     pub(super) fn next(&self) -> Option<InboundClient> {
-        self.lobby.lock().pop_front()
+        self.queue.lock().pop_front()
     }
 }
 
-/// Somebody from the host who wants to get to a port of the sandbox.
+/// A connection from the host to a port of the sandbox.
 pub(super) struct InboundClient {
     stream: TcpStream,
     port: u16,
     since: Instant,
 }
 
-/// Asks for a socket of the sandbox's network.
+/// Requests a socket of the sandbox's network.
 type SocketRequestFn = dyn Fn() + Send + Sync;
 
-/// Whether somebody comes within that time, or the listener was shut.
-fn comes(listener: &TcpListener, limit: Option<Duration>) -> bool {
+/// True if a connection comes within that time, or the listener was shut down.
+fn wait_readable(listener: &TcpListener, limit: Option<Duration>) -> bool {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     poll(&mut [PollFd::new(listener, PollFlags::IN)], limit.as_ref()).is_ok_and(|count| count > 0)
 }
 
 impl InboundClient {
-    /// Connects `inside`, a socket of the sandbox's network, to that port, and answers both ends. A
-    /// server may listen on one loopback address only. `::1` comes first: a socket that was refused
-    /// by an address of IPv4 cannot be used for one of IPv6 afterwards.
-    pub(super) fn let_in(self, inside: OwnedFd) -> Option<(OwnedFd, OwnedFd)> {
-        set_socket_timeout(&inside, Timeout::Send, Some(PATIENCE)).ok()?;
+    /// Connects `inside`, a socket of the sandbox's network, to the port, and returns both ends. A
+    /// server may listen on one loopback address only. `::1` comes first: after a refused IPv4
+    /// connect, the socket cannot be used for IPv6.
+    pub(super) fn connect_inside(self, inside: OwnedFd) -> Option<(OwnedFd, OwnedFd)> {
+        set_socket_timeout(&inside, Timeout::Send, Some(CONNECT_LIMIT)).ok()?;
         let connect = |address: IpAddr| {
             rustix::net::connect(&inside, &SocketAddr::from((address, self.port)))
         };
@@ -224,7 +224,7 @@ impl InboundClient {
 impl Drop for PublishedPorts {
     fn drop(&mut self) {
         for listener in &self.listeners {
-            // Whoever accepts there is woken, and ends.
+            // Wakes the accepting thread, which ends.
             let _ = rustix::net::shutdown(listener, Shutdown::Both);
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
@@ -240,12 +240,11 @@ mod tests {
 
     use super::*;
 
-    /// Somebody who comes and whom nobody fetches does not wait for ever, also where nobody else
-    /// comes.
+    /// A connection that gets no socket is closed after the limit, even if no other one comes.
     ///
-    /// Promise: P71
+    /// Promise: host-network
     #[test]
-    fn who_is_not_fetched_is_sent_away() {
+    fn connection_without_a_socket_is_closed() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ports = OpenPorts {
             entries: vec![PortEntry {
@@ -255,25 +254,25 @@ mod tests {
         };
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        // Asked for, and lost.
+        // Requested, and lost.
         let published = PublishedPorts::open(
-            ReservedPorts::of(&ports).unwrap(),
+            ReservedPorts::bind(&ports).unwrap(),
             Duration::from_millis(50),
             move || {
                 count.fetch_add(1, Ordering::SeqCst);
             },
         )
         .unwrap();
-        let mut guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        guest.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        assert_eq!(guest.read(&mut [0]).unwrap(), 0);
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         assert!(published.next().is_none());
     }
 
-    /// Whoever makes a sandbox anew gets the port that the one before had.
+    /// A rebuilt sandbox gets the port of the one before.
     #[test]
-    fn a_port_is_free_when_nobody_publishes_it_any_more() {
+    fn port_is_free_after_publishing_ends() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ports = OpenPorts {
             entries: vec![PortEntry {
@@ -282,7 +281,8 @@ mod tests {
             }],
         };
         let published =
-            PublishedPorts::open(ReservedPorts::of(&ports).unwrap(), PATIENCE, || {}).unwrap();
+            PublishedPorts::open(ReservedPorts::bind(&ports).unwrap(), CONNECT_LIMIT, || {})
+                .unwrap();
         let _guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
         drop(published);

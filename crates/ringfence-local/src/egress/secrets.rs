@@ -1,4 +1,4 @@
-//! Values that stay outside, and are put into requests on the way.
+//! Secrets that stay outside the sandbox and are injected into requests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,48 +8,57 @@ use std::sync::Arc;
 
 use ringfence_api::SecretValue;
 use ringfence_egress::tls_terminate::{
-    CaBundle, PLACES, SecretSwap, TerminateRequest, TlsTerminator, VARIABLE,
+    BUNDLE_VARIABLE, CaBundle, SYSTEM_BUNDLES, SecretSwap, TerminateRequest, TlsTerminator,
 };
 use ringfence_enforce::{CaTrust, SandboxUser};
 use ringfence_policy::{AbsPath, Grants, SecretRule};
 use ringfence_provider::ProviderError;
 
-/// The values of one sandbox, and whoever puts them in.
+/// Secrets of one sandbox, and the TLS terminator that injects them.
 #[derive(Debug)]
 pub(crate) struct SecretInjector {
-    ender: TlsTerminator,
+    terminator: TlsTerminator,
     values: BTreeMap<String, SecretValue>,
 }
 
 impl SecretInjector {
-    /// What `grants` ask for; `person` is told whom programs have to trust because of it.
-    pub(crate) fn of(
+    /// The injector that `grants` ask for, if any; adds its CA to the trust of `user`.
+    pub(crate) fn from_grants(
         grants: &Grants,
-        person: &mut SandboxUser,
+        user: &mut SandboxUser,
     ) -> Result<Option<Arc<Self>>, ProviderError> {
-        if !grants.network.ends_tls() {
+        if !grants.network.terminates_tls() {
             return Ok(None);
         }
-        let hint = match &person.certificates {
-            Some(_) => format!("let {VARIABLE} name a file with certificates, or unset it"),
+        let hint = match &user.certificates {
+            Some(_) => {
+                format!(
+                    "set {BUNDLE_VARIABLE} to a file with certificates, or run `unset {BUNDLE_VARIABLE}`"
+                )
+            }
             None => format!(
-                "install the package `ca-certificates`, or let {VARIABLE} name a file with certificates"
+                "install the package `ca-certificates`, or set {BUNDLE_VARIABLE} to a file with certificates"
             ),
         };
-        let bundle = CaBundle::of_host(person.certificates.as_deref());
-        let bundle =
-            bundle.map_err(|source| ProviderError::NoTrust { hint, source: source.into() })?;
-        let ender = TlsTerminator::new(&bundle)
-            .map_err(|source| ProviderError::System { what: "make certificates", source })?;
-        let mut places: Vec<AbsPath> =
-            PLACES.iter().filter_map(|place| AbsPath::new(fs::canonicalize(place).ok()?)).collect();
+        let bundle = CaBundle::load(user.certificates.as_deref());
+        let bundle = bundle
+            .map_err(|source| ProviderError::NoCaCertificates { hint, source: source.into() })?;
+        let terminator = TlsTerminator::new(&bundle)
+            .map_err(|source| ProviderError::System { what: "create certificates", source })?;
+        let mut places: Vec<AbsPath> = SYSTEM_BUNDLES
+            .iter()
+            .filter_map(|place| AbsPath::new(fs::canonicalize(place).ok()?))
+            .collect();
         places.sort();
         places.dedup();
-        person.trust = Some(CaTrust { bundle: bundle.with(&ender.certificate()), places });
-        Ok(Some(Arc::new(Self { ender, values: person.sealed.clone() })))
+        user.trust = Some(CaTrust {
+            bundle: bundle.pem_with(&terminator.certificate()),
+            bundle_paths: places,
+        });
+        Ok(Some(Arc::new(Self { terminator, values: user.secrets.clone() })))
     }
 
-    /// What is to be put in for `secret`.
+    /// The replacement for the placeholder of `secret`.
     pub(super) fn swap(&self, secret: &SecretRule) -> Option<SecretSwap> {
         let value = self.values.get(&secret.env)?.clone();
         Some(SecretSwap {
@@ -60,8 +69,12 @@ impl SecretInjector {
         })
     }
 
-    /// Exchanges a connection to a host for one by which values are put in.
-    pub(super) fn end(&self, host: OwnedFd, errand: TerminateRequest) -> io::Result<OwnedFd> {
-        self.ender.end(host, errand)
+    /// Wraps a connection to a host into one that injects secrets.
+    pub(super) fn terminate(
+        &self,
+        host: OwnedFd,
+        request: TerminateRequest,
+    ) -> io::Result<OwnedFd> {
+        self.terminator.terminate(host, request)
     }
 }

@@ -1,4 +1,4 @@
-//! Minds the signals of those who wait to be connected.
+//! Polls for signals that interrupt callers in `connect`.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use ringfence_enforce::apply::SignalCheck;
 
-/// How often they are looked at.
-const LOOK: Duration = Duration::from_millis(25);
+/// Interval between polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Those who wait.
+/// Callers that wait.
 #[derive(Default)]
 struct WaiterList {
     waiting: Mutex<(Vec<SignalCheck>, bool)>,
     changed: Condvar,
 }
 
-/// A thread that looks at them, as long as there are any. It ends when this is dropped.
+/// Thread that polls while callers wait. It ends when this is dropped.
 pub(super) struct SignalPoller {
     list: Arc<WaiterList>,
     thread: Option<JoinHandle<()>>,
@@ -25,36 +25,36 @@ pub(super) struct SignalPoller {
 impl SignalPoller {
     pub(super) fn start() -> std::io::Result<Self> {
         let list = Arc::<WaiterList>::default();
-        let looked_at = list.clone();
+        let polled = list.clone();
         let thread = thread::Builder::new()
-            .name("minds".into())
+            .name("signal-poll".into())
             .stack_size(super::STACK)
-            .spawn(move || looked_at.look())?;
+            .spawn(move || polled.poll_loop())?;
         Ok(Self { list, thread: Some(thread) })
     }
 
-    /// One more.
-    pub(super) fn add(&self, minder: SignalCheck) {
-        self.list.waiting.lock().unwrap_or_else(PoisonError::into_inner).0.push(minder);
+    /// Adds a caller.
+    pub(super) fn add(&self, check: SignalCheck) {
+        self.list.waiting.lock().unwrap_or_else(PoisonError::into_inner).0.push(check);
         self.list.changed.notify_one();
     }
 }
 
 impl WaiterList {
-    fn look(&self) {
+    fn poll_loop(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while !waiting.1 {
             if waiting.0.is_empty() {
                 waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            // Most are connected before they are looked at once.
+            // Most callers are connected before the first poll.
             waiting = self
                 .changed
-                .wait_timeout_while(waiting, LOOK, |(_, is_over)| !*is_over)
+                .wait_timeout_while(waiting, POLL_INTERVAL, |(_, is_over)| !*is_over)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
-            waiting.0.retain(SignalCheck::mind);
+            waiting.0.retain(SignalCheck::check);
         }
     }
 }

@@ -1,28 +1,28 @@
-//! Room for those who are about to connect: each has a thread.
+//! Slots for concurrent connects: each has a thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many at once.
-const MOST: usize = 1024;
+/// Most connects at once.
+const MAX_CONNECTS: usize = 1024;
 
-/// How many have taken one.
+/// Counter of slots in use.
 #[derive(Debug, Default)]
 pub(super) struct ConnectSlots {
     taken: Arc<AtomicUsize>,
 }
 
-/// One that somebody has. Dropped, it is free again.
+/// A slot in use, freed on drop.
 #[derive(Debug)]
 pub(super) struct ConnectSlot {
     taken: Arc<AtomicUsize>,
 }
 
 impl ConnectSlots {
-    /// One, if there is one.
+    /// A slot, if one is free.
     pub(super) fn take(&self) -> Option<ConnectSlot> {
         let slot = ConnectSlot { taken: self.taken.clone() };
-        (self.taken.fetch_add(1, Ordering::Relaxed) < MOST).then_some(slot)
+        (self.taken.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTS).then_some(slot)
     }
 }
 

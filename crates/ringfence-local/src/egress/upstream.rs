@@ -1,24 +1,24 @@
-//! The proxy by which this machine's network is left, where it has one.
+//! Upstream proxy of the host's network, if it needs one.
 
 use ringfence_egress::dial::UpstreamProxies;
 use ringfence_enforce::SandboxUser;
 use ringfence_policy::Grants;
 use ringfence_provider::ProviderError;
 
-/// What the variables of `person` say, where hosts can be reached at all.
-pub(crate) fn outer(
+/// The proxies of the environment variables of `user`, if any host can be reached.
+pub(crate) fn upstream_proxies(
     grants: &Grants,
-    person: &SandboxUser,
+    user: &SandboxUser,
 ) -> Result<UpstreamProxies, ProviderError> {
-    if !grants.network.has_a_border() {
+    if !grants.network.needs_egress() {
         return Ok(UpstreamProxies::default());
     }
-    let read = UpstreamProxies::from_variables(|name| {
-        person.proxies.get(name).map(|value| value.reveal().to_owned())
+    let read = UpstreamProxies::from_environment(|name| {
+        user.proxies.get(name).map(|value| value.reveal().to_owned())
     });
-    read.map_err(|unusable| ProviderError::NoWayOut {
+    read.map_err(|unusable| ProviderError::UpstreamProxyUnusable {
         hint: format!(
-            "let {0} be `http://HOST:PORT`, or `unset {0}` for a network that needs no proxy",
+            "set {0} to `http://HOST:PORT`, or run `unset {0}` for a network that needs no proxy",
             unusable.variable()
         ),
         source: unusable.into(),

@@ -1,23 +1,23 @@
 //! Changes of a repository's config that a command may make: an allow list.
 //!
-//! All other settings must be there as they were, in the same order. A setting on the list names no
+//! All other settings must stay as they were, in the same order. A setting on the list names no
 //! program and no other file.
 
 use super::upstream::UPSTREAM;
-use super::{Entry, modules, url};
+use super::{GitConfigEntry, modules, url};
 
 /// Facts of the repository that a change is compared with.
 #[derive(Debug, Default)]
 pub(super) struct Repository {
     /// The user's settings of the config, also those that a command removed.
-    pub(super) user: Vec<Entry>,
+    pub(super) user: Vec<GitConfigEntry>,
     /// The `.gitmodules` of its working trees, as they are and as the user wrote them.
-    pub(super) modules: Vec<Vec<Entry>>,
+    pub(super) modules: Vec<Vec<GitConfigEntry>>,
     /// Paths of its working trees.
     pub(super) trees: Vec<String>,
 }
 
-/// Settings with a value of one of these words, or true, or false.
+/// Settings whose value is one of these words, or true, or false.
 const WORDS: &[(&str, &[&str])] = &[
     ("branch.*.rebase", &["merges"]),
     ("submodule.*.active", &[]),
@@ -59,38 +59,44 @@ const TEXTS: &[&str] = &[
 const REFS: &[&str] = &["init.defaultbranch"];
 
 /// Settings of a remote that a command adds.
-const OF_REMOTE: &[&str] = &["remote.*.url", "remote.*.pushurl", "remote.*.fetch"];
+const REMOTE_KEYS: &[&str] = &["remote.*.url", "remote.*.pushurl", "remote.*.fetch"];
 
 /// The key of the first change that a command may not make; `None` if it may make them all.
 pub(super) fn first_refused(
-    before: &[Entry],
-    after: &[Entry],
+    before: &[GitConfigEntry],
+    after: &[GitConfigEntry],
     repository: &Repository,
 ) -> Option<String> {
     let change = Change { before, after, user: &repository.user, repository };
-    let frozen = |entries: &[Entry]| {
+    let frozen = |entries: &[GitConfigEntry]| {
         entries.iter().filter(|entry| !is_listed(entry)).cloned().collect::<Vec<_>>()
     };
     let (was, is) = (frozen(before), frozen(after));
     if was != is {
         let changed = is.iter().zip(&was).find(|(is, was)| is != was).map(|(is, _)| is);
         let more = is.get(was.len()).or_else(|| was.get(is.len()));
-        return changed.or(more).map(Entry::name);
+        return changed.or(more).map(GitConfigEntry::name);
     }
     let names = before.iter().chain(after).filter(|entry| is_listed(entry));
     names
         .into_iter()
         .find(|entry| change.differs(entry) && !change.may_become(entry))
-        .map(Entry::name)
+        .map(GitConfigEntry::name)
 }
 
-/// The same for `config.worktree`, which overrides the config: it names no other address.
-pub(super) fn first_refused_of_worktree(before: &[Entry], after: &[Entry]) -> Option<String> {
-    let names_address = |entry: &&Entry| {
+/// The key of the first refused change of a `config.worktree`, which overrides the config: it may
+/// name no address.
+pub(super) fn first_refused_of_worktree(
+    before: &[GitConfigEntry],
+    after: &[GitConfigEntry],
+) -> Option<String> {
+    let names_address = |entry: &&GitConfigEntry| {
         matches!(entry.section.as_str(), "remote" | "branch" | "submodule" | "url" | "lfs")
     };
-    let of = |entries: &[Entry]| entries.iter().filter(names_address).cloned().collect::<Vec<_>>();
-    let (was, is) = (of(before), of(after));
+    let address_settings = |entries: &[GitConfigEntry]| {
+        entries.iter().filter(names_address).cloned().collect::<Vec<_>>()
+    };
+    let (was, is) = (address_settings(before), address_settings(after));
     let changed = is
         .iter()
         .find(|entry| !was.contains(entry))
@@ -98,19 +104,19 @@ pub(super) fn first_refused_of_worktree(before: &[Entry], after: &[Entry]) -> Op
     let changed = changed
         .or_else(|| is.first().filter(|_| was != is))
         .or_else(|| was.first().filter(|_| was != is));
-    changed.map(Entry::name).or_else(|| {
+    changed.map(GitConfigEntry::name).or_else(|| {
         first_refused(before, after, &Repository { user: before.to_vec(), ..Repository::default() })
     })
 }
 
-/// Answers whether a setting is of a kind that a command may change at all.
-fn is_listed(entry: &Entry) -> bool {
+/// True if a command may change a setting of this kind at all.
+fn is_listed(entry: &GitConfigEntry) -> bool {
     let pattern = entry.pattern();
     let is_one = |list: &[&str]| list.contains(&pattern.as_str());
     is_one(TEXTS)
         || is_one(REFS)
         || is_one(UPSTREAM)
-        || is_one(OF_REMOTE)
+        || is_one(REMOTE_KEYS)
         || words(&pattern).is_some()
         || pattern == "submodule.*.url"
 }
@@ -120,36 +126,37 @@ fn words(pattern: &str) -> Option<&'static [&'static str]> {
 }
 
 pub(super) struct Change<'a> {
-    pub(super) before: &'a [Entry],
-    pub(super) after: &'a [Entry],
-    pub(super) user: &'a [Entry],
+    pub(super) before: &'a [GitConfigEntry],
+    pub(super) after: &'a [GitConfigEntry],
+    pub(super) user: &'a [GitConfigEntry],
     repository: &'a Repository,
 }
 
 impl Change<'_> {
-    fn differs(&self, entry: &Entry) -> bool {
+    fn differs(&self, entry: &GitConfigEntry) -> bool {
         values(self.before, entry) != values(self.after, entry)
     }
 
-    /// Answers whether all values that a setting has now are harmless.
-    fn may_become(&self, entry: &Entry) -> bool {
+    /// True if all values that a setting has now are harmless.
+    fn may_become(&self, entry: &GitConfigEntry) -> bool {
         let pattern = entry.pattern();
         let name = entry.subsection.as_deref().unwrap_or_default();
         let before = values(self.before, entry);
         if UPSTREAM.contains(&pattern.as_str()) {
             return self.keeps_upstream(entry);
         }
-        // `git remote add` writes the address first and what to fetch next.
+        // `git remote add` writes the URL first and the refspec next.
         let is_next = pattern == "remote.*.fetch" && before.is_empty();
-        let is_known = |entries: &[Entry]| entries.iter().any(|known| known.is_in("remote", name));
+        let is_known =
+            |entries: &[GitConfigEntry]| entries.iter().any(|known| known.is_in("remote", name));
         let is_taken = || is_known(self.before) || is_known(self.user) || self.is_awaited(name);
-        if OF_REMOTE.contains(&pattern.as_str()) && !is_next && is_taken() {
+        if REMOTE_KEYS.contains(&pattern.as_str()) && !is_next && is_taken() {
             return false;
         }
         let after = values(self.after, entry);
         if pattern == "submodule.*.url" && !after.is_empty() {
             let user = values(self.user, entry);
-            // An address that is there stays; one that was there may come back.
+            // An existing URL stays; a removed one may come back.
             if !before.is_empty() || !user.is_empty() {
                 return before.is_empty() && after == user;
             }
@@ -175,10 +182,10 @@ impl Change<'_> {
         }
     }
 
-    /// Answers whether each `.gitmodules` that has this submodule names this address for it.
+    /// True if each `.gitmodules` that has this submodule names this URL for it.
     fn is_address(&self, name: &str, value: &str) -> bool {
         let bases = self.bases();
-        let is_meant = |written: &str| {
+        let is_same_address = |written: &str| {
             value == written
                 || bases.iter().any(|base| {
                     url::resolve(base, written).as_deref() == Some(value.trim_end_matches('/'))
@@ -190,16 +197,15 @@ impl Change<'_> {
             .iter()
             .filter_map(|modules| modules::address(modules, name))
             .collect();
-        !written.is_empty() && written.into_iter().all(is_meant)
+        !written.is_empty() && written.into_iter().all(is_same_address)
     }
 
-    /// Addresses that a relative one is relative to: those of the user's `origin` or only remote,
-    /// and the working trees if the user has no remote. A remote that a command added is none of
-    /// them.
+    /// URLs that a relative one is resolved against: those of the user's `origin` or only remote,
+    /// and the working trees if the user has no remote. Remotes that a command added do not count.
     fn bases(&self) -> Vec<&str> {
-        let remotes: Vec<&Entry> =
+        let remotes: Vec<&GitConfigEntry> =
             self.user.iter().filter(|entry| entry.pattern() == "remote.*.url").collect();
-        let is_origin = |entry: &&&Entry| entry.subsection.as_deref() == Some("origin");
+        let is_origin = |entry: &&&GitConfigEntry| entry.subsection.as_deref() == Some("origin");
         let is_only = remotes.iter().all(|entry| entry.subsection == remotes[0].subsection);
         if remotes.is_empty() {
             return self.repository.trees.iter().map(String::as_str).collect();
@@ -212,8 +218,11 @@ impl Change<'_> {
     }
 }
 
-pub(super) fn values<'a>(entries: &'a [Entry], wanted: &Entry) -> Vec<Option<&'a str>> {
-    let is_it = |entry: &&Entry| {
+pub(super) fn values<'a>(
+    entries: &'a [GitConfigEntry],
+    wanted: &GitConfigEntry,
+) -> Vec<Option<&'a str>> {
+    let is_it = |entry: &&GitConfigEntry| {
         entry.section == wanted.section
             && entry.subsection == wanted.subsection
             && entry.key == wanted.key
@@ -221,11 +230,11 @@ pub(super) fn values<'a>(entries: &'a [Entry], wanted: &Entry) -> Vec<Option<&'a
     entries.iter().filter(is_it).map(|entry| entry.value.as_deref()).collect()
 }
 
-pub(super) fn has_remote(entries: &[Entry], name: &str) -> bool {
+pub(super) fn has_remote(entries: &[GitConfigEntry], name: &str) -> bool {
     is_name(name) && entries.iter().any(|entry| entry.is_in("remote", name) && entry.key == "url")
 }
 
-/// Answers whether a remote's name is one that git takes for nothing else.
+/// True if git takes a remote's name for nothing else.
 fn is_name(name: &str) -> bool {
     !name.contains(':') && !name.starts_with('/') && is_ref(name)
 }
@@ -243,8 +252,8 @@ pub(super) fn is_ref(name: &str) -> bool {
         && name.split('/').all(is_part)
 }
 
-/// Answers whether a value is `+refs/a/*:refs/remotes/b/*` or the like: fetched into remotes or
-/// tags only, never over a branch of the user.
+/// True for `+refs/a/*:refs/remotes/b/*` or the like: it fetches into remotes or tags only, never
+/// over a branch of the user.
 fn is_refspec(value: &str) -> bool {
     let Some((from, to)) = value.strip_prefix('+').unwrap_or(value).split_once(':') else {
         return false;
@@ -358,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_lead_elsewhere_are_refused() {
+    fn values_that_redirect_git_are_refused() {
         for (added, key) in [
             ("[remote \"n\"]\n\turl = ext::sh\n", "remote.n.url"),
             ("[remote \"n\"]\n\turl = \"ext:\":sh\n", "remote.n.url"),
@@ -408,7 +417,7 @@ mod tests {
 
     /// Each step alone would be harmless.
     #[test]
-    fn several_steps_lead_nothing_of_the_user_elsewhere() {
+    fn several_steps_cannot_redirect_the_users_branches() {
         let evil = "[remote \"evil\"]\n\turl = https://b.org/x\n";
         let added = format!("{BEFORE}{evil}");
         let without =
@@ -491,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn config_of_a_worktree_names_no_address() {
+    fn worktree_config_may_name_no_address() {
         let check = |before: &str, after: &str, refused: Option<&str>| {
             let read = |text: &str| parse(text.as_bytes()).unwrap();
             assert_eq!(

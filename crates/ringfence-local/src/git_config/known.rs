@@ -1,7 +1,7 @@
-//! The user's settings of each config, told apart from those that commands wrote.
+//! The user's settings of each config, kept apart from those that commands wrote.
 //!
-//! A command changes a config step by step, also over several runs. Each step is judged by the
-//! settings of the user, not only by the file as the step before left it.
+//! A command can change a config step by step, over several runs. Each step is checked against the
+//! user's settings, not only against the file that the step before left.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,43 +9,43 @@ use std::io;
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::AbsPath;
 
-use super::{Entry, parse, written};
+use super::{GitConfigEntry, parse, to_text};
 use crate::run_registry::RunRegistry;
 
-/// So many configs of a project are remembered.
-const MOST: usize = 1000;
+/// Most configs of a project that are remembered.
+const MAX_CONFIGS: usize = 1000;
 
-/// So many settings of the user are remembered of one config.
-const MOST_SETTINGS: usize = 20_000;
+/// Most settings of the user that are remembered per config.
+const MAX_SETTINGS: usize = 20_000;
 
 /// Settings of one config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct KnownConfig {
     /// Settings that the user made, also those that a command removed.
-    pub(super) user: Vec<Entry>,
+    pub(super) user: Vec<GitConfigEntry>,
     /// All settings when a command wrote it last.
-    last: Vec<Entry>,
+    last: Vec<GitConfigEntry>,
 }
 
 impl KnownConfig {
-    fn first_seen(present: &[Entry]) -> Self {
+    fn first_seen(present: &[GitConfigEntry]) -> Self {
         Self { user: present.to_vec(), last: present.to_vec() }
     }
 
-    /// Takes over what the user changed since a command wrote it last.
-    fn update(&mut self, present: &[Entry]) {
-        let removed: Vec<&Entry> =
+    /// Adopts the user's changes since a command last wrote it.
+    fn update(&mut self, present: &[GitConfigEntry]) {
+        let removed: Vec<&GitConfigEntry> =
             self.last.iter().filter(|entry| !present.contains(entry)).collect();
         self.user.retain(|entry| !removed.contains(&entry));
         self.user.extend(present.iter().filter(|entry| !self.last.contains(entry)).cloned());
         self.last = present.to_vec();
     }
 
-    /// Notes the settings that a command is about to write. A branch of the user that gets another
-    /// name is still the user's.
-    fn note(&mut self, after: &[Entry]) {
-        let branches = |entries: &[Entry], of: &[Entry]| -> Vec<Entry> {
-            let is_there = |entry: &Entry| {
+    /// Records the settings that a command is about to write. A renamed branch of the user stays
+    /// the user's.
+    fn note(&mut self, after: &[GitConfigEntry]) {
+        let branches = |entries: &[GitConfigEntry], of: &[GitConfigEntry]| -> Vec<GitConfigEntry> {
+            let is_there = |entry: &GitConfigEntry| {
                 of.iter()
                     .any(|other| other.section == "branch" && other.subsection == entry.subsection)
             };
@@ -71,17 +71,17 @@ impl KnownConfig {
 #[derive(Debug, Default)]
 pub(crate) struct KnownConfigs {
     configs: HashMap<AbsPath, KnownConfig>,
-    /// Place of the project's store. Without one, a run knows nothing of those before.
+    /// Path of the project's store. Without one, a run knows nothing of earlier runs.
     quarantine: Option<AbsPath>,
     /// Each `.gitmodules` that was there at the start.
     pub(super) modules: Vec<AbsPath>,
 }
 
 impl KnownConfigs {
-    /// `quarantine` tells where the project's store is, if there is one.
+    /// `quarantine`: path of the project's store, if there is one.
     pub(crate) fn at_start(plan: &Plan, quarantine: Option<AbsPath>) -> Self {
         let modules = plan.steps.iter().filter_map(|step| match step {
-            Step::Cover { path, .. } if path.name().is_some_and(|name| name == ".gitmodules") => {
+            Step::Mask { path, .. } if path.name().is_some_and(|name| name == ".gitmodules") => {
                 Some(path.clone())
             }
             _ => None,
@@ -90,7 +90,7 @@ impl KnownConfigs {
     }
 
     /// Settings of the config at `path`, which has the settings `present` now.
-    pub(super) fn look_up(&mut self, path: &AbsPath, present: &[Entry]) -> KnownConfig {
+    pub(super) fn look_up(&mut self, path: &AbsPath, present: &[GitConfigEntry]) -> KnownConfig {
         self.load();
         let known =
             self.configs.entry(path.clone()).or_insert_with(|| KnownConfig::first_seen(present));
@@ -102,18 +102,18 @@ impl KnownConfigs {
     pub(super) fn user_settings(
         &mut self,
         path: &AbsPath,
-        present: &[Entry],
-    ) -> Option<Vec<Entry>> {
+        present: &[GitConfigEntry],
+    ) -> Option<Vec<GitConfigEntry>> {
         let known = self.configs.get_mut(path)?;
         known.update(present);
         Some(known.user.clone())
     }
 
-    /// Notes the settings that a command is about to write to `path`.
-    pub(super) fn note(&mut self, path: &AbsPath, after: &[Entry]) -> io::Result<()> {
+    /// Records the settings that a command is about to write to `path`.
+    pub(super) fn note(&mut self, path: &AbsPath, after: &[GitConfigEntry]) -> io::Result<()> {
         if let Some(known) = self.configs.get_mut(path) {
             known.note(after);
-            if known.user.len() > MOST_SETTINGS {
+            if known.user.len() > MAX_SETTINGS {
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }
@@ -125,7 +125,7 @@ impl KnownConfigs {
         self.quarantine.as_ref().and_then(RunRegistry::open)
     }
 
-    /// Reads what this and other runs noted.
+    /// Reads the records of this run and others.
     fn load(&mut self) {
         let text = self.runs().and_then(|runs| runs.read_configs()).unwrap_or_default();
         let fields: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
@@ -141,9 +141,9 @@ impl KnownConfigs {
     fn to_bytes(&self) -> Vec<u8> {
         let is_there =
             |path: &AbsPath| path.parent().is_some_and(|directory| directory.as_path().is_dir());
-        let kept = self.configs.iter().filter(|(path, _)| is_there(path)).take(MOST);
+        let kept = self.configs.iter().filter(|(path, _)| is_there(path)).take(MAX_CONFIGS);
         let fields = kept.filter_map(|(path, known)| {
-            Some([path.as_path().to_str()?.to_owned(), written(&known.user), written(&known.last)])
+            Some([path.as_path().to_str()?.to_owned(), to_text(&known.user), to_text(&known.last)])
         });
         fields.flat_map(|fields| fields.join("\0").into_bytes().into_iter().chain([0])).collect()
     }
@@ -151,10 +151,10 @@ impl KnownConfigs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Entry, parse, written};
+    use super::super::{GitConfigEntry, parse, to_text};
     use super::KnownConfig;
 
-    fn read(text: &str) -> Vec<Entry> {
+    fn read(text: &str) -> Vec<GitConfigEntry> {
         parse(text.as_bytes()).unwrap()
     }
 
@@ -165,7 +165,7 @@ mod tests {
             "[a]\nb\nc = \n",
             "[a \"x \\\"y\\\\\"]\nk = \" a;b#\\n\\t\\\\ \\\"\\b \"\n[a]\nk = x\n",
         ] {
-            assert_eq!(read(&written(&read(text))), read(text), "{text}");
+            assert_eq!(read(&to_text(&read(text))), read(text), "{text}");
         }
     }
 

@@ -1,32 +1,37 @@
-//! `.gitmodules`: what a command may write to it, and the addresses it names.
+//! `.gitmodules`: changes that a command may make, and the URLs in it.
 
-use super::{Entry, url};
+use super::{GitConfigEntry, url};
 
 /// The key of the first change that could make git run a program or leave the working tree; `None`
 /// if there is none. `user` are the settings of the user, also those that a command removed.
-pub(super) fn first_refused(user: &[Entry], before: &[Entry], after: &[Entry]) -> Option<String> {
-    let is_kept = |entry: &Entry| before.contains(entry);
+pub(super) fn first_refused(
+    user: &[GitConfigEntry],
+    before: &[GitConfigEntry],
+    after: &[GitConfigEntry],
+) -> Option<String> {
+    let is_kept = |entry: &GitConfigEntry| before.contains(entry);
     let refused = after.iter().find(|entry| !is_kept(entry) && !is_harmless(entry));
-    // A changed address would be fetched from in the place of the one that the user knows.
-    let is_moved = |entry: &&Entry| {
-        let is_known = |known: &&Entry| known.name() == entry.name() && known.value != entry.value;
+    // Git would fetch from a changed URL instead of the one that the user knows.
+    let is_moved = |entry: &&GitConfigEntry| {
+        let is_known =
+            |known: &&GitConfigEntry| known.name() == entry.name() && known.value != entry.value;
         entry.key == "url" && user.iter().chain(before).any(|known| is_known(&known))
     };
-    // So would the address of another name at the same path.
-    let is_replaced = |entry: &&Entry| {
-        let has_path = |known: &&Entry| {
+    // The same holds for another submodule name at the same path.
+    let is_replaced = |entry: &&GitConfigEntry| {
+        let has_path = |known: &&GitConfigEntry| {
             known.section == "submodule" && known.key == "path" && known.value == entry.value
         };
-        let is_other = |known: &Entry| known.subsection != entry.subsection;
+        let is_other = |known: &GitConfigEntry| known.subsection != entry.subsection;
         entry.key == "path" && !is_kept(entry) && user.iter().filter(has_path).any(is_other)
     };
     refused
         .or_else(|| after.iter().find(is_moved))
         .or_else(|| after.iter().find(is_replaced))
-        .map(Entry::name)
+        .map(GitConfigEntry::name)
 }
 
-fn is_harmless(entry: &Entry) -> bool {
+fn is_harmless(entry: &GitConfigEntry) -> bool {
     let (Some(name), Some(value)) = (&entry.subsection, &entry.value) else { return false };
     if entry.section != "submodule" || !is_below(name) {
         return false;
@@ -46,12 +51,12 @@ fn is_harmless(entry: &Entry) -> bool {
     }
 }
 
-/// Answers whether a value is a way to update a submodule that runs no program.
+/// True if an update mode runs no program.
 pub(super) fn is_update(value: &str) -> bool {
     matches!(value, "checkout" | "rebase" | "merge" | "none")
 }
 
-/// Answers whether a path leads to something below where it begins, and not into a git directory.
+/// True if a path stays below its start, and does not lead into a git directory.
 pub(super) fn is_below(path: &str) -> bool {
     let is_part = |part: &str| {
         !matches!(part, "" | "." | "..")
@@ -64,8 +69,8 @@ pub(super) fn is_below(path: &str) -> bool {
         && path.split('/').all(is_part)
 }
 
-/// The address of a submodule by its name; the last one counts.
-pub(super) fn address<'a>(entries: &'a [Entry], name: &str) -> Option<&'a str> {
+/// The URL of a submodule by its name; the last entry wins.
+pub(super) fn address<'a>(entries: &'a [GitConfigEntry], name: &str) -> Option<&'a str> {
     entries
         .iter()
         .rev()
@@ -95,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn submodule_that_was_removed_comes_back_with_its_address_only() {
+    fn removed_submodule_comes_back_with_its_old_url_only() {
         let one = "[submodule \"a\"]\npath = a\nurl = https://a.org/a\n";
         check_step(one, "", one, None);
         check_step(one, "", "[submodule \"a\"]\nurl = https://b.org/a\n", Some("submodule.a.url"));
@@ -135,7 +140,7 @@ mod tests {
         let one = "[submodule \"a\"]\nurl = https://a.org/a\n";
         check(one, "[submodule \"a\"]\nurl = https://b.org/a\n", Some("submodule.a.url"));
         check(one, &format!("{one}url = https://b.org/a\n"), Some("submodule.a.url"));
-        // An entry that stands there already is the user's.
+        // An existing entry is the user's.
         check(
             "[submodule \"a\"]\nupdate = !x\n",
             &format!("[submodule \"a\"]\nupdate = !x\n{one}"),

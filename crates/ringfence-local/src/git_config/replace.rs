@@ -1,4 +1,4 @@
-//! Replaces a protected config on the host by what a sandboxed program wrote into its lock file.
+//! Replaces a protected config on the host by the lock file that a sandboxed program wrote.
 
 use std::fmt;
 use std::fs::File;
@@ -11,16 +11,16 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 
 use super::change::{self, Repository};
 use super::known::KnownConfigs;
-use super::{Entry, modules, parse};
-use crate::git_sweep::{identity, led_to};
+use super::{GitConfigEntry, modules, parse};
+use crate::git_sweep::{identity, open_expected};
 use crate::run_registry::RunRegistry;
 
 /// Largest config that is read.
-const LARGEST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 
-/// Why a config stays as it is.
+/// Reason why a config is not replaced.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum ReplaceRefusal {
     /// A command may not change this setting.
     Key(String),
     /// One of the two files is not written as git writes it.
@@ -29,45 +29,47 @@ pub(crate) enum Refusal {
     Failed,
 }
 
-impl fmt::Display for Refusal {
-    /// Behind the rule that protects the file.
+impl fmt::Display for ReplaceRefusal {
+    /// Suffix to the rule that protects the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Key(key) => {
+            ReplaceRefusal::Key(key) => {
                 write!(f, ", setting {}", key.chars().take(80).collect::<String>())
             }
-            Refusal::Unreadable => f.write_str(", not in the form that git writes"),
-            Refusal::Failed => Ok(()),
+            ReplaceRefusal::Unreadable => f.write_str(", not in the form that git writes"),
+            ReplaceRefusal::Failed => Ok(()),
         }
     }
 }
 
-impl<T: Into<std::io::Error>> From<T> for Refusal {
+impl<T: Into<std::io::Error>> From<T> for ReplaceRefusal {
     fn from(_: T) -> Self {
-        Refusal::Failed
+        ReplaceRefusal::Failed
     }
 }
 
 /// Replaces the config that `wanted` names, if the change is harmless, and removes the lock file.
-/// `cover` protects the new file in the sandbox: the mount on the old one is gone with it.
+/// `mask` must mask the new file in the sandbox: the mask of the old file is gone with it.
 pub(crate) fn replace(
     wanted: &ConfigChange,
     known: &mut KnownConfigs,
-    cover: impl Fn(&AbsPath),
-) -> Result<(), Refusal> {
+    mask: impl Fn(&AbsPath),
+) -> Result<(), ReplaceRefusal> {
     let path = wanted.path();
-    let place = path.parent().ok_or(Refusal::Failed)?;
-    let own = identity(wanted.directory()).ok_or(Refusal::Failed)?;
-    let directory = led_to(&place, own).ok_or(Refusal::Failed)?;
-    let name = path.name().and_then(|name| name.to_str()).ok_or(Refusal::Failed)?;
-    // Read once: what was checked is what is written.
+    let place = path.parent().ok_or(ReplaceRefusal::Failed)?;
+    let own = identity(wanted.directory()).ok_or(ReplaceRefusal::Failed)?;
+    let directory = open_expected(&place, own).ok_or(ReplaceRefusal::Failed)?;
+    let name = path.name().and_then(|name| name.to_str()).ok_or(ReplaceRefusal::Failed)?;
+    // Read once: the checked content is the written content.
     let content = read(&File::from(wanted.lock().try_clone_to_owned()?))?;
     // One run at a time compares and writes.
     let runs = known.runs();
-    let _turn = runs.as_ref().map(RunRegistry::turn).transpose()?;
+    let _turn = runs.as_ref().map(RunRegistry::lock_registry).transpose()?;
     let present = Present::read(&directory, name)?;
     let (before, after) = (parse(&present.content), parse(&content));
-    let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Unreadable) };
+    let (Some(before), Some(after)) = (before, after) else {
+        return Err(ReplaceRefusal::Unreadable);
+    };
     let user = known.look_up(path, &before).user;
     let refused = match name {
         ".gitmodules" => modules::first_refused(&user, &before, &after),
@@ -79,25 +81,27 @@ pub(crate) fn replace(
         ),
     };
     if let Some(key) = refused {
-        return Err(Refusal::Key(key));
+        return Err(ReplaceRefusal::Key(key));
     }
-    // Before the file is there: a run that is killed meanwhile must not leave it to be taken for
+    // Recorded before the file changes: if the run is killed in between, the file must not pass for
     // the user's.
     known.note(path, &after)?;
-    // A program may remove the new file until it is covered: then it is put there once more.
+    // A program may remove the new file until it is masked: then it is written once more.
     for _ in 0..3 {
-        let placed = put(&directory, name, &content, &present)?;
+        let written_file = write_staged(&directory, name, &content, &present)?;
         if present.is_there {
-            cover(&path.clone());
+            mask(&path.clone());
         }
         let status = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if status.is_ok_and(|status| Some((status.st_dev, status.st_ino)) == identity(&placed)) {
-            // Gone already if the program removed it.
+        if status
+            .is_ok_and(|status| Some((status.st_dev, status.st_ino)) == identity(&written_file))
+        {
+            // The program may have removed it.
             let _ = rustix::fs::unlinkat(&directory, format!("{name}.lock"), AtFlags::empty());
             return Ok(());
         }
     }
-    Err(Refusal::Failed)
+    Err(ReplaceRefusal::Failed)
 }
 
 /// The file that is to be replaced.
@@ -105,15 +109,15 @@ struct Present {
     is_there: bool,
     content: Vec<u8>,
     mode: Mode,
-    /// Owner and group, where the new file would have others.
+    /// Owner and group, if the new file would have others.
     owner: Option<(Uid, Gid)>,
 }
 
 impl Present {
-    fn read(directory: &OwnedFd, name: &str) -> Result<Self, Refusal> {
+    fn read(directory: &OwnedFd, name: &str) -> Result<Self, ReplaceRefusal> {
         let file = match open(directory, name) {
             Ok(file) => File::from(file),
-            // Without a config a directory is no repository of the user.
+            // Without a config a directory is not a repository of the user.
             Err(rustix::io::Errno::NOENT) if name != "config" => {
                 return Ok(Self {
                     is_there: false,
@@ -122,7 +126,7 @@ impl Present {
                     owner: None,
                 });
             }
-            Err(_) => return Err(Refusal::Failed),
+            Err(_) => return Err(ReplaceRefusal::Failed),
         };
         let status = rustix::fs::fstat(&file)?;
         let content = read(&file)?;
@@ -141,31 +145,32 @@ fn open(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
-fn read(file: &File) -> Result<Vec<u8>, Refusal> {
+fn read(file: &File) -> Result<Vec<u8>, ReplaceRefusal> {
     if !file.metadata()?.is_file() {
-        return Err(Refusal::Unreadable);
+        return Err(ReplaceRefusal::Unreadable);
     }
     let mut content = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > LARGEST { Err(Refusal::Unreadable) } else { Ok(content) }
+    file.take(MAX_SIZE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_SIZE { Err(ReplaceRefusal::Unreadable) } else { Ok(content) }
 }
 
-/// Puts a file with this content in the place of the present one. The notify handler lets no
-/// program write, move or link a file of the staged name.
-fn put(
+/// Replaces the present file. The notify handler lets no program write, move or link a file of the
+/// staged name.
+fn write_staged(
     directory: &OwnedFd,
     name: &str,
     content: &[u8],
     present: &Present,
-) -> Result<OwnedFd, Refusal> {
+) -> Result<OwnedFd, ReplaceRefusal> {
     let staged = format!("{STAGED_CONFIG}{}", std::process::id());
-    // Left by a run that was killed.
+    // Left by a killed run.
     let _ = rustix::fs::unlinkat(directory, staged.as_str(), AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file =
         File::from(rustix::fs::openat(directory, staged.as_str(), flags, Mode::RUSR | Mode::WUSR)?);
     let written = write(&mut file, content, present).and_then(|()| {
-        rustix::fs::renameat(directory, staged.as_str(), directory, name).map_err(Refusal::from)
+        rustix::fs::renameat(directory, staged.as_str(), directory, name)
+            .map_err(ReplaceRefusal::from)
     });
     if written.is_err() {
         let _ = rustix::fs::unlinkat(directory, staged.as_str(), AtFlags::empty());
@@ -173,7 +178,7 @@ fn put(
     written.map(|()| file.into())
 }
 
-fn write(file: &mut File, content: &[u8], present: &Present) -> Result<(), Refusal> {
+fn write(file: &mut File, content: &[u8], present: &Present) -> Result<(), ReplaceRefusal> {
     let status = rustix::fs::fstat(&*file)?;
     if let Some((owner, group)) = present.owner
         && (status.st_uid, status.st_gid) != (owner.as_raw(), group.as_raw())
@@ -188,7 +193,7 @@ fn write(file: &mut File, content: &[u8], present: &Present) -> Result<(), Refus
 /// The `.gitmodules` of the working trees of a git directory.
 fn repository(
     (git, path): (&OwnedFd, &AbsPath),
-    config: &[Entry],
+    config: &[GitConfigEntry],
     known: &mut KnownConfigs,
 ) -> Repository {
     let named = config
@@ -200,7 +205,7 @@ fn repository(
         Some(tree) => Some(path.join(tree)),
         None => path.name().filter(|name| *name == ".git").and_then(|_| path.parent()),
     };
-    // A command can make a tree and list it.
+    // A command can create a tree and list it.
     let linked = linked_trees(git, path)
         .into_iter()
         .filter(|tree| known.modules.contains(&tree.join(".gitmodules")));
@@ -218,7 +223,7 @@ fn repository(
     }
 }
 
-fn modules_of(tree: &AbsPath) -> Option<Vec<Entry>> {
+fn modules_of(tree: &AbsPath) -> Option<Vec<GitConfigEntry>> {
     let tree = rustix::fs::open(
         tree.as_path(),
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -228,9 +233,9 @@ fn modules_of(tree: &AbsPath) -> Option<Vec<Entry>> {
     parse(&read(&File::from(open(&tree, ".gitmodules").ok()?)).ok()?)
 }
 
-/// The working trees that the git directory lists in `worktrees` and that lead back to it.
+/// Working trees that the git directory lists in `worktrees` and that point back to it.
 fn linked_trees(git: &OwnedFd, path: &AbsPath) -> Vec<AbsPath> {
-    const MANY: usize = 64;
+    const MAX_WORKTREES: usize = 64;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(worktrees) = rustix::fs::openat(git, "worktrees", flags, Mode::empty()) else {
         return Vec::new();
@@ -249,6 +254,6 @@ fn linked_trees(git: &OwnedFd, path: &AbsPath) -> Vec<AbsPath> {
     let names = entries
         .flatten()
         .filter(|entry| !entry.file_name().to_bytes().starts_with(b"."))
-        .take(MANY);
+        .take(MAX_WORKTREES);
     names.filter_map(|entry| tree(entry.file_name())).collect()
 }

@@ -1,15 +1,14 @@
-//! Upstreams of branches: where `git push` and `git pull` of a branch lead.
+//! Upstreams of branches: the targets of `git push` and `git pull`.
 
-use super::Entry;
+use super::GitConfigEntry;
 use super::change::{Change, has_remote, values};
 
-/// Settings that say where a branch is pulled from and pushed to.
+/// Settings of the remote and branch that a branch is pulled from and pushed to.
 pub(super) const UPSTREAM: &[&str] = &["branch.*.remote", "branch.*.pushremote", "branch.*.merge"];
 
 impl Change<'_> {
-    /// Answers whether the values that a setting of [`UPSTREAM`] has now lead no branch of the user
-    /// elsewhere.
-    pub(super) fn keeps_upstream(&self, entry: &Entry) -> bool {
+    /// True if the values that a setting of [`UPSTREAM`] has now redirect no branch of the user.
+    pub(super) fn keeps_upstream(&self, entry: &GitConfigEntry) -> bool {
         let name = entry.subsection.as_deref().unwrap_or_default();
         let (after, user) = (values(self.after, entry), values(self.user, entry));
         let is_gone = !self.after.iter().any(|other| other.is_in("branch", name));
@@ -20,7 +19,7 @@ impl Change<'_> {
             return true;
         }
         match entry.key.as_str() {
-            // One value: git pulls from all of them.
+            // One value only: git pulls from all of them.
             "merge" => {
                 (!is_of_user || after.len() == 1)
                     && after.iter().all(|value| value.is_some_and(super::change::is_ref))
@@ -35,37 +34,36 @@ impl Change<'_> {
                 value.is_some_and(|value| value == "." || has_remote(self.after, value))
             }),
             _ => {
-                let own = Entry { key: "remote".into(), ..entry.clone() };
+                let own = GitConfigEntry { key: "remote".into(), ..entry.clone() };
                 let remotes = values(self.after, &own);
                 after.iter().all(|value| value.is_some() && remotes.last() == Some(value))
             }
         }
     }
 
-    /// Answers whether a new branch has all settings of another, as `git branch -m` and `-c` give
-    /// it.
+    /// True if a new branch has all settings of another, as `git branch -m` and `-c` write them.
     fn is_copy(&self, name: &str) -> bool {
-        let of = |entries: &[Entry], name: &str| -> Vec<(String, Option<String>)> {
-            entries
-                .iter()
-                .filter(|entry| entry.is_in("branch", name))
-                .map(|entry| (entry.key.clone(), entry.value.clone()))
-                .collect()
-        };
-        let own = of(self.after, name);
+        let settings_of =
+            |entries: &[GitConfigEntry], name: &str| -> Vec<(String, Option<String>)> {
+                entries
+                    .iter()
+                    .filter(|entry| entry.is_in("branch", name))
+                    .map(|entry| (entry.key.clone(), entry.value.clone()))
+                    .collect()
+            };
+        let own = settings_of(self.after, name);
         let others = self
             .before
             .iter()
             .filter(|entry| entry.section == "branch")
             .filter_map(|entry| entry.subsection.as_deref());
-        of(self.before, name).is_empty()
-            && others.into_iter().any(|other| of(self.before, other) == own)
+        settings_of(self.before, name).is_empty()
+            && others.into_iter().any(|other| settings_of(self.before, other) == own)
     }
 
-    /// Answers whether a branch of the config, or a default, names this remote although it is not
-    /// there.
+    /// True if a branch of the config, or a default, names this remote although it does not exist.
     pub(super) fn is_awaited(&self, remote: &str) -> bool {
-        let names = |entry: &&Entry| {
+        let names = |entry: &&GitConfigEntry| {
             let is_upstream = matches!(
                 entry.pattern().as_str(),
                 "branch.*.remote" | "branch.*.pushremote" | "remote.pushdefault"

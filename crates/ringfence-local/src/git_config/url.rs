@@ -1,7 +1,7 @@
-//! Addresses that git may fetch from without running a program of the address's choice.
+//! URLs that git can fetch from without running a program that the URL names.
 
-/// Answers whether git treats a value as a plain address: a URL of a known scheme, `host:path`, or
-/// a path. `ext::` and other helpers are programs; a leading dash is an option.
+/// True if git treats a value as a plain URL: one of a known scheme, `host:path`, or a path.
+/// `ext::` and other helpers are programs; a leading dash is an option.
 pub(super) fn is_plain(address: &str) -> bool {
     const SCHEMES: [&str; 6] = ["https", "http", "ssh", "git", "file", "git+ssh"];
     let is_text = !address.is_empty() && !address.chars().any(|c| c.is_control());
@@ -18,7 +18,7 @@ pub(super) fn is_plain(address: &str) -> bool {
     is_text && is_known && !is_option && !address.contains("::") && !address.contains("@-")
 }
 
-/// The address that a submodule's `written` one means relative to `base`, as git resolves it.
+/// The URL of a submodule, with a relative one resolved against `base` as git does.
 pub(super) fn resolve(base: &str, written: &str) -> Option<String> {
     if !is_relative(written) {
         return Some(written.to_owned());
@@ -49,7 +49,7 @@ mod tests {
     use super::{is_plain, resolve};
 
     #[test]
-    fn programs_and_options_are_no_addresses() {
+    fn programs_and_options_are_not_plain_urls() {
         for good in [
             "https://a.org/x.git",
             "git@a.org:x/y.git",
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_addresses_resolve_as_git_does_it() {
+    fn relative_urls_resolve_as_in_git() {
         for (base, written, expected) in [
             ("https://a.org/me/x.git", "../lib.git", "https://a.org/me/lib.git"),
             ("https://a.org/me/x.git/", "../../you/lib", "https://a.org/you/lib"),

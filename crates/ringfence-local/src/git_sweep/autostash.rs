@@ -1,10 +1,10 @@
 //! Autostashes: commits whose changes git puts into the working tree by itself, when a rebase ends
 //! or, for a `MERGE_AUTOSTASH`, at the next commit.
 //!
-//! One that git made stays, so that the user can end the operation. One that would change a name
-//! which no command may change goes to quarantine, and so does one of which that is not known.
-//! Git itself compares the commits: with a git directory of our own, which has no settings, hooks
-//! or refs, and the objects of the repository.
+//! An autostash that git made stays, so that the user can finish the operation. One that would
+//! change a protected name goes to quarantine, and so does one that cannot be checked. Git itself
+//! compares the commits, in a git directory of our own that has no settings, hooks or refs, with
+//! the objects of the repository.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,25 +24,25 @@ use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, kind};
 use super::{GitSweep, WritableRoots, quarantine, repository_around};
 
 /// Time for git to compare two trees.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Largest list of changed files that is read.
-const MANY: u64 = 16 << 20;
+const MAX_LIST_BYTES: u64 = 16 << 20;
 
 impl GitSweep<'_> {
-    /// Answers whether an autostash is one that git made, and leaves guarded names alone.
+    /// True if an autostash is one that git made, and leaves protected names alone.
     pub(super) fn is_plain_autostash(&self, git: &HeldDir, path: &AbsPath, text: &[u8]) -> bool {
         let Some(id) = object_id(text) else { return false };
         let around = if kind(git, "commondir").is_some() { repository_around(git) } else { None };
         let (common, path) = match around {
             Some(around) => match (
-                held_dir::hold(around, DirAccess::Look),
+                held_dir::open_held(around, DirAccess::Look),
                 path.parent().and_then(|above| above.parent()),
             ) {
                 (Ok(common), Some(path)) => (common, path),
                 _ => return false,
             },
-            None => match held_dir::hold(git, DirAccess::Look) {
+            None => match held_dir::open_held(git, DirAccess::Look) {
                 Ok(common) => (common, path.clone()),
                 Err(_) => return false,
             },
@@ -51,25 +51,26 @@ impl GitSweep<'_> {
             return false;
         }
         let Some(program) = program(self.roots) else { return false };
-        let asked = Bare::make(self.store.scratch(), self.roots, id.len()).and_then(|bare| {
-            let objects = path.join("objects");
-            changed(&Question { program: &program, bare: &bare, objects: &objects, id })
-        });
+        let changed_paths =
+            BareRepo::make(self.store.scratch(), self.roots, id.len()).and_then(|bare| {
+                let objects = path.join("objects");
+                changed(&StashCompare { program: &program, bare: &bare, objects: &objects, id })
+            });
         let guarded = GuardedNames::default();
-        asked.is_ok_and(|changed| changed.iter().all(|path| !guarded.hold(path)))
+        changed_paths.is_ok_and(|changed| changed.iter().all(|path| !guarded.contains(path)))
     }
 }
 
-/// The object that a file names.
+/// The object id in a file.
 fn object_id(text: &[u8]) -> Option<&str> {
     let id = std::str::from_utf8(text).ok()?.trim_end_matches('\n');
     let is_hex = id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     (matches!(id.len(), 40 | 64) && is_hex).then_some(id)
 }
 
-/// Answers whether git may read another object in place of one. What cannot be looked at may be so.
+/// True if git may read another object in place of one, or if that cannot be checked.
 fn has_substitutes(common: &HeldDir) -> bool {
-    const LONGEST: u64 = 64 << 20;
+    const MAX_PACKED_REFS: u64 = 64 << 20;
     let Ok(refs) = held_dir::enter(common, "refs", DirAccess::Look, CrossMounts::Cross) else {
         return true;
     };
@@ -81,7 +82,7 @@ fn has_substitutes(common: &HeldDir) -> bool {
     });
     let packed = kind(common, "packed-refs").is_some_and(|_| {
         let text = held_dir::open_file(common, "packed-refs")
-            .and_then(|file| held_dir::read_all(file, LONGEST));
+            .and_then(|file| held_dir::read_all(file, MAX_PACKED_REFS));
         let name = b" refs/replace/";
         text.map_or(true, |text| text.windows(name.len()).any(|part| part == name))
     });
@@ -90,25 +91,25 @@ fn has_substitutes(common: &HeldDir) -> bool {
     is_replaced || packed || has_grafts || kind(common, "reftable").is_some()
 }
 
-/// The first git on `PATH` that no command could have written.
+/// The first git on `PATH`, if no command could have written it.
 fn program(roots: &WritableRoots) -> Option<PathBuf> {
     let is_outside =
-        |path: &Path| AbsPath::new(path).is_some_and(|path| roots.around(&path).is_none());
+        |path: &Path| AbsPath::new(path).is_some_and(|path| roots.root_of(&path).is_none());
     let directories = std::env::var_os("PATH")?;
     let found = std::env::split_paths(&directories).filter(|directory| directory.is_absolute());
     let programs = found.filter_map(|directory| fs::canonicalize(directory.join("git")).ok());
     programs.into_iter().find(|program| program.is_file()).filter(|program| is_outside(program))
 }
 
-/// A git directory of our own with nothing in it, until it is dropped.
-struct Bare {
+/// A temporary git directory without contents, removed on drop.
+struct BareRepo {
     path: AbsPath,
     directory: OwnedFd,
 }
 
-impl Bare {
+impl BareRepo {
     fn make(path: AbsPath, roots: &WritableRoots, id_length: usize) -> io::Result<Self> {
-        let directory = quarantine::make(&path, roots)?;
+        let directory = quarantine::create_dir(&path, roots)?;
         let bare = Self { path, directory };
         for name in ["objects", "refs"] {
             rustix::fs::mkdirat(&bare.directory, name, Mode::RWXU)?;
@@ -133,7 +134,7 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareRepo {
     fn drop(&mut self) {
         for (name, flags) in [
             ("HEAD", AtFlags::empty()),
@@ -147,49 +148,51 @@ impl Drop for Bare {
     }
 }
 
-/// A commit to be compared with its base.
-struct Question<'a> {
+/// A commit to compare with its base.
+struct StashCompare<'a> {
     program: &'a Path,
-    bare: &'a Bare,
+    bare: &'a BareRepo,
     objects: &'a AbsPath,
     id: &'a str,
 }
 
-/// The files in which a stash differs from the commit that it was made on.
-fn changed(question: &Question<'_>) -> io::Result<Vec<PathBuf>> {
+/// Files in which a stash differs from its base commit.
+fn changed(question: &StashCompare<'_>) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    // A commit graph and an index of packs say what an object is, and need not be right. Git
-    // believes them unless the user's settings say otherwise.
-    for believes in ["true", "false"] {
-        let parents =
-            question.ask(believes, &["rev-list", "--parents", "--max-count=1", question.id])?;
+    // A commit graph and a multi-pack index can be forged. Git trusts them unless the user's
+    // settings forbid it, so both ways are checked.
+    for trusts_caches in ["true", "false"] {
+        let parents = question
+            .ask(trusts_caches, &["rev-list", "--parents", "--max-count=1", question.id])?;
         let parents = String::from_utf8(parents).map_err(|_| io::ErrorKind::InvalidData)?;
-        // The files of a third one would be put into the working tree as well.
+        // The files of a third parent would be put into the working tree as well.
         let [id, base, _] = parents.split_whitespace().collect::<Vec<_>>()[..] else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         if id != question.id {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let names = question
-            .ask(believes, &["diff-tree", "-r", "-z", "--no-renames", "--name-only", base, id])?;
+        let names = question.ask(
+            trusts_caches,
+            &["diff-tree", "-r", "-z", "--no-renames", "--name-only", base, id],
+        )?;
         let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
         found.extend(names.map(|name| PathBuf::from(OsStr::from_bytes(name))));
     }
     Ok(found)
 }
 
-impl Question<'_> {
-    /// Runs git with nothing of the caller's environment; an error unless it ends well and in time.
-    fn ask(&self, believes: &str, words: &[&str]) -> io::Result<Vec<u8>> {
+impl StashCompare<'_> {
+    /// Runs git without the caller's environment; fails unless git succeeds in time.
+    fn ask(&self, trusts_caches: &str, args: &[&str]) -> io::Result<Vec<u8>> {
         let mut child = Command::new(self.program)
             .args([
                 "-c",
-                &format!("core.commitGraph={believes}"),
+                &format!("core.commitGraph={trusts_caches}"),
                 "-c",
-                &format!("core.multiPackIndex={believes}"),
+                &format!("core.multiPackIndex={trusts_caches}"),
             ])
-            .args(words)
+            .args(args)
             .env_clear()
             .env("GIT_DIR", self.bare.path.as_path())
             .env("GIT_OBJECT_DIRECTORY", self.objects.as_path())
@@ -204,15 +207,16 @@ impl Question<'_> {
             .stderr(Stdio::null())
             .spawn()?;
         let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let reader = std::thread::spawn(move || {
             let mut text = Vec::new();
-            let read = output.take(MANY + 1).read_to_end(&mut text).map(|_| text);
-            let _ = tell.send(read);
+            let read = output.take(MAX_LIST_BYTES + 1).read_to_end(&mut text).map(|_| text);
+            let _ = sender.send(read);
         });
-        let text =
-            told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let is_whole = text.as_ref().is_ok_and(|text| text.len() as u64 <= MANY);
+        let text = receiver
+            .recv_timeout(GIT_LIMIT)
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let is_whole = text.as_ref().is_ok_and(|text| text.len() as u64 <= MAX_LIST_BYTES);
         if !is_whole {
             let _ = child.kill();
         }
@@ -227,7 +231,7 @@ mod tests {
     use super::object_id;
 
     #[test]
-    fn object_is_named_by_its_whole_id() {
+    fn only_a_full_object_id_is_accepted() {
         let id = "0123456789abcdef0123456789abcdef01234567";
         assert_eq!(object_id(format!("{id}\n").as_bytes()), Some(id));
         for text in ["", "--index", "stash@{0}", "1234abcd", &id.to_uppercase()] {

@@ -1,14 +1,14 @@
-//! Git config without what makes git run programs.
+//! Filter of git configs: removes settings that make git run programs.
 //!
-//! By a list of what may stay: git learns new settings that run programs with every
-//! release, and a list of those would always be too short.
+//! It is an allow list: every release of git adds settings that run programs, so a deny list would
+//! always be too short.
 
-/// A config file, sorted out.
+/// A filtered config file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FilteredConfig {
-    /// What may stay.
+    /// The text that may stay.
     pub(super) kept: Vec<u8>,
-    /// Names of the settings that may not.
+    /// Names of the settings that were removed.
     pub(super) dropped: Vec<String>,
 }
 
@@ -94,8 +94,8 @@ const HARMLESS: &[&str] = &[
     "lfs.repositoryformatversion",
 ];
 
-/// Sorts out a config file. What is not understood does not stay. `tree` is the value of
-/// `core.worktree` that may stay: that of a submodule.
+/// Filters a config file. Lines that cannot be parsed are removed. `tree`: the value of
+/// `core.worktree` that may stay, that of a submodule.
 pub(super) fn filter(text: &[u8], tree: Option<&str>) -> FilteredConfig {
     let mut filtered = FilteredConfig { kept: Vec::new(), dropped: Vec::new() };
     let Ok(text) = std::str::from_utf8(text) else {
@@ -115,7 +115,7 @@ pub(super) fn filter(text: &[u8], tree: Option<&str>) -> FilteredConfig {
                 None => filtered.dropped.push(bare.to_owned()),
             }
         } else {
-            // A value goes on behind a backslash; such a one is not written by git itself.
+            // A value continues after a backslash; git itself does not write such lines.
             let mut is_plain = !bare.ends_with('\\');
             let mut rest = bare;
             while rest.ends_with('\\') {
@@ -128,7 +128,7 @@ pub(super) fn filter(text: &[u8], tree: Option<&str>) -> FilteredConfig {
             let name = section.as_ref().map(|section| setting(section, bare));
             match name {
                 Some((name, value))
-                    if is_plain && (may_stay(&name, &value) || is_tree(&name, &value, tree)) =>
+                    if is_plain && (is_harmless(&name, &value) || is_tree(&name, &value, tree)) =>
                 {
                     filtered.kept.extend_from_slice(line.as_bytes())
                 }
@@ -140,21 +140,21 @@ pub(super) fn filter(text: &[u8], tree: Option<&str>) -> FilteredConfig {
     filtered
 }
 
-/// The working tree that a config file names, as it is written.
+/// The working tree that a config file names, as written.
 pub(super) fn worktree(text: &[u8]) -> Option<String> {
-    last(text, |name, value| is_tree(name, value, Some(value)))
+    last_value(text, |name, value| is_tree(name, value, Some(value)))
 }
 
-/// The directory of hooks that a config file names, as it is written.
+/// The hooks directory that a config file names, as written.
 pub(super) fn hooks_path(text: &[u8]) -> Option<String> {
     let is_it = |name: &ConfigKey, _: &str| {
         (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "hookspath")
     };
-    last(text, is_it).map(|value| value.trim_matches('"').to_owned())
+    last_value(text, is_it).map(|value| value.trim_matches('"').to_owned())
 }
 
-/// The value of the last setting that is wanted.
-fn last(text: &[u8], is_wanted: impl Fn(&ConfigKey, &str) -> bool) -> Option<String> {
+/// The value of the last matching setting.
+fn last_value(text: &[u8], is_wanted: impl Fn(&ConfigKey, &str) -> bool) -> Option<String> {
     let text = std::str::from_utf8(text).ok()?;
     let mut section = None;
     let mut found = None;
@@ -177,8 +177,8 @@ fn is_tree(name: &ConfigKey, value: &str, tree: Option<&str>) -> bool {
         && tree == Some(value)
 }
 
-/// Every setting of a file, as `section.key` and its value; `None` if it is not as plain as git
-/// writes it.
+/// Every setting of a file, as `section.key` and its value; `None` if the file is not as plain as
+/// git writes it.
 pub(super) fn settings(text: &[u8]) -> Option<Vec<(String, String)>> {
     let text = std::str::from_utf8(text).ok()?;
     let (mut section, mut found) = (None, Vec::new());
@@ -196,14 +196,14 @@ pub(super) fn settings(text: &[u8]) -> Option<Vec<(String, String)>> {
     Some(found)
 }
 
-/// `[section]` or `[section "sub"]`, and nothing behind it.
+/// Parses `[section]` or `[section "sub"]` without trailing text.
 fn header(line: &str) -> Option<(String, Option<String>)> {
     let inner = line.strip_prefix('[')?.strip_suffix(']')?;
     let (name, sub) = match inner.split_once(char::is_whitespace) {
         None => (inner, None),
         Some((name, sub)) => {
             let sub = sub.trim().strip_prefix('"')?.strip_suffix('"')?;
-            // A quote within would end the name early, and the rest would be a setting.
+            // A quote inside would end the name early, and the rest would be a setting.
             if sub.contains(['"', '\\']) {
                 return None;
             }
@@ -239,14 +239,13 @@ fn setting(section: &(String, Option<String>), line: &str) -> (ConfigKey, String
     (name, value.trim().to_owned())
 }
 
-fn may_stay(name: &ConfigKey, value: &str) -> bool {
+fn is_harmless(name: &ConfigKey, value: &str) -> bool {
     let pattern = match &name.sub {
         Some(_) => format!("{}.*.{}", name.section, name.key),
         None => format!("{}.{}", name.section, name.key),
     };
-    // `ext::` and other helpers are programs; a name that begins with a dash is an option.
-    // Quotes and backslashes could stand between the two colons. A remote need not be a
-    // name: git takes an address as well.
+    // `ext::` and other helpers are programs; a leading dash is an option. Quotes and backslashes
+    // could hide between the two colons. Git also accepts a URL as the name of a remote.
     let is_address = ["url", "remote", "partialclone"].iter().any(|end| name.key.ends_with(end));
     let is_harmless_address =
         !value.contains("::") && !value.starts_with('-') && !value.contains(['"', '\\']);
@@ -263,13 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn what_git_init_and_clone_write_stays() {
+    fn settings_of_git_init_and_clone_stay() {
         let text = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n[remote \"origin\"]\n\turl = https://host/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n";
         check(text, text, &[]);
     }
 
     #[test]
-    fn what_runs_programs_goes() {
+    fn settings_that_run_programs_are_removed() {
         check(
             "[core]\n\tfsmonitor = ./x\n\tbare = false\n",
             "[core]\n\tbare = false\n",
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_goes() {
+    fn unparsable_lines_are_removed() {
         check("[core] fsmonitor = x\n", "", &["[core] fsmonitor = x"]);
         check(
             "[includeIf \"gitdir:**\"] path = \"../evil\"]\n",

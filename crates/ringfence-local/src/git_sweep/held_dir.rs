@@ -1,5 +1,5 @@
-//! Directories held open. What the sweep looks at was made by somebody who is not trusted,
-//! so no link is followed, nothing is waited for, and no path leads to what is changed.
+//! Directories held open. The sweep reads untrusted trees: it follows no link, never blocks, and
+//! changes nothing by path.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,68 +13,69 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
 
 /// Device and inode.
-pub(crate) type InodeId = (u64, u64);
+pub(crate) type HeldInode = (u64, u64);
 
-/// An open directory. One that had to be made accessible first is as it was when dropped.
+/// An open directory. If it had to be made accessible, its mode is restored on drop.
 #[derive(Debug)]
 pub(super) struct HeldDir {
-    descriptor: OwnedFd,
-    shut: Option<Mode>,
+    fd: OwnedFd,
+    restore_mode: Option<Mode>,
 }
 
-/// What is wanted of a directory.
+/// Access needed to a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DirAccess {
     Look,
     Change,
 }
 
-/// Whether another file system may be entered on the way.
+/// Permission to enter another file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CrossMounts {
     Cross,
     Stay,
 }
 
-const PASS: OFlags =
+const PATH_DIR: OFlags =
     OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-const ONLY_LOOK: OFlags =
+const READ_ONLY: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 
 impl AsFd for HeldDir {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl Drop for HeldDir {
     fn drop(&mut self) {
-        if let Some(mode) = self.shut {
-            let _ = rustix::fs::fchmod(&self.descriptor, mode);
+        if let Some(mode) = self.restore_mode {
+            let _ = rustix::fs::fchmod(&self.fd, mode);
         }
     }
 }
 
-/// Opens what `directory` is, also if whoever made it took the right to look away.
-pub(super) fn hold(directory: impl AsFd, want: DirAccess) -> Result<HeldDir> {
+/// Opens `directory` itself, also if a command removed the read permission.
+pub(super) fn open_held(directory: impl AsFd, want: DirAccess) -> Result<HeldDir> {
     let status = rustix::fs::fstat(&directory)?;
     let (mode, user) = (Mode::from_raw_mode(status.st_mode), rustix::process::geteuid());
     let needed = match want {
         DirAccess::Look => Mode::RUSR | Mode::XUSR,
         DirAccess::Change => Mode::RWXU,
     };
-    let is_shut = !mode.contains(needed) && status.st_uid == user.as_raw() && !user.is_root();
-    // Through the descriptor, so that no link can be put in its place.
+    let lacks_permission =
+        !mode.contains(needed) && status.st_uid == user.as_raw() && !user.is_root();
+    // Through the fd, so that no link can be put in its place.
     let link = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
-    if is_shut {
+    if lacks_permission {
         rustix::fs::chmod(&link, mode | needed)?;
     }
-    let opened = rustix::fs::openat(&directory, ".", ONLY_LOOK | OFlags::DIRECTORY, Mode::empty());
-    if is_shut && opened.is_err() {
+    let opened = rustix::fs::openat(&directory, ".", READ_ONLY | OFlags::DIRECTORY, Mode::empty());
+    if lacks_permission && opened.is_err() {
         let _ = rustix::fs::chmod(&link, mode);
     }
-    Ok(HeldDir { descriptor: opened?, shut: is_shut.then_some(mode) })
+    Ok(HeldDir { fd: opened?, restore_mode: lacks_permission.then_some(mode) })
 }
 
 /// Opens a directory by one name.
@@ -88,52 +89,57 @@ pub(super) fn enter(
         CrossMounts::Cross => NO_LINKS,
         CrossMounts::Stay => NO_LINKS | ResolveFlags::NO_XDEV,
     };
-    hold(rustix::fs::openat2(directory, name.as_ref(), PASS, Mode::empty(), resolve)?, want)
+    open_held(
+        rustix::fs::openat2(directory, name.as_ref(), PATH_DIR, Mode::empty(), resolve)?,
+        want,
+    )
 }
 
-/// Opens a directory by a path below `top` that leads through no link.
+/// Opens a directory by a path below `top` without links.
 pub(super) fn open_below(top: &HeldDir, below: &Path) -> Result<HeldDir> {
     if below.as_os_str().is_empty() {
-        return hold(top, DirAccess::Look);
+        return open_held(top, DirAccess::Look);
     }
-    match rustix::fs::openat2(top, below, PASS, Mode::empty(), NO_LINKS | ResolveFlags::BENEATH) {
+    match rustix::fs::openat2(top, below, PATH_DIR, Mode::empty(), NO_LINKS | ResolveFlags::BENEATH)
+    {
         Err(Errno::ACCESS) => {}
-        other => return hold(other?, DirAccess::Look),
+        other => return open_held(other?, DirAccess::Look),
     }
-    // Something on the way is shut: name by name.
-    let mut here = hold(top, DirAccess::Look)?;
+    // A directory on the way has no permissions: open name by name.
+    let mut current = open_held(top, DirAccess::Look)?;
     for name in below {
-        here = enter(&here, name, DirAccess::Look, CrossMounts::Cross)?;
+        current = enter(&current, name, DirAccess::Look, CrossMounts::Cross)?;
     }
-    Ok(here)
+    Ok(current)
 }
 
-/// Opens a directory by its path, which leads through no link.
+/// Opens a directory by a path without links.
 pub(super) fn open_at(path: &Path) -> Result<HeldDir> {
-    hold(
-        rustix::fs::openat2(rustix::fs::CWD, path, PASS, Mode::empty(), NO_LINKS)?,
+    open_held(
+        rustix::fs::openat2(rustix::fs::CWD, path, PATH_DIR, Mode::empty(), NO_LINKS)?,
         DirAccess::Look,
     )
 }
 
-/// The directory at `path`, only to go on from, if it is this very one and no link is on the way.
-pub(crate) fn led_to(path: &AbsPath, expected: InodeId) -> Option<OwnedFd> {
+/// The directory at `path` as an O_PATH fd, if it has this identity and no link is on the way.
+pub(crate) fn open_expected(path: &AbsPath, expected: HeldInode) -> Option<OwnedFd> {
     let directory =
-        rustix::fs::openat2(rustix::fs::CWD, path.as_path(), PASS, Mode::empty(), NO_LINKS).ok()?;
+        rustix::fs::openat2(rustix::fs::CWD, path.as_path(), PATH_DIR, Mode::empty(), NO_LINKS)
+            .ok()?;
     (identity(&directory) == Some(expected)).then_some(directory)
 }
 
-/// The directory around `directory`, only to go on from.
-pub(super) fn around(directory: impl AsFd) -> Result<OwnedFd> {
-    rustix::fs::openat(directory, "..", PASS, Mode::empty())
+/// The parent of `directory`, as an O_PATH fd.
+pub(super) fn open_parent(directory: impl AsFd) -> Result<OwnedFd> {
+    rustix::fs::openat(directory, "..", PATH_DIR, Mode::empty())
 }
 
-pub(crate) fn identity(file: impl AsFd) -> Option<InodeId> {
+pub(crate) fn identity(file: impl AsFd) -> Option<HeldInode> {
     rustix::fs::fstat(file).ok().map(|status| (status.st_dev, status.st_ino))
 }
 
-/// Of what stands at a name, be it a link.
-pub(super) fn identity_at(directory: impl AsFd, name: impl AsRef<Path>) -> Option<InodeId> {
+/// Identity of the entry at a name; a link is not followed.
+pub(super) fn identity_at(directory: impl AsFd, name: impl AsRef<Path>) -> Option<HeldInode> {
     let status = rustix::fs::statat(directory, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some((status.st_dev, status.st_ino))
 }
@@ -143,7 +149,7 @@ pub(super) fn kind(directory: impl AsFd, name: impl AsRef<Path>) -> Option<FileT
     Some(FileType::from_raw_mode(status.st_mode))
 }
 
-/// What is in a directory.
+/// Entries of a directory.
 pub(super) fn entries(directory: &HeldDir) -> Result<Vec<(OsString, FileType)>> {
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory)? {
@@ -161,24 +167,24 @@ pub(super) fn entries(directory: &HeldDir) -> Result<Vec<(OsString, FileType)>> 
     Ok(entries)
 }
 
-/// Opens a plain file to read. A pipe or a device is none, and is not waited for.
+/// Opens a regular file to read. A pipe or a device is an error, and does not block.
 pub(super) fn open_file(directory: impl AsFd, name: impl AsRef<Path>) -> std::io::Result<fs::File> {
     let file = fs::File::from(rustix::fs::openat2(
         directory,
         name.as_ref(),
-        ONLY_LOOK,
+        READ_ONLY,
         Mode::empty(),
         NO_LINKS,
     )?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
 }
 
-/// A small file. At most a megabyte: git's own pointers and configs are never longer.
+/// Reads a small file, of at most one megabyte: git's own pointers and configs are never longer.
 pub(super) fn read(directory: impl AsFd, name: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
     read_all(open_file(directory, name)?, 1 << 20)
 }
 
-/// All of a file, if that is not more than `longest`.
+/// Reads a whole file, if it is not longer than `longest`.
 pub(super) fn read_all(file: fs::File, longest: u64) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take(longest + 1).read_to_end(&mut text)?;
@@ -189,8 +195,11 @@ pub(super) fn read_all(file: fs::File, longest: u64) -> std::io::Result<Vec<u8>>
     }
 }
 
-/// Does something that changes `directory`, also if whoever made it took that right away.
-pub(super) fn change<T>(directory: &HeldDir, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+/// Performs a change in `directory`, also if a command removed the write permission.
+pub(super) fn with_write_permission<T>(
+    directory: &HeldDir,
+    mut act: impl FnMut() -> Result<T>,
+) -> Result<T> {
     match act() {
         Err(Errno::ACCESS) => {
             let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode);
@@ -203,26 +212,26 @@ pub(super) fn change<T>(directory: &HeldDir, mut act: impl FnMut() -> Result<T>)
     }
 }
 
-/// Whether a walk goes on below a directory.
+/// Decision to descend into a directory or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalkControl {
     Below,
     Past,
 }
 
-/// Goes through a whole tree. One directory is open at a time, however deep it is.
+/// Walks a whole tree. One directory is open at a time, at any depth.
 ///
-/// An error says that not all of it was seen: somebody moved things meanwhile.
+/// An error means that the walk is incomplete: directories were moved meanwhile.
 pub(super) fn walk(
     top: HeldDir,
     mounts: CrossMounts,
     mut visit: impl FnMut(&HeldDir, &Path) -> Result<WalkControl>,
 ) -> Result<()> {
-    let mut levels: Vec<(InodeId, Vec<OsString>)> = Vec::new();
-    let (mut here, mut way) = (top, PathBuf::new());
+    let mut levels: Vec<(HeldInode, Vec<OsString>)> = Vec::new();
+    let (mut current, mut relative) = (top, PathBuf::new());
     loop {
-        let below = match visit(&here, &way)? {
-            WalkControl::Below => entries(&here).unwrap_or_default(),
+        let below = match visit(&current, &relative)? {
+            WalkControl::Below => entries(&current).unwrap_or_default(),
             WalkControl::Past => Vec::new(),
         };
         let mut below: Vec<_> =
@@ -230,61 +239,69 @@ pub(super) fn walk(
         loop {
             let Some(name) = below.pop() else {
                 let Some((identity, rest)) = levels.pop() else { return Ok(()) };
-                here = back(&here, identity, DirAccess::Look)?;
+                current = open_parent_checked(&current, identity, DirAccess::Look)?;
                 below = rest;
-                way.pop();
+                relative.pop();
                 continue;
             };
-            if let Ok(next) = enter(&here, &name, DirAccess::Look, mounts) {
-                levels.push((identity(&here).ok_or(Errno::IO)?, below));
-                here = next;
-                way.push(name);
+            if let Ok(next) = enter(&current, &name, DirAccess::Look, mounts) {
+                levels.push((identity(&current).ok_or(Errno::IO)?, below));
+                current = next;
+                relative.push(name);
                 break;
             }
         }
     }
 }
 
-/// One up, if that is still where we came from.
-fn back(here: &HeldDir, identity: InodeId, want: DirAccess) -> Result<HeldDir> {
-    let above = around(here)?;
-    if self::identity(&above) == Some(identity) { hold(above, want) } else { Err(Errno::STALE) }
+/// Opens the parent, if it is still the directory that the walk came from.
+fn open_parent_checked(current: &HeldDir, identity: HeldInode, want: DirAccess) -> Result<HeldDir> {
+    let above = open_parent(current)?;
+    if self::identity(&above) == Some(identity) {
+        open_held(above, want)
+    } else {
+        Err(Errno::STALE)
+    }
 }
 
-/// Removes what stands at a name, with all that is below it on the same file system.
+/// Removes an entry, with everything below it on the same file system.
 pub(super) fn remove(directory: &HeldDir, name: &Path) -> Result<()> {
-    match change(directory, || rustix::fs::unlinkat(directory, name, AtFlags::empty())) {
+    match with_write_permission(directory, || {
+        rustix::fs::unlinkat(directory, name, AtFlags::empty())
+    }) {
         Err(Errno::ISDIR | Errno::PERM) => {}
         other => return other,
     }
-    let mut levels: Vec<(InodeId, OsString, Vec<OsString>)> = Vec::new();
-    let mut here = enter(directory, name, DirAccess::Change, CrossMounts::Stay)?;
-    let mut below = clear(&here)?;
+    let mut levels: Vec<(HeldInode, OsString, Vec<OsString>)> = Vec::new();
+    let mut current = enter(directory, name, DirAccess::Change, CrossMounts::Stay)?;
+    let mut below = remove_files(&current)?;
     loop {
         if let Some(next) = below.pop() {
-            match rustix::fs::unlinkat(&here, &next, AtFlags::REMOVEDIR) {
+            match rustix::fs::unlinkat(&current, &next, AtFlags::REMOVEDIR) {
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {}
                 other => {
                     other?;
                     continue;
                 }
             }
-            let inner = enter(&here, &next, DirAccess::Change, CrossMounts::Stay)?;
-            levels.push((identity(&here).ok_or(Errno::IO)?, next, below));
-            here = inner;
-            below = clear(&here)?;
+            let inner = enter(&current, &next, DirAccess::Change, CrossMounts::Stay)?;
+            levels.push((identity(&current).ok_or(Errno::IO)?, next, below));
+            current = inner;
+            below = remove_files(&current)?;
         } else if let Some((identity, emptied, rest)) = levels.pop() {
-            here = back(&here, identity, DirAccess::Change)?;
-            rustix::fs::unlinkat(&here, &emptied, AtFlags::REMOVEDIR)?;
+            current = open_parent_checked(&current, identity, DirAccess::Change)?;
+            rustix::fs::unlinkat(&current, &emptied, AtFlags::REMOVEDIR)?;
             below = rest;
         } else {
-            return change(directory, || rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR));
+            return with_write_permission(directory, || {
+                rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)
+            });
         }
     }
 }
 
-/// Removes the files of a directory and answers its directories.
-fn clear(directory: &HeldDir) -> Result<Vec<OsString>> {
+/// Removes the files of a directory and returns its directories.
+fn remove_files(directory: &HeldDir) -> Result<Vec<OsString>> {
     let mut directories = Vec::new();
     for (name, kind) in entries(directory)? {
         if kind.is_dir() {

@@ -1,4 +1,4 @@
-//! Indexes of repositories. Git on the host would follow the paths in them anywhere; see
+//! Check of git indexes: git on the host would follow the paths in them anywhere. See
 //! [`ringfence_enforce::index_fault`].
 
 use std::ffi::OsString;
@@ -11,8 +11,8 @@ use rustix::fs::FileType;
 use super::held_dir::{self, HeldDir};
 use super::{GitSweep, SweepBaseline, repository_around};
 
-/// The largest indexes there are have some hundred megabytes.
-const LONGEST: u64 = 512 << 20;
+/// The largest known indexes have some hundred megabytes.
+const MAX_SIZE: u64 = 512 << 20;
 
 /// An index that git must not read.
 pub(super) struct BadIndex {
@@ -20,21 +20,21 @@ pub(super) struct BadIndex {
     reason: String,
 }
 
-/// Looks through the indexes of a git directory that changed since the command began.
-pub(super) fn bad_indexes(ground: &SweepBaseline, git: &HeldDir) -> Vec<BadIndex> {
+/// Checks the indexes of a git directory that changed since the command began.
+pub(super) fn bad_indexes(baseline: &SweepBaseline, git: &HeldDir) -> Vec<BadIndex> {
     let names = object_names(git);
     let entries = held_dir::entries(git)
         .unwrap_or_default()
         .into_iter()
         .filter(|(name, _)| is_index(name.as_bytes()));
     let bad = |(name, kind): (OsString, FileType)| {
-        reason(ground, git, &name, kind, names).map(|reason| BadIndex { name, reason })
+        reason(baseline, git, &name, kind, names).map(|reason| BadIndex { name, reason })
     };
     entries.filter_map(bad).collect()
 }
 
 fn reason(
-    ground: &SweepBaseline,
+    baseline: &SweepBaseline,
     git: &HeldDir,
     name: &OsString,
     kind: FileType,
@@ -44,33 +44,33 @@ fn reason(
         return Some("is not a plain file".to_owned());
     }
     let Ok(file) = held_dir::open_file(git, name) else { return Some("cannot be read".to_owned()) };
-    if !ground.begun.may_precede_change_of(&file) {
+    if !baseline.begun.may_precede_change_of(&file) {
         return None;
     }
-    let Ok(index) = held_dir::read_all(file, LONGEST) else {
-        return Some("is too large to be looked through".to_owned());
+    let Ok(index) = held_dir::read_all(file, MAX_SIZE) else {
+        return Some("is too large to check".to_owned());
     };
-    let anew = "`git reset` makes a new one";
+    let remedy = "run `git reset` to write a new one";
     index_fault(&index, names).map(|fault| match fault {
-        IndexFault::Path(path) => format!("makes git follow the path {path:?}, which leads out of the working tree or into .git; {anew}"),
-        IndexFault::Malformed => format!("is not what git writes, and git may follow paths in it; {anew}"),
+        IndexFault::Path(path) => format!("makes git follow the path {path:?}, which leads out of the working tree or into .git; {remedy}"),
+        IndexFault::Malformed => format!("is malformed, and git may follow paths in it; {remedy}"),
     })
 }
 
-/// The length of object names, by the configuration of the repository or the one around a worktree.
+/// Object name length, by the config of the repository, or the one around a worktree.
 fn object_names(git: &HeldDir) -> ObjectNames {
     let around = || repository_around(git).and_then(|git| held_dir::read(git, "config").ok());
     let config =
         held_dir::read(git, "config").ok().or_else(around).unwrap_or_default().to_ascii_lowercase();
-    let is_mentioned = config.windows(6).any(|word| word == b"sha256");
-    if is_mentioned { ObjectNames::Either } else { ObjectNames::Sha1 }
+    let mentions_sha256 = config.windows(6).any(|word| word == b"sha256");
+    if mentions_sha256 { ObjectNames::Either } else { ObjectNames::Sha1 }
 }
 
 impl GitSweep<'_> {
-    /// Moves away indexes that git must not read.
-    pub(super) fn indexes(&mut self, git: &HeldDir, path: &AbsPath) {
-        for BadIndex { name, reason } in bad_indexes(self.ground, git) {
-            self.move_away(git, &name, &path.join(&name), &reason);
+    /// Moves indexes away that git must not read.
+    pub(super) fn sweep_indexes(&mut self, git: &HeldDir, path: &AbsPath) {
+        for BadIndex { name, reason } in bad_indexes(self.baseline, git) {
+            self.quarantine_entry(git, &name, &path.join(&name), &reason);
         }
     }
 }

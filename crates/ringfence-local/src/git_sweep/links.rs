@@ -1,5 +1,5 @@
-//! Links, pipes and sockets in a git directory that a command made. Git makes none there, and
-//! follows each: it would write its messages and logs, or remove its packs, wherever they lead.
+//! Links, pipes and sockets in a git directory that a command created. Git creates none there, and
+//! follows each: it would write messages and logs, or remove packs, wherever they lead.
 
 use ringfence_policy::AbsPath;
 use rustix::fs::FileType;
@@ -8,21 +8,21 @@ use super::GitSweep;
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, WalkControl, identity};
 
 impl GitSweep<'_> {
-    /// Moves away whatever below a git directory is neither a file nor a directory.
-    pub(super) fn links(&mut self, git: &HeldDir, path: &AbsPath) {
-        let seen = held_dir::hold(git, DirAccess::Look).and_then(|top| {
-            held_dir::walk(top, CrossMounts::Cross, |directory, way| {
-                // Once, however many git directories there are around it.
+    /// Moves away entries below a git directory that are neither file nor directory.
+    pub(super) fn sweep_links(&mut self, git: &HeldDir, path: &AbsPath) {
+        let seen = held_dir::open_held(git, DirAccess::Look).and_then(|top| {
+            held_dir::walk(top, CrossMounts::Cross, |directory, relative| {
+                // Once, even if several git directories contain it.
                 if !identity(directory).is_some_and(|identity| self.cleared.insert(identity)) {
                     return Ok(WalkControl::Past);
                 }
                 for (name, kind) in held_dir::entries(directory)? {
                     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
-                        self.move_away(
+                        self.quarantine_entry(
                             directory,
                             &name,
-                            &path.join(way).join(&name),
-                            "leads git somewhere else",
+                            &path.join(relative).join(&name),
+                            "redirects git to another file",
                         );
                     }
                 }
@@ -30,7 +30,7 @@ impl GitSweep<'_> {
             })
         });
         if seen.is_err() {
-            self.not_looked_through(path);
+            self.report_unchecked(path);
         }
     }
 }

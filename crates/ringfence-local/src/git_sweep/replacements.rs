@@ -1,5 +1,5 @@
-//! Refs below `refs/replace`: git reads another object in the place of the one they are named for.
-//! A file of the user's own commit would have another content at the next checkout on the host, and
+//! Refs below `refs/replace`: git reads another object in place of the one that such a ref names. A
+//! file of the user's own commit would have other content at the next checkout on the host, and
 //! `git status` shows no difference.
 
 use std::collections::HashSet;
@@ -10,31 +10,30 @@ use ringfence_policy::AbsPath;
 use super::GitSweep;
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir};
 
-pub(super) const REASON: &str = "makes git read other content in the place of the user's own";
-/// Packed refs that are longer are not searched at the start of a run, and so not at its end.
-const LONGEST: u64 = 8 << 20;
+pub(super) const REASON: &str = "makes git read other content in place of the user's own";
+/// Longer packed refs are not searched at the start of a run, and so not at its end.
+const MAX_SIZE: u64 = 8 << 20;
 const PREFIX: &[u8] = b" refs/replace/";
 
-/// A replacement as the list of what was there before has it.
+/// Key of a replacement in the baseline.
 fn key(name: &[u8]) -> Vec<u8> {
     [b"refs/replace/", name].concat()
 }
 
-/// Replacements that are there.
-pub(super) fn known(git: &HeldDir) -> Vec<Vec<u8>> {
+/// Replacements that exist.
+pub(super) fn find_replacements(git: &HeldDir) -> Vec<Vec<u8>> {
     let loose =
         directory(git).and_then(|directory| held_dir::entries(&directory).ok()).unwrap_or_default();
     let packed = held_dir::open_file(git, "packed-refs")
-        .and_then(|file| held_dir::read_all(file, LONGEST))
+        .and_then(|file| held_dir::read_all(file, MAX_SIZE))
         .unwrap_or_default();
     let packed = packed.split_inclusive(|byte| *byte == b'\n').filter_map(replaced).map(key);
     loose.iter().map(|(name, _)| key(name.as_bytes())).chain(packed).collect()
 }
 
-/// Takes lines of packed refs out that replace objects and were not there before; answers their
-/// names.
+/// Removes lines of packed refs that replace objects and are new; returns their names.
 pub(super) fn take_new(lines: &mut Vec<&[u8]>, before: &HashSet<Vec<u8>>) -> Vec<String> {
-    if lines.iter().map(|line| line.len() as u64).sum::<u64>() > LONGEST {
+    if lines.iter().map(|line| line.len() as u64).sum::<u64>() > MAX_SIZE {
         return Vec::new();
     }
     let mut taken = Vec::new();
@@ -60,13 +59,13 @@ fn directory(git: &HeldDir) -> Option<HeldDir> {
 }
 
 impl GitSweep<'_> {
-    /// Moves away replacements in a repository of the user that were not there before.
-    pub(super) fn replacements(&mut self, git: &HeldDir, path: &AbsPath) {
-        let Some(directory) = directory(git).filter(|_| self.was_before(git)) else { return };
+    /// Moves away new replacements in a repository of the user.
+    pub(super) fn sweep_replacements(&mut self, git: &HeldDir, path: &AbsPath) {
+        let Some(directory) = directory(git).filter(|_| self.existed_before(git)) else { return };
         let at = path.join("refs/replace");
         for (name, _) in held_dir::entries(&directory).unwrap_or_default() {
-            if !self.ground.programs.contains(&key(name.as_bytes())) {
-                self.move_away(&directory, &name, &at.join(&name), REASON);
+            if !self.baseline.programs.contains(&key(name.as_bytes())) {
+                self.quarantine_entry(&directory, &name, &at.join(&name), REASON);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The trees of the host that a command may write to. The sweep opens nothing outside them.
+//! Trees of the host that a command may write to. The sweep opens nothing outside them.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -7,14 +7,14 @@ use std::path::Path;
 use ringfence_enforce::{MountAccess, Plan, Step};
 use ringfence_policy::AbsPath;
 
-use super::held_dir::{self, HeldDir, InodeId};
+use super::held_dir::{self, HeldDir, HeldInode};
 
 /// Writable trees, as they were before the command started.
 #[derive(Debug, Default)]
-pub(crate) struct WritableRoots(Vec<(AbsPath, InodeId)>);
+pub(crate) struct WritableRoots(Vec<(AbsPath, HeldInode)>);
 
 impl WritableRoots {
-    pub(crate) fn of(plan: &Plan) -> Self {
+    pub(crate) fn from_plan(plan: &Plan) -> Self {
         let root = |step: &Step| match step {
             // Real paths: the survey has resolved them.
             Step::Bind { path, access: MountAccess::ReadWrite, .. } => {
@@ -26,11 +26,11 @@ impl WritableRoots {
         Self(plan.steps.iter().filter_map(root).collect())
     }
 
-    pub(super) fn from_entries(entries: Vec<(AbsPath, InodeId)>) -> Self {
+    pub(super) fn from_entries(entries: Vec<(AbsPath, HeldInode)>) -> Self {
         Self(entries)
     }
 
-    pub(super) fn entries(&self) -> &[(AbsPath, InodeId)] {
+    pub(super) fn entries(&self) -> &[(AbsPath, HeldInode)] {
         &self.0
     }
 
@@ -43,17 +43,17 @@ impl WritableRoots {
         self.0.iter().map(|(path, _)| path)
     }
 
-    /// Whether a directory is itself one of them.
-    pub(super) fn is_one(&self, identity: InodeId) -> bool {
+    /// True if a directory is itself a writable root.
+    pub(super) fn contains(&self, identity: HeldInode) -> bool {
         self.0.iter().any(|(_, root)| *root == identity)
     }
 
-    /// The root that `path` is written to be in.
-    pub(super) fn around(&self, path: &AbsPath) -> Option<&AbsPath> {
+    /// The root that contains `path`, by name.
+    pub(super) fn root_of(&self, path: &AbsPath) -> Option<&AbsPath> {
         self.iter().find(|root| path.is_within(root))
     }
 
-    /// Opens a directory within them by a path that leads through no link.
+    /// Opens a directory within the roots by a path without links.
     pub(super) fn open(&self, path: &AbsPath) -> Option<HeldDir> {
         let (root, identity) = self
             .0
@@ -66,12 +66,12 @@ impl WritableRoots {
         held_dir::open_below(&top, path.relative_to(root)?).ok()
     }
 
-    /// The host's own view of a directory of the sandbox, and where it is now. In the
-    /// sandbox's view nothing can be renamed out of it, and no path can be followed.
+    /// The host's own view of a directory of the sandbox, and its path now. In the sandbox's view
+    /// nothing can be renamed out of it, and no path can be followed.
     ///
-    /// When the sandbox's mounts are gone, the kernel tells only the part of a path that is
-    /// below the mount. Whatever a path says, it is believed only of the same directory.
-    pub(super) fn find(
+    /// Once the sandbox's mounts are gone, the kernel reports only the part of a path below the
+    /// mount. A path counts only if it leads to the same inode.
+    pub(super) fn locate(
         &self,
         directory: &OwnedFd,
         reported: &AbsPath,
@@ -83,8 +83,8 @@ impl WritableRoots {
         let below = now
             .as_ref()
             .map(|now| now.relative_to(&AbsPath::root()).unwrap_or(Path::new("")).to_owned());
-        let partly = below.iter().flat_map(|below| self.iter().map(move |root| root.join(below)));
-        now.iter().cloned().chain(partly).chain([reported.clone()]).find_map(|path| {
+        let guesses = below.iter().flat_map(|below| self.iter().map(move |root| root.join(below)));
+        now.iter().cloned().chain(guesses).chain([reported.clone()]).find_map(|path| {
             let found = self.open(&path).filter(|found| held_dir::identity(found) == Some(own))?;
             Some((found, path))
         })

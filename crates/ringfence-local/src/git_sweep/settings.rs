@@ -1,69 +1,71 @@
-//! Settings of agents and editors that a command made outside of the directories in which they are
-//! protected. Most are harmless, and templates and clones ship them; those that start programs
-//! without a question are moved away.
+//! Settings of agents and editors that a command created outside of the protected directories. Most
+//! are harmless, and templates and clones ship them; those that start programs without a question
+//! are moved away.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_enforce::apply::{Birth, GitMarker};
+use ringfence_enforce::apply::{FileIdentity, GitMarker};
 use ringfence_policy::AbsPath;
-use ringfence_policy::builtin::{self, Content, PlantedFile};
+use ringfence_policy::builtin::{self, PlantedFile, SettingsContent};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, kind};
-use super::{Came, FoundGitDir, GitSweep, PathTrust, SweepDir, identity};
+use super::{FoundGitDir, GitSweep, NameOrigin, PathTrust, SweepDir, identity};
 
-const ELSEWHERE: &str = "leads an agent or editor to settings elsewhere";
+const REDIRECTS: &str = "redirects an agent or editor to settings elsewhere";
 
 /// A file to look for below an entry of a directory.
-struct Sought<'a> {
-    /// Name of the entry, and the way from there.
-    way: PathBuf,
+struct SettingFile<'a> {
+    /// Name of the entry, and the path from there.
+    relative: PathBuf,
     planted: &'a PlantedFile,
 }
 
 impl GitSweep<'_> {
-    /// Looks through the settings in a directory that were not there before, and lists those that
-    /// are left: a later run, and one that goes on, may write to them.
-    pub(super) fn settings_in(&mut self, spot: &SweepDir) {
-        if self.ground.is_vendored(&spot.path) {
+    /// Checks the new settings in a directory, and lists those that stay: a later or concurrent run
+    /// may write to them.
+    pub(super) fn sweep_settings(&mut self, found_dir: &SweepDir) {
+        if self.baseline.is_vendored(&found_dir.path) {
             return;
         }
-        for (name, _) in held_dir::entries(&spot.directory).unwrap_or_default() {
-            let path = spot.path.join(&name);
-            for sought in sought(&path, &name) {
-                self.planted_file(spot, &sought);
+        for (name, _) in held_dir::entries(&found_dir.directory).unwrap_or_default() {
+            let path = found_dir.path.join(&name);
+            for setting_file in setting_file(&path, &name) {
+                self.planted_file(found_dir, &setting_file);
             }
             if builtin::pointer_at(names(&path)).is_some() {
-                self.pointer(spot, &name, &path);
+                self.pointer(found_dir, &name, &path);
             }
             if builtin::setting_at(names(&path)).is_some() {
-                self.list_setting(spot, &name, path);
+                self.list_setting(found_dir, &name, path);
             }
         }
     }
 
-    /// Whether an entry may have been made or changed since the command began.
+    /// True if an entry may have been created or changed since the command began.
     fn has_changed(&self, directory: &HeldDir, name: &Path) -> bool {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entry = rustix::fs::openat(directory, name, flags, Mode::empty());
-        entry.map_or(true, |entry| self.ground.begun.may_precede_change_of(entry))
+        entry.map_or(true, |entry| self.baseline.begun.may_precede_change_of(entry))
     }
 
-    /// Tells whether the command could not change what stands at a path, or was allowed to by name.
+    /// True if the command could not change the file at a path, or was allowed to by name.
     fn is_of_user(&self, path: &AbsPath) -> bool {
-        self.ground.covered.contains(path) || self.roots.iter().any(|root| root == path)
+        self.baseline.masked.contains(path) || self.roots.iter().any(|root| root == path)
     }
 
-    /// Moves a file of a setting away, if it is there and starts programs. A link on the way could
-    /// be given anything later, and goes instead of the file.
-    fn planted_file(&mut self, spot: &SweepDir, sought: &Sought<'_>) {
-        let Ok(mut directory) = held_dir::hold(&spot.directory, DirAccess::Look) else { return };
-        let mut path = spot.path.clone();
-        // What came along with a directory need not have changed itself.
-        let mut is_new = spot.came == Came::Whole;
-        let mut names = sought.way.iter().map(Path::new).peekable();
+    /// Moves a file of a setting away, if it exists and starts programs. A link on the way could
+    /// get any target later, so the link is moved instead.
+    fn planted_file(&mut self, found_dir: &SweepDir, setting_file: &SettingFile<'_>) {
+        let Ok(mut directory) = held_dir::open_held(&found_dir.directory, DirAccess::Look) else {
+            return;
+        };
+        let mut path = found_dir.path.clone();
+        // Files that were moved with a directory have old change times.
+        let mut is_new = found_dir.origin == NameOrigin::Whole;
+        let mut names = setting_file.relative.iter().map(Path::new).peekable();
         while let Some(name) = names.next() {
             path = path.join(name);
             if self.is_of_user(&path) {
@@ -71,12 +73,14 @@ impl GitSweep<'_> {
             }
             is_new |= self.has_changed(&directory, name);
             match (names.peek(), kind(&directory, name)) {
-                (None, Some(_)) if is_new && starts_programs(&directory, name, sought.planted) => {
-                    let reason = "an agent or editor that is started there would run what it names";
-                    return self.move_away(&directory, name, &path, reason);
+                (None, Some(_))
+                    if is_new && starts_programs(&directory, name, setting_file.planted) =>
+                {
+                    let reason = "an agent or editor started there would run the programs it names";
+                    return self.quarantine_entry(&directory, name, &path, reason);
                 }
                 (Some(_), Some(FileType::Symlink)) if is_new => {
-                    return self.move_away(&directory, name, &path, ELSEWHERE);
+                    return self.quarantine_entry(&directory, name, &path, REDIRECTS);
                 }
                 (Some(_), Some(FileType::Directory)) => {}
                 _ => return,
@@ -89,63 +93,77 @@ impl GitSweep<'_> {
         }
     }
 
-    /// Moves a file away that a program follows to settings elsewhere, unless it leads to where
-    /// such settings are looked for: a workspace points to the repository that it belongs to.
-    fn pointer(&mut self, spot: &SweepDir, name: &OsStr, path: &AbsPath) {
-        let is_new = spot.came == Came::Whole || self.has_changed(&spot.directory, Path::new(name));
+    /// Moves a file away that points a program to settings elsewhere, unless the sweep checks the
+    /// target: a workspace points to the repository that it belongs to.
+    fn pointer(&mut self, found_dir: &SweepDir, name: &OsStr, path: &AbsPath) {
+        let is_new = found_dir.origin == NameOrigin::Whole
+            || self.has_changed(&found_dir.directory, Path::new(name));
         if !is_new
             || self.is_of_user(path)
-            || matches!(kind(&spot.directory, name), None | Some(FileType::Directory))
+            || matches!(kind(&found_dir.directory, name), None | Some(FileType::Directory))
         {
             return;
         }
-        let target = held_dir::read(&spot.directory, name).ok().and_then(|text| {
+        let target = held_dir::read(&found_dir.directory, name).ok().and_then(|text| {
             let text = Path::new(OsStr::from_bytes(text.trim_ascii())).to_owned();
             let has_name = !text.as_os_str().is_empty();
-            has_name.then(|| resolved(&spot.path, &text)).flatten()
+            has_name.then(|| resolve_by_name(&found_dir.path, &text)).flatten()
         });
-        let is_looked_at = |target: &AbsPath| {
-            let is_named =
-                builtin::pointer_at(names(target)).is_some() && self.roots.around(target).is_some();
-            // Opened without following a link on the way.
-            is_named && !self.ground.is_vendored(target) && self.roots.open(target).is_some()
+        let is_checked = |target: &AbsPath| {
+            let is_named = builtin::pointer_at(names(target)).is_some()
+                && self.roots.root_of(target).is_some();
+            // Opened without following links.
+            is_named && !self.baseline.is_vendored(target) && self.roots.open(target).is_some()
         };
-        if !target.as_ref().is_some_and(is_looked_at) {
-            self.move_away(&spot.directory, name, path, ELSEWHERE);
+        if !target.as_ref().is_some_and(is_checked) {
+            self.quarantine_entry(&found_dir.directory, name, path, REDIRECTS);
         }
     }
 
-    /// Lists a setting that a command made. One of the user's may have come here with a directory.
-    fn list_setting(&mut self, spot: &SweepDir, name: &OsStr, path: AbsPath) {
-        if spot.standing == PathTrust::OnHost
+    /// Lists a setting that a command created. One of the user's may have been moved here with a
+    /// directory.
+    fn list_setting(&mut self, found_dir: &SweepDir, name: &OsStr, path: AbsPath) {
+        if found_dir.trust == PathTrust::OnHost
             && !self.is_of_user(&path)
-            && Birth::of(&spot.directory, name)
-                .is_some_and(|birth| self.ground.is_of_command(birth))
-            && let Some(identity) = identity(&spot.directory)
+            && FileIdentity::from_entry(&found_dir.directory, name)
+                .is_some_and(|birth| self.baseline.is_of_command(birth))
+            && let Some(identity) = identity(&found_dir.directory)
         {
             self.swept.spotted.push(FoundGitDir {
                 path,
                 identity,
                 what: GitMarker::Setting,
-                since: self.ground.begun,
+                since: self.baseline.begun,
             });
         }
     }
 
     /// Moves the settings of Sapling out of a git directory, in which it keeps its own.
-    pub(super) fn sapling(&mut self, git: &HeldDir, path: &AbsPath) {
+    pub(super) fn sweep_sapling(&mut self, git: &HeldDir, path: &AbsPath) {
         let at = path.join("sl");
         match kind(git, "sl") {
             None => return,
             Some(FileType::Directory) => {}
-            Some(_) => return self.move_away(git, "sl", &at, "leads Sapling somewhere else"),
+            Some(_) => {
+                return self.quarantine_entry(
+                    git,
+                    "sl",
+                    &at,
+                    "redirects Sapling to another directory",
+                );
+            }
         }
         let Ok(sapling) = held_dir::enter(git, "sl", DirAccess::Look, CrossMounts::Cross) else {
-            return self.move_away(git, "sl", &at, "cannot be looked into");
+            return self.quarantine_entry(git, "sl", &at, "cannot be read");
         };
         for name in ["config", "sharedpath"] {
             if kind(&sapling, name).is_some() {
-                self.move_away(&sapling, name, &at.join(name), "Sapling would run what it names");
+                self.quarantine_entry(
+                    &sapling,
+                    name,
+                    &at.join(name),
+                    "Sapling would run the programs it names",
+                );
             }
         }
     }
@@ -155,8 +173,8 @@ fn names(path: &AbsPath) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
     path.as_path().iter().map(OsStr::as_bytes)
 }
 
-/// The files that start programs and may lie at or below `path`, an entry called `name`.
-fn sought(path: &AbsPath, name: &OsStr) -> Vec<Sought<'static>> {
+/// Files that start programs and may be at or below `path`, an entry called `name`.
+fn setting_file(path: &AbsPath, name: &OsStr) -> Vec<SettingFile<'static>> {
     let whole = builtin::setting_at(names(path));
     let found = whole.into_iter().chain(builtin::settings_below(names(path)));
     let files = |(setting, count): (&'static builtin::Setting, usize)| {
@@ -164,20 +182,20 @@ fn sought(path: &AbsPath, name: &OsStr) -> Vec<Sought<'static>> {
         let below = move |planted: &PlantedFile| {
             [Path::new(name), &rest, Path::new(planted.file)]
                 .iter()
-                .flat_map(|way| way.iter())
+                .flat_map(|relative| relative.iter())
                 .collect()
         };
         setting
             .planted
             .iter()
-            .map(|planted| Sought { way: below(planted), planted })
+            .map(|planted| SettingFile { relative: below(planted), planted })
             .collect::<Vec<_>>()
     };
     found.flat_map(files).collect()
 }
 
-/// Where a path that is written in a file of `directory` leads, by its names alone.
-fn resolved(directory: &AbsPath, written: &Path) -> Option<AbsPath> {
+/// Resolves a path written in a file of `directory`, by its names alone.
+fn resolve_by_name(directory: &AbsPath, written: &Path) -> Option<AbsPath> {
     let mut path = directory.clone();
     for component in written.components() {
         path = match component {
@@ -190,22 +208,22 @@ fn resolved(directory: &AbsPath, written: &Path) -> Option<AbsPath> {
     Some(path)
 }
 
-/// Whether a file, which is there, holds what makes it one that starts programs. One that cannot be
-/// read may.
+/// True if an existing file has content that starts programs, or cannot be read.
 fn starts_programs(directory: &HeldDir, name: &Path, planted: &PlantedFile) -> bool {
     let is_file = kind(directory, name) == Some(FileType::RegularFile);
     let text = || held_dir::read(directory, name);
     match planted.content {
-        Content::Word(words) if is_file => text().map_or(true, |text| holds_word(&text, words)),
-        Content::SectionBeside(sections) if is_file => {
+        SettingsContent::Word(words) if is_file => {
+            text().map_or(true, |text| holds_word(&text, words))
+        }
+        SettingsContent::SectionBeside(sections) if is_file => {
             text().map_or(true, |text| has_other_section(&text, sections))
         }
-        Content::Any | Content::Word(_) | Content::SectionBeside(_) => true,
+        SettingsContent::Any | SettingsContent::Word(_) | SettingsContent::SectionBeside(_) => true,
     }
 }
 
-/// Tells whether a JSON text holds one of the words, also written with escapes. Text in another
-/// encoding may.
+/// True if a JSON text holds one of the words, also with escapes, or is in another encoding.
 fn holds_word(text: &[u8], words: &[&str]) -> bool {
     let Some(text) = std::str::from_utf8(text).ok().filter(|text| !text.contains('\0')) else {
         return true;
@@ -223,7 +241,7 @@ fn holds_word(text: &[u8], words: &[&str]) -> bool {
     words.iter().any(|word| plain.contains(&word.to_ascii_lowercase()))
 }
 
-/// Tells whether a configuration has a section other than these, or a directive.
+/// True if a config has a section other than these, or a directive.
 fn has_other_section(text: &[u8], sections: &[&str]) -> bool {
     let Some(text) = std::str::from_utf8(text).ok().filter(|text| !text.contains('\0')) else {
         return true;
@@ -237,8 +255,8 @@ fn has_other_section(text: &[u8], sections: &[&str]) -> bool {
     text.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']).any(is_other)
 }
 
-/// Whether a directory has a name of one of these settings. Paths are looked at later: a tree may
-/// be thousands of directories deep.
+/// True if a directory has a name of one of these settings. Full paths are checked later: a tree
+/// may be thousands of directories deep.
 pub(super) fn may_have_settings(directory: &HeldDir) -> bool {
     let planted = || {
         builtin::SETTINGS

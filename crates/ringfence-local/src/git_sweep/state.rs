@@ -1,20 +1,23 @@
-//! State of unfinished operations. `git rebase --continue` and its siblings, which git's own
-//! status proposes, take from it the programs to run and the options to run them with.
+//! State of unfinished operations. `git rebase --continue` and the like, which `git status`
+//! proposes, take programs and options from it.
 //!
-//! By a list of what each file may say. What was there before the command stays as it was.
+//! The check is an allow list per file. State from before the command stays as it was.
 //!
 //! | file | git does with it |
 //! |---|---|
 //! | `git-rebase-todo`, `todo` | runs the lines that say `exec` |
-//! | `strategy`, `strategy_opts`, `sequencer/opts` | runs `git merge-STRATEGY` with these options (sequencer.c) |
+//! | `strategy`, `strategy_opts` | runs `git merge-STRATEGY` with these options (sequencer.c) |
+//! | `sequencer/opts` | the same |
 //! | `gpg_sign_opt`, `allow_rerere_autoupdate` | passes it on as an argument |
-//! | `autostash`, `MERGE_AUTOSTASH` | applies the changes of this commit (sequencer.c, `apply_autostash`) |
-//! | `author-script`, `BISECT_NAMES`, `BISECT_LOG` | evaluates it as shell, before 2.20, 2.31 and on `replay` |
+//! | `autostash`, `MERGE_AUTOSTASH` | applies this commit (sequencer.c, `apply_autostash`) |
+//! | `author-script` | evaluates it as shell, before 2.20 |
+//! | `BISECT_NAMES` | evaluates it as shell, before 2.31 |
+//! | `BISECT_LOG` | evaluates it as shell, on `replay` |
 //! | `apply-opt` | options of `git apply`, one of which writes any file (builtin/am.c) |
-//! | `MERGE_RR` | copies these files, wherever they are, into `rr-cache`, and resolutions back (rerere.c) |
+//! | `MERGE_RR` | copies these files, at any path, to and from `rr-cache` (rerere.c) |
 //! | `BISECT_START` | checks it out, as an argument |
 //! | `packed-refs` | takes a ref from it that has no file, `MERGE_AUTOSTASH` too |
-//! | `refs/replace/*` | reads another object in the place of this one (replace-object.c) |
+//! | `refs/replace/*` | reads another object in place of this one (replace-object.c) |
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -27,40 +30,40 @@ use rustix::io::Errno;
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, kind};
 use super::{GitSweep, config, listed, replacements};
 
-/// Rule by which a file of state is judged.
+/// Check for a file of state.
 #[derive(Clone, Copy)]
 enum Check {
-    /// Lines that run programs are taken out.
+    /// Lines that run programs are removed.
     Lines,
-    /// The file goes unless it says nothing else than this allows.
+    /// The file is moved unless this function accepts it.
     Whole(fn(&[u8]) -> bool),
-    /// The file goes if it names any path, and so does one that was there before if a link
-    /// stands on the way by now.
+    /// The file is moved if it names any path. One from before the command is moved if a link is on
+    /// such a path by now.
     Paths,
-    /// The file goes unless it names a commit that git may apply; see
+    /// The file is moved unless it names a commit that git may apply; see
     /// [`autostash`](super::autostash).
     Stash,
-    /// Lines that name no ref below `refs/` are taken out.
+    /// Lines that name no ref below `refs/` are removed.
     Refs,
 }
 
 /// A file of state.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    /// Name of the directory in the git directory; the empty one is the git directory itself.
+pub(super) struct StateFile {
+    /// Directory in the git directory; empty for the git directory itself.
     pub(super) directory: &'static str,
     pub(super) name: &'static str,
     check: Check,
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for StateFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.directory, self.name)
     }
 }
 
-/// Directories of state in a git directory; the empty name is the git directory itself.
-const PLACES: &[(&str, &[(&str, Check)])] = &[
+/// Files of state by directory; the empty name is the git directory itself.
+const STATE_FILES: &[(&str, &[(&str, Check)])] = &[
     (
         "rebase-merge",
         &[("git-rebase-todo", Check::Lines), STRATEGY, OPTIONS, SIGN, RERERE, AUTHOR, STASH],
@@ -100,73 +103,73 @@ const STASH: (&str, Check) = ("autostash", Check::Stash);
 /// Merge strategies that are git's own.
 const STRATEGIES: &[&[u8]] = &[b"ort", b"recursive", b"resolve", b"octopus", b"ours", b"subtree"];
 
-/// Lines and files of a git directory's state that would be taken away; files as [`key`] writes
+/// Lines and files of a git directory's state that the sweep would remove; files as [`key`] writes
 /// them.
 pub(super) fn programs(git: &HeldDir) -> HashSet<Vec<u8>> {
     let mut found = HashSet::new();
-    each(git, |directory, place| {
-        let Ok(text) = held_dir::read(directory, place.name) else { return };
-        match place.check {
+    for_each_state_file(git, |directory, file| {
+        let Ok(text) = held_dir::read(directory, file.name) else { return };
+        match file.check {
             Check::Refs => {}
             Check::Lines => {
                 found.extend(lines(&text).filter(|line| is_program(line)).map(<[u8]>::to_vec))
             }
-            check if !is_harmless(check, &text) => drop(found.insert(key(place, &text))),
+            check if !is_harmless(check, &text) => drop(found.insert(key(file, &text))),
             _ => {}
         }
     });
-    found.extend(replacements::known(git));
+    found.extend(replacements::find_replacements(git));
     found
 }
 
-/// A file without what runs programs and was not there before: the lines that stay, or nothing of
-/// it. `None` if all of it may stay for now.
+/// A file without new lines that run programs: the lines that stay, or `Some(None)` if all of it
+/// goes. `None` if the file may stay for now.
 pub(super) fn without_programs(
     known: &HashSet<Vec<u8>>,
-    place: Place,
+    file: StateFile,
     text: &[u8],
 ) -> Option<Option<Vec<u8>>> {
-    match place.check {
+    match file.check {
         Check::Lines => {
             let is_new = |line: &&[u8]| is_program(line) && !known.contains(*line);
             let kept = || lines(text).filter(|line| !is_new(line)).collect::<Vec<_>>().concat();
             lines(text).any(|line| is_new(&line)).then(|| Some(kept()))
         }
         Check::Whole(is_allowed) => {
-            (!is_allowed(text) && !known.contains(&key(place, text))).then_some(None)
+            (!is_allowed(text) && !known.contains(&key(file, text))).then_some(None)
         }
-        // No command can write these in a repository of the user, or git applies them only when
-        // told to.
+        // No command can write these in a repository of the user, or git applies them only on
+        // request.
         Check::Paths | Check::Stash | Check::Refs => None,
     }
 }
 
 impl GitSweep<'_> {
-    /// Takes out what was not there before.
-    pub(super) fn state(&mut self, git: &HeldDir, path: &AbsPath) {
-        each(git, |directory, file| {
+    /// Removes new state that runs programs.
+    pub(super) fn sweep_state(&mut self, git: &HeldDir, path: &AbsPath) {
+        for_each_state_file(git, |directory, file| {
             let (name, check) = (file.name, file.check);
             let at = path.join(file.directory).join(name);
             if kind(directory, name) != Some(FileType::RegularFile) {
-                // No command can put a link there in a repository of the user, who may have one:
-                // several working trees share their refs by it.
-                if matches!(check, Check::Refs) && self.was_before(git) {
+                // No command can put a link there in a repository of the user, but the user may
+                // have one: several working trees share their refs that way.
+                if matches!(check, Check::Refs) && self.existed_before(git) {
                     return;
                 }
-                return self.move_away(directory, name, &at, "is not a plain file");
+                return self.quarantine_entry(directory, name, &at, "is not a plain file");
             }
             if matches!(check, Check::Refs) {
-                return self.packed_refs(git, &at);
+                return self.sweep_packed_refs(git, &at);
             }
             let Ok(text) = held_dir::read(directory, name) else {
-                return self.move_away(directory, name, &at, "cannot be read");
+                return self.quarantine_entry(directory, name, &at, "cannot be read");
             };
-            let is_known = self.ground.programs.contains(&key(file, &text));
+            let is_known = self.baseline.programs.contains(&key(file, &text));
             let reason = match check {
-                Check::Lines => return self.todo(directory, name, &at, &text),
+                Check::Lines => return self.sweep_todo(directory, name, &at, &text),
                 check if is_harmless(check, &text) => return,
                 Check::Paths if is_known && !self.leads_away(git, path, &text) => return,
-                Check::Paths => "makes git copy files, which need not be of the project".to_owned(),
+                Check::Paths => "makes git copy files, also from outside the project".to_owned(),
                 Check::Whole(_) | Check::Stash if is_known => return,
                 Check::Stash if self.is_plain_autostash(git, path, &text) => return,
                 Check::Stash => autostash_reason(&text),
@@ -174,32 +177,32 @@ impl GitSweep<'_> {
                     "makes git run programs or obey options when it continues".to_owned()
                 }
             };
-            self.move_away(directory, name, &at, &reason);
+            self.quarantine_entry(directory, name, &at, &reason);
         });
-        self.replacements(git, path);
+        self.sweep_replacements(git, path);
     }
 
-    /// Takes out lines of packed refs that stand for a file of state. Git writes none.
-    fn packed_refs(&mut self, git: &HeldDir, at: &AbsPath) {
-        const LONGEST: u64 = 256 << 20;
+    /// Removes lines of packed refs that act as a file of state. Git writes none.
+    fn sweep_packed_refs(&mut self, git: &HeldDir, at: &AbsPath) {
+        const MAX_SIZE: u64 = 256 << 20;
         let Ok(file) = held_dir::open_file(git, "packed-refs") else { return };
-        if !self.ground.begun.may_precede_change_of(&file) {
+        if !self.baseline.begun.may_precede_change_of(&file) {
             return;
         }
-        let Ok(text) = held_dir::read_all(file, LONGEST) else {
+        let Ok(text) = held_dir::read_all(file, MAX_SIZE) else {
             // In a repository of the user, no command can put a longer one there.
-            if !self.was_before(git) {
-                self.move_away(git, "packed-refs", at, "cannot be read");
+            if !self.existed_before(git) {
+                self.quarantine_entry(git, "packed-refs", at, "cannot be read");
             }
             return;
         };
         let (mut kept, dropped) = refs(&text);
         let mut reasons = Vec::new();
         if !dropped.is_empty() {
-            reasons.push(format!("stands for files that git obeys: {}", listed(&dropped)));
+            reasons.push(format!("acts as files that git obeys: {}", listed(&dropped)));
         }
-        if self.was_before(git) {
-            let replaced = replacements::take_new(&mut kept, &self.ground.programs);
+        if self.existed_before(git) {
+            let replaced = replacements::take_new(&mut kept, &self.baseline.programs);
             reasons.extend(
                 (!replaced.is_empty())
                     .then(|| format!("{}: {}", replacements::REASON, listed(&replaced))),
@@ -210,12 +213,14 @@ impl GitSweep<'_> {
         }
     }
 
-    /// Answers whether a path of a `MERGE_RR` leads through a link, or out of the working tree.
-    /// Where the working tree is not found, it may.
+    /// True if a path of a `MERGE_RR` leads through a link, or out of the working tree, or if the
+    /// working tree is not found.
     fn leads_away(&self, git: &HeldDir, path: &AbsPath, text: &[u8]) -> bool {
         let is_dot_git = path.name().is_some_and(|name| name == ".git");
         let tree = if is_dot_git {
-            held_dir::around(git).and_then(|tree| held_dir::hold(tree, DirAccess::Look)).ok()
+            held_dir::open_parent(git)
+                .and_then(|tree| held_dir::open_held(tree, DirAccess::Look))
+                .ok()
         } else {
             self.tree_at(git, path)
         };
@@ -227,13 +232,13 @@ impl GitSweep<'_> {
         if let Some((_, tree)) = self.tree_of(git, path) {
             return self.roots.open(&tree);
         }
-        let pointer = super::pointer::lead(path, &held_dir::read(git, "gitdir").ok()?)?;
+        let pointer = super::pointer::resolve_pointer(path, &held_dir::read(git, "gitdir").ok()?)?;
         held_dir::open_at(pointer.parent()?.as_path()).ok()
     }
 
-    /// Takes out lines that run programs and were not there before.
-    fn todo(&mut self, directory: &HeldDir, name: &str, at: &AbsPath, text: &[u8]) {
-        let is_new = |line: &&[u8]| is_program(line) && !self.ground.programs.contains(*line);
+    /// Removes new lines that run programs.
+    fn sweep_todo(&mut self, directory: &HeldDir, name: &str, at: &AbsPath, text: &[u8]) {
+        let is_new = |line: &&[u8]| is_program(line) && !self.baseline.programs.contains(*line);
         let dropped: Vec<String> = lines(text)
             .filter(is_new)
             .map(|line| String::from_utf8_lossy(line).trim().to_owned())
@@ -250,24 +255,30 @@ impl GitSweep<'_> {
         }
     }
 
-    /// Moves away what stands for a directory of state and is none: git would follow it.
-    pub(super) fn state_elsewhere(&mut self, git: &HeldDir, path: &AbsPath) {
-        for (place, _) in PLACES.iter().filter(|(place, _)| !place.is_empty()) {
-            if kind(git, place).is_some_and(|kind| kind != FileType::Directory) {
-                self.move_away(git, place, &path.join(place), "leads git somewhere else");
+    /// Moves away entries in place of a state directory that are no directory: git would follow
+    /// them.
+    pub(super) fn sweep_state_dirs(&mut self, git: &HeldDir, path: &AbsPath) {
+        for (dir_name, _) in STATE_FILES.iter().filter(|(dir_name, _)| !dir_name.is_empty()) {
+            if kind(git, dir_name).is_some_and(|kind| kind != FileType::Directory) {
+                self.quarantine_entry(
+                    git,
+                    dir_name,
+                    &path.join(dir_name),
+                    "redirects git to another directory",
+                );
             }
         }
     }
 }
 
-/// Every file of state that is there.
-pub(super) fn each(git: &HeldDir, mut look: impl FnMut(&HeldDir, Place)) {
-    for (place, files) in PLACES {
+/// Calls `look` for every existing file of state.
+pub(super) fn for_each_state_file(git: &HeldDir, mut look: impl FnMut(&HeldDir, StateFile)) {
+    for (dir_name, files) in STATE_FILES {
         let entered;
-        let directory = if place.is_empty() {
+        let directory = if dir_name.is_empty() {
             git
         } else {
-            let Ok(directory) = held_dir::enter(git, place, DirAccess::Look, CrossMounts::Cross)
+            let Ok(directory) = held_dir::enter(git, dir_name, DirAccess::Look, CrossMounts::Cross)
             else {
                 continue;
             };
@@ -276,7 +287,7 @@ pub(super) fn each(git: &HeldDir, mut look: impl FnMut(&HeldDir, Place)) {
         };
         for (name, check) in *files {
             if kind(directory, name).is_some() {
-                look(directory, Place { directory: place, name, check: *check });
+                look(directory, StateFile { directory: dir_name, name, check: *check });
             }
         }
     }
@@ -292,33 +303,31 @@ fn is_harmless(check: Check, text: &[u8]) -> bool {
     }
 }
 
-/// What the user is told of an autostash in quarantine: the commit is still in the repository.
+/// Reason shown for an autostash in quarantine: the commit is still in the repository.
 fn autostash_reason(text: &[u8]) -> String {
     let id = text.trim_ascii();
     let is_id = matches!(id.len(), 40 | 64) && id.iter().all(u8::is_ascii_hexdigit);
     let look = if is_id {
-        format!("; to look at it: git show --stat {}", String::from_utf8_lossy(id))
+        format!("; to see it, run: git show --stat {}", String::from_utf8_lossy(id))
     } else {
         String::new()
     };
-    format!(
-        "git would apply its changes by itself, to protected files or in a way that is not known{look}"
-    )
+    format!("git would apply its changes by itself, to protected files or in an unknown way{look}")
 }
 
-/// A file as it was: without NUL, which ends a field in the mark of a run.
-fn key(place: Place, text: &[u8]) -> Vec<u8> {
+/// Key of a file with its content, without NUL, which ends a field in a run marker.
+fn key(file: StateFile, text: &[u8]) -> Vec<u8> {
     let hex: String = text.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{place:?} {hex}").into_bytes()
+    format!("{file:?} {hex}").into_bytes()
 }
 
-/// The lines of packed refs that name refs, and the names on the others.
+/// The lines of packed refs that name refs, and the names on the other lines.
 fn refs(text: &[u8]) -> (Vec<&[u8]>, Vec<String>) {
     let (mut kept, mut dropped, mut is_kept) = (Vec::new(), Vec::new(), true);
     for line in lines(text) {
         let name =
             line.iter().position(|byte| *byte == b' ').map_or(line, |space| &line[space + 1..]);
-        // The object of a tag goes with the ref on the line before.
+        // The peeled object of a tag goes with the ref on the line before.
         if line[0] != b'^' {
             is_kept = line[0] == b'#'
                 || line == b"\n"
@@ -346,7 +355,7 @@ fn is_strategy(text: &[u8]) -> bool {
     STRATEGIES.contains(&text.trim_ascii())
 }
 
-/// Options of a merge strategy, each in quotes or not.
+/// True for options of a merge strategy, with or without quotes.
 fn is_strategy_options(text: &[u8]) -> bool {
     let bare = |word: &[u8]| -> Vec<u8> {
         let quoted = [b'"', b'\'']
@@ -354,7 +363,7 @@ fn is_strategy_options(text: &[u8]) -> bool {
             .find_map(|quote| word.strip_prefix(&[*quote])?.strip_suffix(&[*quote]));
         quoted.unwrap_or(word).to_vec()
     };
-    // Newer versions of git leave the dashes out.
+    // Newer versions of git omit the dashes.
     let is_option = |word: &[u8]| {
         let word = bare(word);
         is_strategy_option(word.strip_prefix(b"--").unwrap_or(&word))
@@ -362,7 +371,7 @@ fn is_strategy_options(text: &[u8]) -> bool {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).all(is_option)
 }
 
-/// One of the options of git's own strategies: merge-recursive.c, `parse_merge_opt`.
+/// True for an option of git's own strategies: merge-recursive.c, `parse_merge_opt`.
 fn is_strategy_option(option: &[u8]) -> bool {
     const PLAIN: &[&[u8]] = &[
         b"ours",
@@ -447,7 +456,7 @@ fn is_revision(text: &[u8]) -> bool {
         })
 }
 
-/// Accepts lines that each set a variable of the author to one quoted word.
+/// True for lines that each set an author variable to one quoted word.
 fn is_author_script(text: &[u8]) -> bool {
     const NAMES: [&[u8]; 3] = [b"GIT_AUTHOR_NAME=", b"GIT_AUTHOR_EMAIL=", b"GIT_AUTHOR_DATE="];
     let mut rest = text;
@@ -489,7 +498,7 @@ fn is_quoted_words(text: &[u8]) -> bool {
     quoted_words(text).is_some()
 }
 
-/// Comments, and commands of `git bisect` in which a shell finds nothing but words.
+/// True for comments, and for `git bisect` commands in which a shell finds only words.
 fn is_bisect_log(text: &[u8]) -> bool {
     let is_plain = |byte: &u8| {
         byte.is_ascii_alphanumeric() || *byte > 127 || b" ._/@{}^~+=,%:-".contains(byte)
@@ -523,7 +532,7 @@ fn quoted_words(text: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(words)
 }
 
-/// The first word of a text, as quote.c writes it: `'it'\''s'`; and what follows it.
+/// The first word of a text, as quote.c writes it: `'it'\''s'`, and the rest.
 fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut word, mut rest) = (Vec::new(), text.strip_prefix(b"'")?);
     loop {
@@ -540,7 +549,7 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Answers whether a path of a `MERGE_RR` leads through a link below `tree`, or out of it.
+/// True if a path of a `MERGE_RR` leads through a link below `tree`, or out of it.
 fn has_link(tree: &HeldDir, text: &[u8]) -> bool {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -575,13 +584,13 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_from_commits() {
+    fn exec_lines_are_told_apart_from_commits() {
         let program = ["exec make", "x make\n", " \texec\tmake", "x"];
         check(is_program, &program, &["pick 1234 exec", "# exec make", "xyz", "", "\n", "drop x"]);
     }
 
     #[test]
-    fn packed_refs_hold_refs_alone() {
+    fn packed_refs_keep_only_refs() {
         let text = b"# pack-refs with: peeled\n12 MERGE_AUTOSTASH\n^34\n56 refs/heads/x\n^78\n";
         let (kept, dropped) = refs(text);
         assert_eq!(kept.concat(), b"# pack-refs with: peeled\n56 refs/heads/x\n^78\n");
@@ -612,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_sequencer_are_known_ones() {
+    fn only_known_sequencer_options_are_accepted() {
         let written = "[options]\n\tedit = true\n\tstrategy = recursive\n\tstrategy-option = theirs\n\tmainline = 1\n\tgpg-sign = \n";
         check(
             is_sequencer_options,
@@ -630,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn text_for_a_shell_is_only_words() {
+    fn shell_text_holds_only_words() {
         let author = "GIT_AUTHOR_NAME='A '\\''B'\\'' C'\nGIT_AUTHOR_EMAIL='a@b'\nGIT_AUTHOR_DATE='@1 +0000'\n";
         check(
             is_author_script,
@@ -657,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_of_their_kind() {
+    fn only_harmless_arguments_are_accepted() {
         check(
             is_apply_options,
             &["", " '--whitespace=fix' '-C3'\n", "'--directory=sub/x'"],

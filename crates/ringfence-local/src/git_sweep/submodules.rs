@@ -1,40 +1,40 @@
-//! Repositories that git enters by itself, since an index names them. A command can add to an
-//! index, and write to what it adds: a repository of the person where the survey did not look.
+//! Repositories that git enters by itself because an index names them. A command can add entries to
+//! an index, and write to the repository that they name: one of the user's in a skipped tree.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use ringfence_enforce::apply::GitMarker;
-use ringfence_enforce::{gitlinks, is_index};
+use ringfence_enforce::{is_index, parse_gitlinks};
 use ringfence_policy::AbsPath;
 use rustix::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, kind};
-use super::{Came, GitSweep, PathTrust, SweepDir};
+use super::{GitSweep, NameOrigin, PathTrust, SweepDir};
 
 impl GitSweep<'_> {
-    /// Looks at those that were not entered before.
-    pub(super) fn entered_by_git(&mut self) {
+    /// Checks those that git did not enter before.
+    pub(super) fn check_submodule_trees(&mut self) {
         let mut seen = HashSet::new();
-        let before: Vec<AbsPath> = self.ground.trees.clone();
+        let before: Vec<AbsPath> = self.baseline.trees.clone();
         let mut waiting: Vec<AbsPath> =
             before.iter().flat_map(|tree| self.gitlinks(tree, IndexFiles::Changed)).collect();
         while let Some(path) = waiting.pop() {
-            if !seen.insert(path.clone()) || self.ground.covered.contains(&path.join(".git")) {
+            if !seen.insert(path.clone()) || self.baseline.masked.contains(&path.join(".git")) {
                 continue;
             }
             let Some(directory) = self.roots.open(&path) else { continue };
             let git = held_dir::enter(&directory, ".git", DirAccess::Look, CrossMounts::Cross);
-            if git.is_ok_and(|git| self.was_before(&git)) {
+            if git.is_ok_and(|git| self.existed_before(&git)) {
                 continue;
             }
-            self.look_at(
+            self.check_marker(
                 &SweepDir {
                     directory,
                     path: path.clone(),
-                    standing: PathTrust::OnHost,
-                    came: Came::Alone,
+                    trust: PathTrust::OnHost,
+                    origin: NameOrigin::Alone,
                 },
                 GitMarker::DotGit,
             );
@@ -44,8 +44,8 @@ impl GitSweep<'_> {
 
     /// The working trees that git enters from `tree`.
     fn gitlinks(&self, tree: &AbsPath, which: IndexFiles) -> Vec<AbsPath> {
-        /// The largest there are have some hundred megabytes.
-        const LONGEST: u64 = 1 << 30;
+        /// The largest known indexes have some hundred megabytes.
+        const MAX_SIZE: u64 = 1 << 30;
         let Some(git) = self.git_of(tree) else { return Vec::new() };
         let names = held_dir::entries(&git)
             .unwrap_or_default()
@@ -54,11 +54,11 @@ impl GitSweep<'_> {
             .filter(|name| is_index(name.as_bytes()));
         let files = names.filter_map(|name| held_dir::open_file(&git, Path::new(&name)).ok());
         let wanted = files.filter(|file| {
-            which == IndexFiles::All || self.ground.begun.may_precede_change_of(file)
+            which == IndexFiles::All || self.baseline.begun.may_precede_change_of(file)
         });
         let links = wanted
-            .filter_map(|file| held_dir::read_all(file, LONGEST).ok())
-            .flat_map(|index| gitlinks(&index));
+            .filter_map(|file| held_dir::read_all(file, MAX_SIZE).ok())
+            .flat_map(|index| parse_gitlinks(&index));
         links.map(|link| tree.join(link)).collect()
     }
 
@@ -69,15 +69,15 @@ impl GitSweep<'_> {
             FileType::Directory => {
                 held_dir::enter(&directory, ".git", DirAccess::Look, CrossMounts::Cross).ok()
             }
-            _ => self.roots.open(&super::pointer::target(&directory, tree)?),
+            _ => self.roots.open(&super::pointer::read_pointer(&directory, tree)?),
         }
     }
 }
 
-/// Which files are read.
+/// Choice of the index files to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IndexFiles {
     All,
-    /// Since the command began.
+    /// Changed since the command began.
     Changed,
 }

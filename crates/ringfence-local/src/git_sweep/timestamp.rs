@@ -1,12 +1,12 @@
-//! When a run began, by the clock that file systems write.
+//! Start time of a run, by the clock of the file systems.
 
 use std::fmt;
 use std::os::fd::AsFd;
 
-use ringfence_enforce::apply::Birth;
+use ringfence_enforce::apply::FileIdentity;
 use rustix::time::{ClockId, clock_gettime};
 
-/// File systems whose times are this kernel's own. Those of a server may be behind.
+/// File systems whose times are this kernel's own. A file server's clock may be behind.
 const OWN_CLOCK: &[u32] = &[
     0xEF53,      // ext
     0x5846_5342, // xfs
@@ -27,28 +27,26 @@ impl FsTimestamp {
         Self(seconds, nanoseconds)
     }
 
-    /// As it is displayed.
+    /// Parses the `Display` form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (seconds, nanoseconds) = text.split_once(' ')?;
         Some(Self(seconds.parse().ok()?, nanoseconds.parse().ok()?))
     }
 
     pub(crate) fn now() -> Self {
-        // The coarse clock: a file's time may be up to a tick before that of the fine one.
+        // The coarse clock, which stamps files: the fine one is up to a tick ahead of it.
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self(now.tv_sec as u64, now.tv_nsec as u64)
     }
 
-    /// Answers whether a file was made before. Where the file system does not record that, it
-    /// was not.
-    pub(super) fn follows(self, birth: Birth) -> bool {
+    /// True if a file was created before. False if the file system does not record that.
+    pub(super) fn follows(self, birth: FileIdentity) -> bool {
         birth
-            .born()
+            .birth_time()
             .is_some_and(|(seconds, nanoseconds)| Self(seconds as u64, nanoseconds.into()) < self)
     }
 
-    /// Whether a name may have been made in `directory` since. The time of its last change
-    /// cannot be set back.
+    /// True if `directory` may have changed since. A program cannot set a change time back.
     pub(super) fn may_precede_change_of(self, directory: impl AsFd) -> bool {
         let has_own_clock = rustix::fs::fstatfs(&directory)
             .is_ok_and(|status| OWN_CLOCK.contains(&(status.f_type as u32)));

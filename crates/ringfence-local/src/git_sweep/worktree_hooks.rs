@@ -1,7 +1,8 @@
 //! Hooks in a worktree that a command added to a repository of the user.
 //!
-//! A relative `core.hooksPath` means a directory in each worktree. The survey protects those of the
-//! worktrees that it finds; in a new one the command can write what git on the host runs there.
+//! A relative `core.hooksPath` names a directory in each worktree. The survey protects those of the
+//! worktrees that it finds; in a new one the command can write hooks that git on the host would
+//! run.
 
 use std::path::{Component, Path};
 
@@ -11,13 +12,18 @@ use rustix::fs::FileType;
 use super::held_dir::{self, HeldDir};
 use super::{GitSweep, SweepDir, config};
 
-/// Name of the directory in which husky makes scripts that run those in the directory above it.
+/// Directory in which husky puts scripts that run those in its parent.
 const HUSKY: &str = "_";
 
 impl GitSweep<'_> {
     /// Moves hooks away that differ from those in the main working tree. `git` is the repository at
-    /// `common`, and `spot` the new worktree.
-    pub(super) fn worktree_hooks(&mut self, git: &HeldDir, common: &AbsPath, spot: &SweepDir) {
+    /// `common`, and `found_dir` the new worktree.
+    pub(super) fn sweep_worktree_hooks(
+        &mut self,
+        git: &HeldDir,
+        common: &AbsPath,
+        found_dir: &SweepDir,
+    ) {
         let Some(hooks) = held_dir::read(git, "config").ok().and_then(|text| hooks_path(&text))
         else {
             return;
@@ -27,7 +33,7 @@ impl GitSweep<'_> {
         let above =
             hooks.parent().filter(|above| hooks.ends_with(HUSKY) && !above.as_os_str().is_empty());
         for directory in [Some(hooks), above].into_iter().flatten() {
-            let Ok(own) = held_dir::open_below(&spot.directory, directory) else { continue };
+            let Ok(own) = held_dir::open_below(&found_dir.directory, directory) else { continue };
             let theirs = main.as_ref().and_then(|main| self.roots.open(&main.join(directory)));
             for (name, kind) in held_dir::entries(&own).unwrap_or_default() {
                 let is_same = || {
@@ -38,15 +44,20 @@ impl GitSweep<'_> {
                         && theirs == held_dir::read(&own, &name).ok()
                 };
                 if kind != FileType::Directory && !is_same() {
-                    let reason = "git would run it on the host: core.hooksPath names its directory, and the main worktree has another";
-                    self.move_away(&own, &name, &spot.path.join(directory).join(&name), reason);
+                    let reason = "git would run it on the host: it is in the directory of core.hooksPath and differs from the hook of the main worktree";
+                    self.quarantine_entry(
+                        &own,
+                        &name,
+                        &found_dir.path.join(directory).join(&name),
+                        reason,
+                    );
                 }
             }
         }
     }
 }
 
-/// A relative path of hooks, below the working tree.
+/// A relative hooks path, below the working tree.
 fn hooks_path(text: &[u8]) -> Option<String> {
     let value = config::hooks_path(text)?;
     let is_below = !value.is_empty()

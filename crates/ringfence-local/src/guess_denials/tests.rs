@@ -6,7 +6,7 @@ use ringfence_api::{Denial, DenialEvidence, StreamOutput};
 use ringfence_enforce::Plan;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
 
-use super::{ASKED, DenialGuesser};
+use super::{DenialGuesser, MAX_PATHS};
 
 /// A home with a project in it, removed when dropped.
 struct Home(PathBuf);
@@ -42,13 +42,13 @@ impl Home {
     }
 
     fn grants(&self) -> Grants {
-        let facts = Facts::plain(self.at("app"), self.at(""), self.at(".cache/store"));
+        let facts = Facts::minimal(self.at("app"), self.at(""), self.at(".cache/store"));
         resolve(&[], &Flags::none(self.at("app")), &facts).unwrap()
     }
 
-    fn guessed(&self, stderr: &StreamOutput, told: &[Denial]) -> Vec<Denial> {
+    fn guessed(&self, stderr: &StreamOutput, shown: &[Denial]) -> Vec<Denial> {
         let plan = Plan { steps: Vec::new(), gaps: Vec::new() };
-        DenialGuesser::new(&plan, &self.grants(), &self.at("app")).at(stderr, told)
+        DenialGuesser::new(&plan, &self.grants(), &self.at("app")).guess(stderr, shown)
     }
 }
 
@@ -62,7 +62,7 @@ fn output(bytes: impl Into<Vec<u8>>) -> StreamOutput {
     StreamOutput { head: bytes.into(), ..StreamOutput::default() }
 }
 
-/// `expect` as `operation path`, the path from the home; `HOME` in the text is the home.
+/// Checks guesses, as `operation path` with the path from the home; `HOME` in the text is the home.
 #[track_caller]
 fn check(text: &str, expect: &[&str]) {
     let home = Home::new();
@@ -74,7 +74,7 @@ fn check(text: &str, expect: &[&str]) {
             .all(|denial| denial.evidence == DenialEvidence::Guessed && !denial.rule.is_empty()),
         "{guessed:?}"
     );
-    let told: Vec<String> = guessed
+    let shown: Vec<String> = guessed
         .iter()
         .map(|denial| {
             format!(
@@ -84,11 +84,11 @@ fn check(text: &str, expect: &[&str]) {
             )
         })
         .collect();
-    assert_eq!(told, expect, "{text}");
+    assert_eq!(shown, expect, "{text}");
 }
 
 #[test]
-fn what_programs_say_of_what_the_policy_shuts_is_a_denial() {
+fn error_about_a_denied_path_is_a_guessed_denial() {
     check("cat: .env: Permission denied", &["read app/.env"]);
     check("cat: HOME/app/sub/../.env: Permission denied\n", &["read app/.env"]);
     check("sh: 1: cannot open .env: Permission denied", &["read app/.env"]);
@@ -117,7 +117,7 @@ fn what_programs_say_of_what_the_policy_shuts_is_a_denial() {
 }
 
 #[test]
-fn what_programs_say_of_anything_else_is_none() {
+fn other_error_text_is_no_denial() {
     for text in [
         "cat: README: Permission denied",
         "cat: .env: some other error",
@@ -125,14 +125,14 @@ fn what_programs_say_of_anything_else_is_none() {
         "Permission denied",
         "Permission denied: EACCES Operation not permitted",
         "cat: no-such.pem: Permission denied",
-        // The policy's answer to this path is another error.
+        // The policy gives another error for this path.
         "cat: .env: No such file or directory",
         "cat: HOME/other/notes.txt: Permission denied",
         "cat: .mcp.json: Permission denied",
         "cat: README: Read-only file system",
         // On the line of another error.
         ".env\nPermission denied",
-        // The sandbox has places of its own by these names.
+        // The sandbox has private mounts at these paths.
         "cat: /proc/1/environ: No such file or directory",
         "ls: cannot access '/dev/kvm': No such file or directory",
         "cat: .env\0: Permission denied",
@@ -142,7 +142,7 @@ fn what_programs_say_of_anything_else_is_none() {
 }
 
 #[test]
-fn what_is_known_is_not_guessed_again() {
+fn known_denial_is_not_guessed_again() {
     let home = Home::new();
     let text = output("cat: .env: Permission denied\n".repeat(1000));
     let once = home.guessed(&text, &[]);
@@ -151,16 +151,16 @@ fn what_is_known_is_not_guessed_again() {
 }
 
 #[test]
-fn hostile_text_is_bounded_work() {
+fn hostile_text_takes_bounded_work() {
     let home = Home::new();
-    for number in 0..ASKED + 500 {
+    for number in 0..MAX_PATHS + 500 {
         fs::write(home.0.join(format!("app/{number}.pem")), "x").unwrap();
     }
     let many: String =
         (0..100_000).map(|number| format!("cat: {number}.pem: Permission denied\n")).collect();
     let guessed = home.guessed(&output(many), &[]).len();
-    assert!(guessed > 0 && guessed <= ASKED, "{guessed}");
-    // One line without an end, and one that is all quotes and colons.
+    assert!(guessed > 0 && guessed <= MAX_PATHS, "{guessed}");
+    // One line without an end, and one of quotes and colons alone.
     assert_eq!(home.guessed(&output(vec![b':'; 16 << 20]), &[]), []);
     assert_eq!(
         home.guessed(&output(format!("{}.env: Permission denied", "x:'".repeat(1 << 20))), &[]),
@@ -170,7 +170,7 @@ fn hostile_text_is_bounded_work() {
         home.guessed(&output(format!("{} .env: Permission denied", "':".repeat(1000))), &[]),
         []
     );
-    // What is no text at all.
+    // Not text at all.
     let odd = [
         b"\xff\xfe\x80\x98\x99 \x1b]0;".as_slice(),
         b"\xe2\x80: .env: Permission denied\n\xe2\x80\x98",
@@ -180,7 +180,7 @@ fn hostile_text_is_bounded_work() {
 }
 
 #[test]
-fn the_ends_of_long_output_are_read_and_cut_lines_are_not() {
+fn both_ends_of_long_output_are_read_without_cut_lines() {
     let home = Home::new();
     let filling = "x\n".repeat(1 << 20);
     let first = output(format!("cat: .env: Permission denied\n{filling}"));

@@ -1,4 +1,4 @@
-//! What one command has spent of its time and of its words.
+//! Time and output of one command.
 
 use std::time::Duration;
 
@@ -7,39 +7,38 @@ use ringfence_policy::{Limit, Limits};
 
 use super::note;
 
-/// What one command has spent, of what nobody else can count.
+/// Usage of one command that only its own loop can count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CommandUsage {
     output: Option<u64>,
     file_size: Option<u64>,
-    wrote: u64,
+    written: u64,
     breaches: Vec<LimitBreach>,
 }
 
 impl CommandUsage {
-    pub(crate) fn within(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self { output: limits.output, file_size: limits.file_size, ..Self::default() }
     }
 
-    /// It wrote so much more to its streams.
-    pub(crate) fn wrote(&mut self, length: usize) {
-        self.wrote += length as u64;
-        if let Some(configured) = self.output.filter(|most| self.wrote > *most) {
+    /// Counts bytes written to its streams.
+    pub(crate) fn add_output(&mut self, length: usize) {
+        self.written += length as u64;
+        if let Some(configured) = self.output.filter(|most| self.written > *most) {
             note(
                 &mut self.breaches,
-                LimitBreach { limit: Limit::Output, configured, observed: self.wrote },
+                LimitBreach { limit: Limit::Output, configured, observed: self.written },
             );
         }
     }
 
-    /// Whether it is to end for that.
-    pub(crate) fn is_too_much(&self) -> bool {
+    /// True if it must end because of its output.
+    pub(crate) fn is_over_output_limit(&self) -> bool {
         self.breaches.iter().any(|breach| breach.limit == Limit::Output)
     }
 
-    /// It was told to end because its time is up. The polite signal comes a little before the
-    /// limit.
-    pub(crate) fn took(&mut self, duration: Duration, most: Option<Duration>) {
+    /// Records that the time limit was reached. The polite signal comes a little before the limit.
+    pub(crate) fn record_timeout(&mut self, duration: Duration, most: Option<Duration>) {
         let milliseconds =
             |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         if let Some(most) = most {
@@ -51,28 +50,28 @@ impl CommandUsage {
         }
     }
 
-    /// Somebody else has noticed these.
-    pub(crate) fn note(&mut self, breaches: Vec<LimitBreach>) {
+    /// Adds breaches that others found.
+    pub(crate) fn add_breaches(&mut self, breaches: Vec<LimitBreach>) {
         breaches.into_iter().for_each(|breach| note(&mut self.breaches, breach));
     }
 
-    /// All of it, when it has ended, and what others have noticed.
+    /// All breaches at its end, with those that others found.
     pub(crate) fn finish(
         mut self,
         status: ExitStatus,
         others: Vec<LimitBreach>,
     ) -> Vec<LimitBreach> {
-        // A shell tells by its own status how a program ended.
-        const BY_SHELL: i32 = 128 + libc::SIGXFSZ;
+        // A shell reports the signal of a program in its own exit status.
+        const SHELL_STATUS: i32 = 128 + libc::SIGXFSZ;
         let is_cut =
-            matches!(status, ExitStatus::Killed(libc::SIGXFSZ) | ExitStatus::Exited(BY_SHELL));
+            matches!(status, ExitStatus::Killed(libc::SIGXFSZ) | ExitStatus::Exited(SHELL_STATUS));
         if let Some(most) = self.file_size.filter(|_| is_cut) {
             note(
                 &mut self.breaches,
                 LimitBreach { limit: Limit::FileSize, configured: most, observed: most },
             );
         }
-        self.note(others);
+        self.add_breaches(others);
         self.breaches
     }
 }

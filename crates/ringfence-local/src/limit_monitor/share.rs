@@ -1,9 +1,8 @@
-//! Sharing CPUs between sandboxes: in a program that has many of them, one that has used much CPU
-//! time gets a lower priority while all of them together want more CPUs than there are. It needs no
-//! privilege and no cgroup.
+//! CPU sharing between sandboxes of one program: one that has used much CPU time gets a lower
+//! priority while all of them together want more CPUs than exist. Needs no privilege and no cgroup.
 //!
-//! A sandbox that is busy alone keeps its priority, also on a host that is busy otherwise. Busy
-//! sandboxes share among themselves as before.
+//! A sandbox that is busy alone keeps its priority, also on an otherwise busy host. Busy sandboxes
+//! share among themselves as before.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,16 +12,16 @@ use rustix::process::{Pid, getpriority_process, setpriority_process};
 
 use super::proc_usage;
 
-/// CPU time after which a sandbox gives way. Most commands of a service use less.
-pub(super) const MUCH_MS: u64 = 50;
+/// CPU time after which a sandbox yields. Most commands of a service use less.
+pub(super) const YIELD_AFTER_MS: u64 = 50;
 
-/// A ninth of the usual share where others want the CPU. The lowest priority would starve a sandbox
-/// on a host that is busy otherwise. Without privilege a process cannot leave it.
+/// A ninth of the usual share when others want the CPU. The lowest priority would starve a sandbox
+/// on an otherwise busy host. Without privilege a process cannot raise it again.
 const NICE: i32 = 10;
 
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, sandboxes of this program that use much CPU time give way to its others.
+/// Makes sandboxes of this program that use much CPU time yield to its others from now on.
 pub(crate) fn share_cpus() {
     IS_SHARED.store(true, Ordering::Relaxed);
 }
@@ -39,8 +38,8 @@ static RUNNABLE: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Demand(usize);
 
 impl Demand {
-    /// Counts the runnable threads of `members`, and answers if all sandboxes together have
-    /// more of them than there are CPUs.
+    /// Counts the runnable threads of `members`; true if all sandboxes together have more than
+    /// there are CPUs.
     pub(super) fn exceeds_cpus(&mut self, members: &[i32]) -> bool {
         let cpus = available_parallelism().map_or(1, usize::from);
         self.set(members.iter().map(|pid| proc_usage::runnable(*pid)).sum()) > cpus
@@ -48,7 +47,7 @@ impl Demand {
 
     fn set(&mut self, runnable: usize) -> usize {
         let before = std::mem::replace(&mut self.0, runnable);
-        // One addition that wraps, so that no reader sees this part counted twice or not at all.
+        // One wrapping addition, so that no reader sees this part twice or not at all.
         let change = runnable.wrapping_sub(before);
         RUNNABLE.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
@@ -60,19 +59,19 @@ impl Drop for Demand {
     }
 }
 
-/// Whether all that was to be lowered is.
+/// Result of lowering priorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lowered {
     All,
-    /// The kernel takes ten sessions in a second from those without privilege.
+    /// The kernel accepts ten autogroup changes per second from unprivileged processes.
     Partly,
 }
 
-/// Puts processes behind others. What they start inherits it.
+/// Lowers the priority of processes. Their children inherit it.
 ///
-/// Where the kernel groups processes by session (`sched_autogroup`), their priority only counts
-/// within it, and the session has one of its own. That of this program is left alone.
-pub(super) fn give_way(members: &[i32]) -> Lowered {
+/// With `sched_autogroup` the kernel groups processes by session: their priority only counts within
+/// the session, and the session has one of its own. The session of this program is left alone.
+pub(super) fn lower_priority(members: &[i32]) -> Lowered {
     let own = autogroup("self").map(|(name, _)| name);
     let mut lowered = Lowered::All;
     for pid in members {
@@ -82,8 +81,7 @@ pub(super) fn give_way(members: &[i32]) -> Lowered {
                 .to_str()
                 .and_then(|name| name.parse().ok())
                 .and_then(Pid::from_raw);
-            // A program may have lowered itself further. One that has ended meanwhile needs no
-            // place.
+            // A program may have lowered itself further, or have ended meanwhile.
             let higher = thread
                 .filter(|thread| getpriority_process(Some(*thread)).is_ok_and(|nice| nice < NICE));
             let _ = higher.map(|thread| setpriority_process(Some(thread), NICE));
@@ -99,7 +97,7 @@ pub(super) fn give_way(members: &[i32]) -> Lowered {
     lowered
 }
 
-/// The name of a process's scheduling group and its priority: `/autogroup-7 nice 0`.
+/// Name and priority of a process's scheduling group: `/autogroup-7 nice 0`.
 fn autogroup(pid: &str) -> Option<(String, i32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()?;
     let (name, nice) = text.trim().split_once(" nice ")?;
@@ -111,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demand_of_all_sandboxes_is_added_up_and_taken_back() {
+    fn demand_of_all_sandboxes_is_added_and_removed() {
         let [mut first, mut second] = [Demand::default(), Demand::default()];
         assert_eq!((first.set(3), second.set(2), first.set(1)), (3, 5, 3));
         drop(first);
@@ -133,10 +131,10 @@ mod tests {
     }
 
     #[test]
-    fn process_that_gives_way_has_a_lower_priority() {
+    fn yielding_process_gets_a_lower_priority() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().expect("it starts");
         let pid = i32::try_from(child.id()).expect("a pid");
-        give_way(&[pid]);
+        lower_priority(&[pid]);
         let nice = getpriority_process(Pid::from_raw(pid));
         child.kill().expect("it ends");
         let _ = child.wait();

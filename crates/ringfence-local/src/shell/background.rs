@@ -1,4 +1,4 @@
-//! What commands of a shell leave running, and what that prints.
+//! Processes that commands leave running in a shell, and their output.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -11,22 +11,22 @@ use ringfence_shell::BoundedCapture;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-/// The processes that a shell has started and that still run.
+/// Child processes of a shell that still run.
 pub(super) struct BackgroundProcesses {
-    /// Where they stand. Not every kernel tells.
+    /// The kernel's list of children, if it has one.
     list: Option<File>,
     known: Vec<u8>,
 }
 
 impl BackgroundProcesses {
-    pub(super) fn by(shell: i32) -> Self {
+    pub(super) fn new(shell: i32) -> Self {
         Self {
             list: File::open(format!("/proc/{shell}/task/{shell}/children")).ok(),
             known: Vec::new(),
         }
     }
 
-    /// Those that were there when it was asked last.
+    /// The children at the last check.
     pub(super) fn known(&self) -> Vec<i32> {
         String::from_utf8_lossy(&self.known)
             .split_whitespace()
@@ -34,18 +34,18 @@ impl BackgroundProcesses {
             .collect()
     }
 
-    /// Whether there is one that was not there when this was asked last, or nobody can tell.
+    /// True if there is a new child since the last check, or if the kernel has no list.
     pub(super) fn has_grown(&mut self) -> bool {
-        let Some(now) = self.list.as_ref().and_then(whole) else { return true };
+        let Some(now) = self.list.as_ref().and_then(read_whole) else { return true };
         let known = std::mem::replace(&mut self.known, now);
         let mut known = known.split(|byte| *byte == b' ');
-        // Both in the order in which they were started.
+        // Both are in start order.
         !self.known.split(|byte| *byte == b' ').all(|one| known.any(|known| known == one))
     }
 }
 
-/// All of a file of the kernel's, which is as it is now.
-fn whole(file: &File) -> Option<Vec<u8>> {
+/// Reads a whole file of /proc from its start.
+fn read_whole(file: &File) -> Option<Vec<u8>> {
     const PAGE: usize = 4096;
     let mut all = Vec::new();
     let mut part = [0; PAGE];
@@ -57,14 +57,14 @@ fn whole(file: &File) -> Option<Vec<u8>> {
     }
 }
 
-/// Hears what those print that were left running, so that none of them waits until somebody
-/// does, and no later command is taken for them.
+/// Reads the output of background processes, so that none of them blocks, and no later command is
+/// taken for them.
 #[derive(Default)]
 pub(super) struct BackgroundOutput(Option<Arc<BackgroundReader>>);
 
 struct BackgroundReader {
     state: Mutex<BackgroundState>,
-    /// Ready when there is something else to be heard.
+    /// Readable when there is a new stream to read.
     wake: OwnedFd,
 }
 
@@ -74,53 +74,53 @@ struct BackgroundState {
     is_over: bool,
 }
 
-/// So much is kept of what is printed from one command to the next.
-const KEPT: usize = 64 * 1024;
+/// Bytes kept of the output between two commands.
+const KEPT_BYTES: usize = 64 * 1024;
 
-/// So much is read at once, and so often until somebody else has their turn.
-const PIECE: usize = 16 * 1024;
-const PIECES: usize = 16;
+/// Bytes per read, and reads per stream before the next stream.
+const READ_SIZE: usize = 16 * 1024;
+const READS_PER_STREAM: usize = 16;
 
 impl BackgroundOutput {
-    /// Hears these from now on; they stay where they are if that cannot be.
-    pub(super) fn hear(&mut self, streams: &mut [Option<OwnedFd>]) -> std::io::Result<()> {
-        let heard = match &self.0 {
-            Some(heard) => heard.clone(),
+    /// Reads these streams from now on; they stay in place on failure.
+    pub(super) fn read_streams(&mut self, streams: &mut [Option<OwnedFd>]) -> std::io::Result<()> {
+        let reader = match &self.0 {
+            Some(reader) => reader.clone(),
             None => {
                 let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
                 let state = BackgroundState {
                     streams: Vec::new(),
-                    kept: BoundedCapture::new(KEPT),
+                    kept: BoundedCapture::new(KEPT_BYTES),
                     is_over: false,
                 };
-                let heard = Arc::new(BackgroundReader { state: Mutex::new(state), wake });
-                let kept = heard.clone();
+                let reader = Arc::new(BackgroundReader { state: Mutex::new(state), wake });
+                let kept = reader.clone();
                 thread::Builder::new()
-                    .name("late".into())
-                    .stack_size(8 * PIECE)
-                    .spawn(move || kept.listen())?;
-                self.0.insert(heard).clone()
+                    .name("background".into())
+                    .stack_size(8 * READ_SIZE)
+                    .spawn(move || kept.read_loop())?;
+                self.0.insert(reader).clone()
             }
         };
-        heard.lock().streams.extend(streams.iter_mut().filter_map(Option::take).map(Arc::new));
-        heard.wake();
+        reader.lock().streams.extend(streams.iter_mut().filter_map(Option::take).map(Arc::new));
+        reader.wake();
         Ok(())
     }
 
-    /// What was printed since this was asked last.
-    pub(super) fn take(&mut self) -> StreamOutput {
-        let Some(heard) = &self.0 else { return StreamOutput::default() };
-        let mut state = heard.lock();
+    /// Takes the output since the last call.
+    pub(super) fn take_output(&mut self) -> StreamOutput {
+        let Some(reader) = &self.0 else { return StreamOutput::default() };
+        let mut state = reader.lock();
         state.read();
-        std::mem::replace(&mut state.kept, BoundedCapture::new(KEPT)).finish()
+        std::mem::replace(&mut state.kept, BoundedCapture::new(KEPT_BYTES)).finish()
     }
 }
 
 impl Drop for BackgroundOutput {
     fn drop(&mut self) {
-        if let Some(heard) = &self.0 {
-            heard.lock().is_over = true;
-            heard.wake();
+        if let Some(reader) = &self.0 {
+            reader.lock().is_over = true;
+            reader.wake();
         }
     }
 }
@@ -131,11 +131,11 @@ impl BackgroundReader {
     }
 
     fn wake(&self) {
-        // One that is full wakes as well.
+        // A full eventfd is readable as well.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    fn listen(&self) {
+    fn read_loop(&self) {
         loop {
             let streams = {
                 let mut state = self.lock();
@@ -157,14 +157,14 @@ impl BackgroundReader {
 }
 
 impl BackgroundState {
-    /// What was printed so far, or much of it where somebody never stops.
+    /// Reads the output so far, or a part of it if a process never stops.
     fn read(&mut self) {
         let Self { streams, kept, .. } = self;
-        let mut buffer = [0; PIECE];
+        let mut buffer = [0; READ_SIZE];
         streams.retain(|stream| {
-            for _ in 0..PIECES {
+            for _ in 0..READS_PER_STREAM {
                 match rustix::io::read(&**stream, &mut buffer) {
-                    // All of those have ended.
+                    // All writers have ended.
                     Ok(0) => return false,
                     Ok(length) => kept.push(&buffer[..length]),
                     Err(Errno::INTR) => {}

@@ -1,4 +1,4 @@
-//! One command of a shell, from its beginning to its end.
+//! One command of a shell, from start to end.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use ringfence_api::{
 use ringfence_policy::AbsPath;
 use ringfence_provider::{OutputSink, ProviderError, SandboxShell};
 use ringfence_shell::{
-    BoundedCapture, EndMarker, EndMarkerReader, ShellLine, StdinMode, script, telling,
+    BoundedCapture, EndMarker, EndMarkerReader, ShellLine, StdinMode, report_line, script,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -23,63 +23,63 @@ use rustix::time::Timespec;
 
 use super::process_tree::CommandStart;
 use super::stdin::StdinPipe;
-use super::{CommandEnd, PersistentShell, ended, process_tree, ran};
+use super::{CommandEnd, PersistentShell, command_result, ended, process_tree};
 use crate::deadline::Deadline;
 use crate::limit_monitor::CommandUsage;
 
-/// How long a command may take to mind each of: interrupt, terminate, kill.
+/// Time to react to each signal: interrupt, terminate, kill.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
-/// So often it is looked at whether the shell has forgotten to tell.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval of checks for a shell that did not report an end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Shorter commands use less than the kernel tells of.
-const SHORT: Duration = Duration::from_millis(10);
+/// The kernel's CPU counters are too coarse for shorter commands.
+const MIN_MEASURED: Duration = Duration::from_millis(10);
 
-/// How far it went with a command that is to end.
+/// Progress in stopping a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum StopStage {
     NotYet,
     Interrupted,
     Terminated,
     Killed,
-    /// The shell itself.
-    Given,
+    /// The shell itself was killed.
+    ShellKilled,
 }
 
 pub(super) struct ShellRun<'a> {
     shell: &'a mut PersistentShell,
     word: EndMarker,
-    hearing: EndMarkerReader,
-    /// What it is yet to be told.
+    reader: EndMarkerReader,
+    /// The rest of the script to write.
     script: Vec<u8>,
-    told: usize,
+    written: usize,
     kept: [BoundedCapture; 2],
-    intake: Option<StdinPipe>,
+    stdin_pipe: Option<StdinPipe>,
     begun: Instant,
-    beginning: CommandStart,
+    command_start: CommandStart,
     deadline: Option<Instant>,
     ending: StopStage,
     timed_out: bool,
-    /// How long it may take.
+    /// Time limit.
     allowed: Option<Duration>,
     spent: CommandUsage,
-    /// When to interrupt once more.
+    /// Time of a second interrupt.
     again: Option<Instant>,
-    /// Whether it was already waiting for the next command when it was looked at.
+    /// Set if the shell waited for the next command at the last check.
     is_idle: bool,
-    /// Whether nothing more can be told: nobody has that pipe any more.
+    /// Set when no process has the report socket any more.
     is_shut: bool,
-    /// When it was last looked whether the shell waits for the next command.
+    /// Time of the last check if the shell waits for the next command.
     looked: Instant,
     peak: Peak,
 }
 
-/// The most memory that one process of a command was seen to have.
+/// Peak memory of the processes of a command.
 ///
-/// Only a shell knows it of processes that it has waited for. So they are looked at while they run:
-/// soon and often at first, and less often later. The kernel keeps the peak of each, so one that is
-/// seen once is known; one that comes and goes between two looks is not.
+/// The shell alone gets the peak of processes that it reaped. So they are read while they run: soon
+/// and often at first, less often later. The kernel keeps the peak of each, so one read is enough;
+/// a process that lives between two reads is missed.
 struct Peak {
     kb: u64,
     next: Instant,
@@ -94,22 +94,22 @@ impl Peak {
         Self { kb: 0, next: begun + Self::FIRST, pause: Self::FIRST }
     }
 
-    /// Looks, if it is time.
-    fn look(&mut self, shell: i32, beginning: &CommandStart) {
+    /// Reads the peak, if it is due.
+    fn look(&mut self, shell: i32, command_start: &CommandStart) {
         if Instant::now() < self.next {
             return;
         }
-        self.kb = self.kb.max(process_tree::peak_since(shell, beginning));
+        self.kb = self.kb.max(process_tree::peak_since(shell, command_start));
         self.pause = (self.pause * 2).min(Self::LONGEST);
         self.next = Instant::now() + self.pause;
     }
 }
 
-/// How it came to an end.
+/// End of a command.
 pub(super) struct ShellRunEnd {
     status: ExitStatus,
     shell: ShellState,
-    /// What the shell has used, where it has ended.
+    /// Usage of the shell, if it has ended.
     all: Option<ResourceUsage>,
 }
 
@@ -119,52 +119,58 @@ impl<'a> ShellRun<'a> {
         line: &ShellCommand,
     ) -> Result<Self, ProviderError> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
-        let word = shell.word().map_err(system("make up a word"))?;
+        let word = shell.next_marker().map_err(system("create an end marker"))?;
         let reads =
-            if line.input == StdinInput::Nothing { StdinMode::AsTheShell } else { StdinMode::Its };
-        let told = ShellLine { line: &line.text, reads, errors: line.errors, status: shell.status };
-        let script = script(shell.kind, told, &word, shell.place.runner());
-        let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
+            if line.input == StdinInput::Empty { StdinMode::AsTheShell } else { StdinMode::Its };
+        let command =
+            ShellLine { line: &line.text, reads, errors: line.errors, status: shell.status };
+        let script = script(shell.kind, command, &word, shell.host.runner());
+        let script =
+            script.map_err(|error| ProviderError::NotACommand { source: Box::new(error) })?;
         let fed = shell.feed.take();
-        let (intake, input) =
-            StdinPipe::open(&line.input, fed).map_err(system("make a pipe"))?.unzip();
+        let (stdin_pipe, input) =
+            StdinPipe::open(&line.input, fed).map_err(system("create a pipe"))?.unzip();
         shell.refresh(input)?;
-        let mut course = Self::new(shell, script, word);
-        course.kept = [BoundedCapture::new(line.limit), BoundedCapture::new(line.limit)];
-        course.deadline = line.deadline.map(|limit| Deadline::new(course.begun, limit).polite);
-        course.allowed = line.deadline;
-        course.spent = CommandUsage::within(&course.shell.place.limits());
-        course.shell.place.begin();
-        course.intake = intake;
-        *course.shell.beginning.lock().unwrap_or_else(PoisonError::into_inner) =
-            course.beginning.clone();
-        Ok(course)
+        let mut run = Self::new(shell, script, word);
+        run.kept = [BoundedCapture::new(line.limit), BoundedCapture::new(line.limit)];
+        run.deadline = line.deadline.map(|limit| Deadline::new(run.begun, limit).polite);
+        run.allowed = line.deadline;
+        run.spent = CommandUsage::new(&run.shell.host.limits());
+        run.shell.host.begin_command();
+        run.stdin_pipe = stdin_pipe;
+        *run.shell.command_start.lock().unwrap_or_else(PoisonError::into_inner) =
+            run.command_start.clone();
+        Ok(run)
     }
 
-    /// Something that is nobody's command.
-    pub(super) fn aside(shell: &'a mut PersistentShell, text: &str) -> Result<Self, ProviderError> {
+    /// Script of our own that is no command of the user.
+    pub(super) fn internal(
+        shell: &'a mut PersistentShell,
+        text: &str,
+    ) -> Result<Self, ProviderError> {
         let word = shell
-            .word()
-            .map_err(|source| ProviderError::System { what: "make up a word", source })?;
-        let script = [text.as_bytes(), &telling(shell.kind, &word)].concat();
-        let mut course = Self::new(shell, script, word);
-        course.deadline = Some(course.begun + GRACE);
-        Ok(course)
+            .next_marker()
+            .map_err(|source| ProviderError::System { what: "create an end marker", source })?;
+        let script = [text.as_bytes(), &report_line(shell.kind, &word)].concat();
+        let mut run = Self::new(shell, script, word);
+        run.deadline = Some(run.begun + GRACE);
+        Ok(run)
     }
 
     fn new(shell: &'a mut PersistentShell, script: Vec<u8>, word: EndMarker) -> Self {
-        let beginning = CommandStart { at: process_tree::now(), before: shell.left.known() };
+        let command_start =
+            CommandStart { at: process_tree::now_ticks(), before: shell.background.known() };
         let begun = Instant::now();
         Self {
             shell,
             word,
-            hearing: EndMarkerReader::default(),
+            reader: EndMarkerReader::default(),
             script,
-            told: 0,
+            written: 0,
             kept: [BoundedCapture::new(0), BoundedCapture::new(0)],
-            intake: None,
+            stdin_pipe: None,
             begun,
-            beginning,
+            command_start,
             deadline: None,
             ending: StopStage::NotYet,
             timed_out: false,
@@ -178,30 +184,30 @@ impl<'a> ShellRun<'a> {
         }
     }
 
-    /// To its end, and what became of it.
-    pub(super) fn ran(
+    /// Runs to the end and returns the result.
+    pub(super) fn run_to_result(
         mut self,
         sink: &mut OutputSink<'_>,
     ) -> Result<ShellCommandResult, ProviderError> {
         let end = self.run(sink)?;
-        self.shell.part();
-        Ok(self.over(end))
+        self.shell.detach_background();
+        Ok(self.into_result(end))
     }
 
     pub(super) fn run(&mut self, sink: &mut OutputSink<'_>) -> Result<ShellRunEnd, ProviderError> {
         loop {
-            self.tell();
+            self.write_script();
             let ready = self.wait()?;
             self.read(ready.streams, sink);
             if ready.report
-                && let Some(status) = self.hear()?
+                && let Some(status) = self.read_report()?
             {
-                // A program with the shell's descriptor may have woken us: then the shell wrote
-                // more, and told of its end, after its streams were looked at.
+                // A program with the shell's fd may have woken us: then the shell wrote more, and
+                // reported its end, after its streams were read.
                 self.read([true; 2], sink);
                 return Ok(ShellRunEnd {
                     status: ExitStatus::Exited(status),
-                    shell: ShellState::LivesOn,
+                    shell: ShellState::Alive,
                     all: None,
                 });
             }
@@ -209,50 +215,52 @@ impl<'a> ShellRun<'a> {
                 return self.gone(sink);
             }
             self.keep_time();
-            self.peak.look(self.shell.pid, &self.beginning);
-            // Waits may be shorter: not every one that was in vain is a sign of silence.
-            if ready.nothing && self.looked.elapsed() >= LOOK && self.is_mute() {
-                return Err(ProviderError::Mute);
+            self.peak.look(self.shell.pid, &self.command_start);
+            // Not every timeout of the poll means silence: it may be short.
+            if ready.nothing && self.looked.elapsed() >= CHECK_INTERVAL && self.is_silent() {
+                return Err(ProviderError::ReportFdsClosed);
             }
         }
     }
 
-    /// As much of the script, and of what it is to read, as there is room for.
-    fn tell(&mut self) {
-        if let Some(intake) = &mut self.intake {
-            intake.pour();
+    /// Writes as much of the script and input as the pipes take.
+    fn write_script(&mut self) {
+        if let Some(stdin_pipe) = &mut self.stdin_pipe {
+            stdin_pipe.write_pending();
         }
-        while self.told < self.script.len() {
-            match rustix::io::write(&self.shell.ends.script, &self.script[self.told..]) {
-                Ok(more) => self.told += more,
+        while self.written < self.script.len() {
+            match rustix::io::write(&self.shell.pipes.script, &self.script[self.written..]) {
+                Ok(more) => self.written += more,
                 Err(Errno::INTR) => {}
-                // Full, or nobody reads it any more, which is heard of otherwise.
+                // Full, or the shell is gone, which the pidfd shows.
                 Err(_) => return,
             }
         }
     }
 
     fn wait(&self) -> Result<PollReady, ProviderError> {
-        let ends = &self.shell.ends;
+        let pipes = &self.shell.pipes;
         let mut waits = Vec::with_capacity(5);
-        waits.push(PollFd::new(&ends.pidfd, PollFlags::IN));
-        // What is closed at the other end would be ready at once and for ever.
-        waits.extend((!self.is_shut).then(|| PollFd::new(&ends.report, PollFlags::IN)));
+        waits.push(PollFd::new(&pipes.pidfd, PollFlags::IN));
+        // A closed socket would always be ready.
+        waits.extend((!self.is_shut).then(|| PollFd::new(&pipes.report, PollFlags::IN)));
         let first = waits.len();
-        waits
-            .extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
         waits.extend(
-            (self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)),
+            pipes.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)),
         );
         waits.extend(
-            self.intake
+            (self.written < self.script.len()).then(|| PollFd::new(&pipes.script, PollFlags::OUT)),
+        );
+        waits.extend(
+            self.stdin_pipe
                 .as_ref()
-                .and_then(StdinPipe::waits)
+                .and_then(StdinPipe::poll_target)
                 .map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)),
         );
         let next = [self.deadline, self.again, Some(self.peak.next)].into_iter().flatten().min();
-        let left =
-            next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(Instant::now())));
+        let left = next.map_or(CHECK_INTERVAL, |next| {
+            CHECK_INTERVAL.min(next.saturating_duration_since(Instant::now()))
+        });
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
             Ok(ready) => {
@@ -262,7 +270,7 @@ impl<'a> ShellRun<'a> {
                     nothing: ready == 0,
                     report: !self.is_shut && is_ready(&waits[1]),
                     gone: is_ready(&waits[0]),
-                    streams: ends
+                    streams: pipes
                         .streams
                         .each_ref()
                         .map(|stream| stream.is_some() && streams.next() == Some(true)),
@@ -277,10 +285,10 @@ impl<'a> ShellRun<'a> {
         }
     }
 
-    /// All that was written so far to those of the streams that are `ready`.
+    /// Reads everything written so far to the `ready` streams.
     fn read(&mut self, ready: [bool; 2], sink: &mut OutputSink<'_>) {
-        let PersistentShell { ends, buffer, .. } = &mut *self.shell;
-        let streams = ends
+        let PersistentShell { pipes, buffer, .. } = &mut *self.shell;
+        let streams = pipes
             .streams
             .iter_mut()
             .zip([OutputStream::Out, OutputStream::Err])
@@ -289,13 +297,13 @@ impl<'a> ShellRun<'a> {
         for (((end, stream), kept), _) in streams.filter(|(_, is_ready)| *is_ready) {
             while let Some(open) = end {
                 match read(open, buffer) {
-                    // Nobody has it any more: the shell has sent it elsewhere.
+                    // No process has it any more: the shell redirected it.
                     Ok(0) => *end = None,
                     Ok(length) => {
                         sink(stream, &buffer[..length]);
                         kept.push(&buffer[..length]);
-                        self.spent.wrote(length);
-                        // A pipe gives all that it has.
+                        self.spent.add_output(length);
+                        // A short read means that the pipe is empty.
                         if length < buffer.len() {
                             break;
                         }
@@ -306,26 +314,26 @@ impl<'a> ShellRun<'a> {
         }
     }
 
-    /// The status, if our word was said.
-    fn hear(&mut self) -> Result<Option<i32>, ProviderError> {
-        /// Whoever else speaks without end does not keep us from everything else.
-        const TURNS: usize = 64;
-        let mut said = [0; 512];
-        for _ in 0..TURNS {
-            match heard(&self.shell.ends.report, &mut said) {
+    /// The exit status, if the end marker arrived.
+    fn read_report(&mut self) -> Result<Option<i32>, ProviderError> {
+        /// Bounded, so that another writer cannot keep us busy.
+        const MAX_READS: usize = 64;
+        let mut report = [0; 512];
+        for _ in 0..MAX_READS {
+            match recv_report(&self.shell.pipes.report, &mut report) {
                 Ok((0, _)) => {
                     self.is_shut = true;
                     return Ok(None);
                 }
-                // A program that has the descriptor from its shell.
+                // A program that inherited the fd from the shell.
                 Ok((_, pid)) if pid != Some(self.shell.pid) => {}
                 Ok((length, _)) => {
-                    let status = self.hearing.hear(&said[..length], &self.word);
+                    let status = self.reader.push(&report[..length], &self.word);
                     if status.is_some() {
                         return Ok(status);
                     }
-                    if self.hearing.is_loud() {
-                        return Err(ProviderError::Mute);
+                    if self.reader.is_too_noisy() {
+                        return Err(ProviderError::ReportFdsClosed);
                     }
                 }
                 Err(_) => return Ok(None),
@@ -334,15 +342,18 @@ impl<'a> ShellRun<'a> {
         Ok(None)
     }
 
-    /// The shell has ended: by what it was told, or otherwise.
+    /// Handles the end of the shell itself.
     fn gone(&mut self, sink: &mut OutputSink<'_>) -> Result<ShellRunEnd, ProviderError> {
         self.read([true; 2], sink);
         self.shell.is_over = true;
-        let (status, usage) = ended(self.shell.place.as_ref(), self.shell.job, &mut self.spent)?;
+        let (status, usage) = ended(self.shell.host.as_ref(), self.shell.job, &mut self.spent)?;
         Ok(ShellRunEnd { status, shell: ShellState::Ended, all: Some(usage) })
     }
 
-    fn over(mut self, ShellRunEnd { status, shell, all }: ShellRunEnd) -> ShellCommandResult {
+    fn into_result(
+        mut self,
+        ShellRunEnd { status, shell, all }: ShellRunEnd,
+    ) -> ShellCommandResult {
         let duration = self.begun.elapsed();
         let usage = self.usage(duration, all);
         if let ExitStatus::Exited(left) = status {
@@ -352,24 +363,26 @@ impl<'a> ShellRun<'a> {
         let over = CommandEnd { status, usage, duration, timed_out, kept, spent };
         let mut ran = ShellCommandResult {
             shell,
-            background: persistent.late.take(),
-            ..ran(persistent.place.as_ref(), over)
+            background: persistent.background_output.take_output(),
+            ..command_result(persistent.host.as_ref(), over)
         };
         if status != ExitStatus::Exited(0) {
             let at = persistent.cwd().unwrap_or_else(AbsPath::root);
-            ran.denials.extend(persistent.place.guess(&at, &ran.stderr, &ran.denials));
+            ran.denials.extend(persistent.host.guess_denials(&at, &ran.stderr, &ran.denials));
         }
         ran
     }
 
-    /// What was used since that was looked at last.
+    /// Usage since the last call.
     fn usage(&mut self, duration: Duration, all: Option<ResourceUsage>) -> ResourceUsage {
         let now = match all {
             Some(all) => all,
-            None if duration < SHORT => {
+            None if duration < MIN_MEASURED => {
                 return ResourceUsage { max_rss_kb: self.peak(), ..ResourceUsage::default() };
             }
-            None => process_tree::facts(self.shell.pid).map_or(self.shell.used, |facts| facts.used),
+            None => {
+                process_tree::read_stat(self.shell.pid).map_or(self.shell.used, |facts| facts.used)
+            }
         };
         let before = std::mem::replace(&mut self.shell.used, now);
         ResourceUsage {
@@ -379,21 +392,22 @@ impl<'a> ShellRun<'a> {
         }
     }
 
-    /// Of the shell as well: it has carried out the command.
+    /// Includes the shell, which ran the command.
     fn peak(&self) -> u64 {
         self.peak.kb.max(process_tree::peak(self.shell.pid).unwrap_or_default())
     }
 
-    /// Asks more and more firmly.
+    /// Sends the next stronger signal when it is due.
     fn keep_time(&mut self) {
-        if self.ending == StopStage::NotYet && self.spent.is_too_much() {
+        if self.ending == StopStage::NotYet && self.spent.is_over_output_limit() {
             self.deadline = Some(Instant::now());
         } else if self.ending == StopStage::NotYet && self.shell.interrupted.load(Ordering::SeqCst)
         {
             self.ending = StopStage::Interrupted;
             self.deadline = Some(Instant::now() + GRACE);
-            // One so young may have been interrupted before its shell had begun it.
-            self.again = (self.begun.elapsed() < 2 * LOOK).then(|| Instant::now() + LOOK / 2);
+            // So early, the interrupt may have come before the shell began the command.
+            self.again = (self.begun.elapsed() < 2 * CHECK_INTERVAL)
+                .then(|| Instant::now() + CHECK_INTERVAL / 2);
         }
         if self.again.take_if(|when| *when <= Instant::now()).is_some() {
             process_tree::signal_group(self.shell.pid, libc::SIGINT);
@@ -402,9 +416,9 @@ impl<'a> ShellRun<'a> {
             return;
         }
         let pid = self.shell.pid;
-        if self.ending == StopStage::NotYet && !self.spent.is_too_much() {
+        if self.ending == StopStage::NotYet && !self.spent.is_over_output_limit() {
             self.timed_out = true;
-            self.spent.took(self.begun.elapsed(), self.allowed);
+            self.spent.record_timeout(self.begun.elapsed(), self.allowed);
         }
         self.ending = match self.ending {
             StopStage::NotYet => {
@@ -412,44 +426,44 @@ impl<'a> ShellRun<'a> {
                 StopStage::Interrupted
             }
             StopStage::Interrupted => {
-                // The shell as well: it would go on with what comes next in the line.
+                // The shell as well: it would continue with the rest of the line.
                 process_tree::signal_group(pid, libc::SIGINT);
-                process_tree::signal_since(pid, &self.beginning, libc::SIGTERM);
+                process_tree::signal_since(pid, &self.command_start, libc::SIGTERM);
                 StopStage::Terminated
             }
             StopStage::Terminated => {
                 process_tree::signal_group(pid, libc::SIGINT);
-                process_tree::signal_since(pid, &self.beginning, libc::SIGKILL);
+                process_tree::signal_since(pid, &self.command_start, libc::SIGKILL);
                 StopStage::Killed
             }
-            StopStage::Killed | StopStage::Given => {
-                process_tree::end(pid);
-                StopStage::Given
+            StopStage::Killed | StopStage::ShellKilled => {
+                process_tree::kill_shell(pid);
+                StopStage::ShellKilled
             }
         };
         self.deadline = Some(self.next_deadline());
     }
 
-    /// The time of the next step.
+    /// Time of the next step.
     fn next_deadline(&self) -> Instant {
-        /// For a shell to tell of the end of a command that was killed, before it is killed itself.
-        const TELLING: Duration = Duration::from_millis(500);
+        /// Time for the shell to report a killed command, before the shell itself is killed.
+        const REPORT_LIMIT: Duration = Duration::from_millis(500);
         let own =
             self.allowed.filter(|_| self.timed_out).map(|limit| Deadline::new(self.begun, limit));
         match (own, self.ending) {
             (Some(deadline), StopStage::Interrupted) => deadline.firm(),
             (Some(deadline), StopStage::Terminated) => deadline.hard,
-            (Some(_), StopStage::Killed) => Instant::now() + TELLING,
+            (Some(_), StopStage::Killed) => Instant::now() + REPORT_LIMIT,
             _ => Instant::now() + GRACE,
         }
     }
 
-    /// Whether the shell waits for the next command and has not told of the end of this one:
-    /// seen twice, so that it has had time to.
-    fn is_mute(&mut self) -> bool {
+    /// True if the shell waits for the next command without a report of this one's end: seen twice,
+    /// so that it had time to report.
+    fn is_silent(&mut self) -> bool {
         self.looked = Instant::now();
         let was_idle = self.is_idle;
-        self.is_idle = self.told == self.script.len() && self.shell.waits_for_more();
+        self.is_idle = self.written == self.script.len() && self.shell.waits_for_more();
         was_idle && self.is_idle
     }
 }
@@ -463,8 +477,8 @@ fn read(from: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// What was said, and by whom. Two are never heard at once.
-fn heard(report: &OwnedFd, buffer: &mut [u8]) -> Result<(usize, Option<i32>), Errno> {
+/// Reads a report and its sender's pid. Data of two senders never comes at once.
+fn recv_report(report: &OwnedFd, buffer: &mut [u8]) -> Result<(usize, Option<i32>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {

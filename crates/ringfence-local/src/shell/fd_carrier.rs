@@ -1,4 +1,4 @@
-//! Descriptors for a shell that already runs.
+//! Passing fds to a running shell.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,125 +12,123 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::time::Timespec;
 
 use super::command_run::GRACE;
-use super::{ShellHost, number};
+use super::{ShellHost, pid_of};
 
-/// A process beside a shell that has descriptors for it to open: nobody can give it any. It
-/// ends when this is dropped.
+/// A process next to a shell that holds fds for it to open: a running process cannot be given any.
+/// It ends when this is dropped.
 pub(super) struct FdCarrier {
-    place: Arc<dyn ShellHost>,
+    host: Arc<dyn ShellHost>,
     job: ExecId,
-    /// What the shell knows it by.
+    /// The pid inside the sandbox.
     pid: i32,
-    _breath: OwnedFd,
+    _stdin: OwnedFd,
 }
 
-/// Descriptors that a shell can open, until this is dropped.
+/// Fds that a shell can open, until this is dropped.
 pub(super) enum FdOffer {
-    /// It and nobody else.
-    Alone { place: Arc<dyn ShellHost>, pid: i32, prefix: String },
-    /// Of another process.
-    Borne(FdCarrier),
+    /// Only the shell itself can open them.
+    Exclusive { host: Arc<dyn ShellHost>, pid: i32, prefix: String },
+    /// Fds of another process.
+    Carried(FdCarrier),
 }
 
 impl FdOffer {
-    /// To the shell `pid`, which is `program` found on `path`.
-    pub(super) fn make(
-        place: &Arc<dyn ShellHost>,
+    /// Offers fds to the shell `pid`, which is `program` found on `path`.
+    pub(super) fn new(
+        host: &Arc<dyn ShellHost>,
         pid: i32,
         (program, path): (&[u8], &[u8]),
         given: &[OwnedFd],
     ) -> Result<Self, ProviderError> {
-        if let Some(prefix) = place.offer(pid, given)? {
-            return Ok(Self::Alone { place: place.clone(), pid, prefix: prefix.to_owned() });
+        if let Some(prefix) = host.offer(pid, given)? {
+            return Ok(Self::Exclusive { host: host.clone(), pid, prefix: prefix.to_owned() });
         }
         let descriptors: Vec<_> = given.iter().map(AsFd::as_fd).collect();
-        FdCarrier::start(place, program, path, &descriptors).map(Self::Borne)
+        FdCarrier::start(host, program, path, &descriptors).map(Self::Carried)
     }
 
-    /// Where the shell finds one of them.
+    /// The path at which the shell opens one of them.
     pub(super) fn path(&self, index: usize) -> String {
         match self {
-            Self::Alone { prefix, .. } => format!("{prefix}{index}"),
-            Self::Borne(bearer) => bearer.path(index),
+            Self::Exclusive { prefix, .. } => format!("{prefix}{index}"),
+            Self::Carried(carrier) => carrier.path(index),
         }
     }
 
-    /// How one is opened that is to be read. What is offered to one alone is what it is, and
-    /// is asked for by opening it to write.
-    pub(super) fn reading(&self) -> &'static str {
+    /// The redirection that opens an fd for reading. An offered fd is requested by opening it for
+    /// writing as well, and keeps its own mode.
+    pub(super) fn read_redirection(&self) -> &'static str {
         match self {
-            Self::Alone { .. } => "<>",
-            Self::Borne(_) => "<",
+            Self::Exclusive { .. } => "<>",
+            Self::Carried(_) => "<",
         }
     }
 }
 
 impl Drop for FdOffer {
     fn drop(&mut self) {
-        if let Self::Alone { place, pid, .. } = self {
-            place.take_back(*pid);
+        if let Self::Exclusive { host, pid, .. } = self {
+            host.withdraw(*pid);
         }
     }
 }
 
-/// The number of the first.
-const FIRST: i32 = 3;
+/// Number of the first fd.
+const FIRST_FD: i32 = 3;
 
 impl FdCarrier {
-    /// By the same program as the shell, which is there.
+    /// Starts the carrier with the shell's own program, which certainly exists.
     pub(super) fn start(
-        place: &Arc<dyn ShellHost>,
+        host: &Arc<dyn ShellHost>,
         program: &[u8],
         path: &[u8],
         given: &[BorrowedFd<'_>],
     ) -> Result<Self, ProviderError> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
         let pipe =
-            || pipe_with(PipeFlags::CLOEXEC).map_err(|error| system("make a pipe")(error.into()));
-        let ((breath_end, breath), (ready, ready_end)) = (pipe()?, pipe()?);
+            || pipe_with(PipeFlags::CLOEXEC).map_err(|error| system("create a pipe")(error.into()));
+        let ((stdin_end, stdin), (ready, ready_end)) = (pipe()?, pipe()?);
         let start = ExecSpec {
             command: [program, b"-c", b"echo; read x"].map(<[u8]>::to_vec).into(),
             variables: vec![[b"PATH=", path].concat()],
             cwd: AbsPath::root(),
-            numbers: [0, 1].into_iter().chain(FIRST..).take(given.len() + 2).collect(),
+            numbers: [0, 1].into_iter().chain(FIRST_FD..).take(given.len() + 2).collect(),
             terminal: None,
-            orphans: OrphanReaping::Left,
+            orphans: OrphanReaping::ByInit,
         };
-        let descriptors: Vec<_> = [breath_end.as_fd(), ready_end.as_fd()]
+        let descriptors: Vec<_> = [stdin_end.as_fd(), ready_end.as_fd()]
             .into_iter()
             .chain(given.iter().copied())
             .collect();
-        let (job, started) = place.start(&start, &descriptors)?;
-        let pid = number(&started.pidfd)
+        let (job, started) = host.start(&start, &descriptors)?;
+        let pid = pid_of(&started.pidfd)
             .and_then(innermost)
             .ok_or(ProviderError::Gone { what: "sandbox" })?;
-        let bearer = Self { place: place.clone(), job, pid, _breath: breath };
+        let carrier = Self { host: host.clone(), job, pid, _stdin: stdin };
         drop(ready_end);
-        // Until it is what it was to become, nobody may look at it.
+        // Before its `execve` is done, its fds are not accessible.
         let waits = &mut [PollFd::new(&ready, PollFlags::IN)];
         let limit = Timespec { tv_sec: GRACE.as_secs() as i64, tv_nsec: 0 };
         let _ = poll(waits, Some(&limit));
         if rustix::io::ioctl_fionread(&ready) != Ok(1) {
-            return Err(ProviderError::Gone {
-                what: "process that was to give a shell its streams",
-            });
+            return Err(ProviderError::Gone { what: "process that passes streams to a shell" });
         }
-        Ok(bearer)
+        Ok(carrier)
     }
 
-    /// Where the shell finds one of them.
+    /// The path at which the shell opens one of them.
     fn path(&self, index: usize) -> String {
-        format!("/proc/{}/fd/{}", self.pid, FIRST as usize + index)
+        format!("/proc/{}/fd/{}", self.pid, FIRST_FD as usize + index)
     }
 }
 
 impl Drop for FdCarrier {
     fn drop(&mut self) {
-        self.place.forget(self.job);
+        self.host.forget(self.job);
     }
 }
 
-/// The number that a process has where it is.
+/// The pid in the innermost pid namespace.
 fn innermost(pid: i32) -> Option<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()

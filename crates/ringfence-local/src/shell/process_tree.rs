@@ -1,4 +1,4 @@
-//! What a shell has started.
+//! Processes below a shell.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,61 +6,63 @@ use std::fs;
 use ringfence_api::ResourceUsage;
 use ringfence_sys::{process, signal};
 
-/// Sends a signal to a shell and to what it runs.
+/// Sends a signal to a shell's process group.
 pub(crate) fn signal_group(shell: i32, number: i32) {
-    // Whoever has ended needs none.
+    // The group may have ended.
     let _ = signal::kill(-shell, number);
 }
 
-/// Ends a shell, and what it runs.
-pub(crate) fn end(shell: i32) {
+/// Kills a shell.
+pub(crate) fn kill_shell(shell: i32) {
     let _ = signal::kill(shell, libc::SIGKILL);
 }
 
-/// When a command began.
+/// Start of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandStart {
-    /// In ticks.
+    /// Time in ticks since boot.
     pub(crate) at: u64,
-    /// What the shell had started before, in that tick too.
+    /// Earlier children of the shell, which may have started in the same tick.
     pub(crate) before: Vec<i32>,
 }
 
-/// Sends a signal to everything below a shell that was started since.
-pub(crate) fn signal_since(shell: i32, beginning: &CommandStart, number: i32) {
-    let is_new = |pid: i32| facts(pid).is_some_and(|facts| facts.started >= beginning.at);
-    for pid in below(shell, &beginning.before).into_iter().filter(|pid| is_new(*pid)) {
-        // Held first, and looked at again: its number may be another's by now.
+/// Sends a signal to every process below a shell that started since.
+pub(crate) fn signal_since(shell: i32, command_start: &CommandStart, number: i32) {
+    let is_new = |pid: i32| read_stat(pid).is_some_and(|facts| facts.started >= command_start.at);
+    for pid in
+        descendants_except(shell, &command_start.before).into_iter().filter(|pid| is_new(*pid))
+    {
+        // Checked again with a pidfd: the pid may have been reused.
         let Ok(pidfd) = process::pidfd(pid) else { continue };
         if is_new(pid) {
-            let _ = process::signal_by(std::os::fd::AsFd::as_fd(&pidfd), number);
+            let _ = process::pidfd_send_signal(std::os::fd::AsFd::as_fd(&pidfd), number);
         }
     }
 }
 
-/// All below a process, but for some and what is below them.
-fn below(pid: i32, but: &[i32]) -> BTreeSet<i32> {
+/// All descendants of a process, except some and their descendants.
+fn descendants_except(pid: i32, excluded: &[i32]) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
-    let mut waiting = vec![pid];
-    while let Some(pid) = waiting.pop() {
+    let mut pending = vec![pid];
+    while let Some(pid) = pending.pop() {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         for thread in threads {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            waiting.extend(
+            pending.extend(
                 children
                     .split_whitespace()
                     .filter_map(|child| child.parse::<i32>().ok())
-                    .filter(|child| !but.contains(child) && found.insert(*child)),
+                    .filter(|child| !excluded.contains(child) && found.insert(*child)),
             );
         }
     }
     found
 }
 
-/// The most memory that a process has had, in kilobytes.
+/// Peak memory of a process, in kilobytes.
 pub(crate) fn peak(pid: i32) -> Option<u64> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-    // A process may call itself what is no text.
+    // The name of a process need not be UTF-8.
     let status = String::from_utf8_lossy(&status);
     status
         .lines()
@@ -71,27 +73,31 @@ pub(crate) fn peak(pid: i32) -> Option<u64> {
         .ok()
 }
 
-/// The most that one process below a shell has had that was started since.
-pub(crate) fn peak_since(shell: i32, beginning: &CommandStart) -> u64 {
-    below(shell, &beginning.before).into_iter().filter_map(peak).max().unwrap_or_default()
+/// Highest peak memory of a process below a shell that started since.
+pub(crate) fn peak_since(shell: i32, command_start: &CommandStart) -> u64 {
+    descendants_except(shell, &command_start.before)
+        .into_iter()
+        .filter_map(peak)
+        .max()
+        .unwrap_or_default()
 }
 
-/// What the kernel tells of a process.
+/// Facts from /proc/PID/stat.
 pub(crate) struct ProcStat {
-    /// When it was started, in ticks since the machine was.
+    /// Start time, in ticks since boot.
     pub(crate) started: u64,
-    /// What it and those it waited for have used.
+    /// Usage of the process and its reaped children.
     pub(crate) used: ResourceUsage,
 }
 
-/// Ticks in a second, as they are told to everybody.
+/// Ticks per second, the same on every kernel in /proc.
 const TICKS: u64 = 100;
 
-pub(crate) fn facts(pid: i32) -> Option<ProcStat> {
-    // A process may call itself what is no text.
+pub(crate) fn read_stat(pid: i32) -> Option<ProcStat> {
+    // The name of a process need not be UTF-8.
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&text);
-    // Behind the name, which may hold anything: the state is the third field.
+    // Starts after the name, which may hold anything: the state is the third field.
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<u64>().ok());
     let us = |ticks: u64| ticks * (1_000_000 / TICKS);
@@ -103,14 +109,14 @@ pub(crate) fn facts(pid: i32) -> Option<ProcStat> {
     Some(ProcStat { started: field(22)?, used })
 }
 
-/// This moment, in the same ticks.
-pub(crate) fn now() -> u64 {
+/// The current time in ticks.
+pub(crate) fn now_ticks() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec as u64 * TICKS + now.tv_nsec as u64 / (1_000_000_000 / TICKS)
 }
 
-/// The number of what a process is about to read, if it waits for that.
-pub(crate) fn reads(pid: i32) -> Option<i32> {
+/// The fd that a process reads from, if it waits in `read`.
+pub(crate) fn blocked_read_fd(pid: i32) -> Option<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
     let mut words = text.split_whitespace();
     let call: i64 = words.next()?.parse().ok()?;

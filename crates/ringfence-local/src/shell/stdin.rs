@@ -1,4 +1,4 @@
-//! What a command is given to read, while it runs.
+//! Input of a command, fed while it runs.
 
 use std::io;
 use std::mem;
@@ -11,24 +11,24 @@ use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// Between somebody who has something to read and the command that reads it.
+/// Connects a feeder with the command that reads.
 pub(crate) struct StdinFeed {
     state: Mutex<StdinFeedState>,
-    /// Ready when there is more.
+    /// Readable when there is more.
     wake: OwnedFd,
 }
 
 #[derive(Default)]
 struct StdinFeedState {
     waiting: Vec<u8>,
-    /// Nothing more comes.
+    /// Set when no more input comes.
     is_shut: bool,
-    /// Nobody reads it any more.
+    /// Set when no process reads it any more.
     is_over: bool,
 }
 
-/// Nothing more is taken while so much was not read.
-const MOST: usize = 1024 * 1024;
+/// Unread bytes above which no more are accepted.
+const MAX_UNREAD: usize = 1024 * 1024;
 
 impl StdinFeed {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
@@ -51,7 +51,7 @@ impl StdinFeeder for StdinFeed {
         if state.is_over || state.is_shut {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if state.waiting.len() > MOST {
+        if state.waiting.len() > MAX_UNREAD {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         state.waiting.extend_from_slice(bytes);
@@ -60,58 +60,58 @@ impl StdinFeeder for StdinFeed {
         Ok(())
     }
 
-    fn shut(&self) {
+    fn close(&self) {
         self.lock().is_shut = true;
         self.wake();
     }
 }
 
-/// Our end of what a command reads.
+/// Our end of a command's standard input.
 pub(crate) struct StdinPipe {
-    /// Until it was all read, or nobody reads it.
+    /// `None` once all was read, or no process reads it.
     pipe: Option<OwnedFd>,
     feed: Arc<StdinFeed>,
-    piece: Vec<u8>,
-    given: usize,
+    chunk: Vec<u8>,
+    written: usize,
 }
 
 impl StdinPipe {
-    /// With the command's end of it; `None` for a command that reads nothing. `fed` is what
-    /// somebody else has, if they were to feed it.
+    /// Opens a pipe and returns the command's end with it; `None` for a command without input.
+    /// `fed` is the feed of a feeder, if there is one.
     pub(crate) fn open(
         input: &StdinInput,
         fed: Option<Arc<StdinFeed>>,
     ) -> io::Result<Option<(Self, OwnedFd)>> {
-        let (piece, feed) = match input {
-            StdinInput::Nothing => return Ok(None),
+        let (chunk, feed) = match input {
+            StdinInput::Empty => return Ok(None),
             StdinInput::Given(bytes) => {
                 let feed = StdinFeed::new()?;
-                feed.shut();
+                feed.close();
                 (bytes.clone(), feed)
             }
-            StdinInput::Fed => (Vec::new(), fed.map_or_else(StdinFeed::new, Ok)?),
+            StdinInput::Streamed => (Vec::new(), fed.map_or_else(StdinFeed::new, Ok)?),
         };
-        let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&ours, true)?;
-        Ok(Some((Self { pipe: Some(ours), feed, piece, given: 0 }, theirs)))
+        let (their_end, our_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&our_end, true)?;
+        Ok(Some((Self { pipe: Some(our_end), feed, chunk, written: 0 }, their_end)))
     }
 
-    /// Gives as much as there is room for.
-    pub(crate) fn pour(&mut self) {
+    /// Writes as much as the pipe takes.
+    pub(crate) fn write_pending(&mut self) {
         while let Some(pipe) = &self.pipe {
-            if self.given == self.piece.len() {
+            if self.written == self.chunk.len() {
                 let mut state = self.feed.lock();
                 let _ = rustix::io::read(&self.feed.wake, &mut [0; 8]);
-                (self.piece, self.given) = (mem::take(&mut state.waiting), 0);
-                if self.piece.is_empty() {
+                (self.chunk, self.written) = (mem::take(&mut state.waiting), 0);
+                if self.chunk.is_empty() {
                     if state.is_shut {
                         self.pipe = None;
                     }
                     return;
                 }
             }
-            match rustix::io::write(pipe, &self.piece[self.given..]) {
-                Ok(more) => self.given += more,
+            match rustix::io::write(pipe, &self.chunk[self.written..]) {
+                Ok(more) => self.written += more,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => self.stop(),
@@ -119,10 +119,10 @@ impl StdinPipe {
         }
     }
 
-    /// What is ready when more can be given: some of it was read, or there is more.
-    pub(crate) fn waits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    /// The fd to poll until more can be written.
+    pub(crate) fn poll_target(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let pipe = self.pipe.as_ref()?;
-        let has_more = self.given < self.piece.len();
+        let has_more = self.written < self.chunk.len();
         Some(if has_more {
             (pipe.as_fd(), PollFlags::OUT)
         } else {

@@ -23,13 +23,13 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use crate::process::SandboxProcess;
 use crate::shell::{PersistentShell, ShellHost, StartedProcess};
 
-/// The number under which a shell has the file that every command goes through.
+/// Fd of the file that every command of a shell goes through.
 const RUNNER: i32 = 60;
 
 /// No sandbox, for many commands.
 pub(super) struct UnconfinedSandbox {
     plan: Plan,
-    ground: Arc<UnconfinedShared>,
+    shared: Arc<UnconfinedShared>,
 }
 
 struct UnconfinedShared {
@@ -42,23 +42,23 @@ struct UnconfinedShared {
 impl UnconfinedSandbox {
     pub(super) fn new() -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System {
-            what: "make a file in memory",
+            what: "create a memfd",
             source: error.into(),
         };
         let runner =
             rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                 .map_err(system)?;
         rustix::io::write(&runner, RUNNER_TEXT.as_bytes()).map_err(system)?;
-        // Every command has it open.
+        // Sealed: every command has it open.
         let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&runner, seals).map_err(system)?;
-        let ground = UnconfinedShared {
+        let shared = UnconfinedShared {
             runner,
             at: format!("/dev/fd/{RUNNER}"),
             shells: Mutex::default(),
             next: AtomicU64::new(1),
         };
-        Ok(Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() }, ground: Arc::new(ground) })
+        Ok(Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() }, shared: Arc::new(shared) })
     }
 }
 
@@ -67,25 +67,27 @@ impl Sandbox for UnconfinedSandbox {
         &self.plan
     }
 
-    fn shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError> {
-        Ok(Box::new(PersistentShell::start(self.ground.clone(), start)?))
+    fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError> {
+        Ok(Box::new(PersistentShell::start(self.shared.clone(), start)?))
     }
 
-    fn start(&self, start: &ProcessSpec) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
+    fn start_process(
+        &self,
+        start: &ProcessSpec,
+    ) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
         if matches!(start.streams, ProcessStdio::Terminal(_)) {
-            // Nothing is confined: the person's own terminal does as well.
+            // Nothing is confined: the user's own terminal is enough.
             return Err(ProviderError::Unconfined);
         }
-        Ok(Box::new(SandboxProcess::start(self.ground.clone(), start)?))
+        Ok(Box::new(SandboxProcess::start(self.shared.clone(), start)?))
     }
 
-    fn refused(&self) -> (Vec<Denial>, u64) {
+    fn take_denials(&self) -> (Vec<Denial>, u64) {
         (Vec::new(), 0)
     }
 
-    fn revise(&self, _grants: &Grants) -> Result<PolicyRevision, ProviderError> {
-        // Nothing is held back, whatever the rules: whether that is to change is for the caller
-        // to see.
+    fn apply_policy(&self, _grants: &Grants) -> Result<PolicyRevision, ProviderError> {
+        // Nothing is enforced under any rules. The caller decides if that has to change.
         Ok(PolicyRevision::default())
     }
 
@@ -95,10 +97,10 @@ impl Sandbox for UnconfinedSandbox {
 }
 
 impl Drop for UnconfinedSandbox {
-    /// What shells have started and left to itself is nobody's.
+    /// Kills the shells; their background processes keep running.
     fn drop(&mut self) {
         let shells =
-            std::mem::take(&mut *self.ground.shells.lock().unwrap_or_else(PoisonError::into_inner));
+            std::mem::take(&mut *self.shared.shells.lock().unwrap_or_else(PoisonError::into_inner));
         for pid in shells.into_values() {
             let _ = signal::kill(-pid, libc::SIGKILL);
             let _ = process::wait(pid, Wait::Block);
@@ -116,22 +118,22 @@ impl ShellHost for UnconfinedShared {
         start: &ExecSpec,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(ExecId, StartedProcess), ProviderError> {
-        /// Behind every number that a shell wants.
-        const AWAY: i32 = 512;
+        /// Above every fd number that a shell wants.
+        const MIN_FD: i32 = 512;
         let system = |what: &'static str| {
             move |source: std::io::Error| ProviderError::System { what, source }
         };
-        let away = |one: BorrowedFd<'_>| {
-            rustix::io::fcntl_dupfd_cloexec(one, AWAY)
-                .map_err(|error| system("copy a descriptor")(error.into()))
+        let above = |one: BorrowedFd<'_>| {
+            rustix::io::fcntl_dupfd_cloexec(one, MIN_FD)
+                .map_err(|error| system("duplicate an fd")(error.into()))
         };
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
-        // What is given later takes the place of what was given before.
+        // Later entries override earlier ones.
         let all = [self.runner.as_fd(), null.as_fd()]
             .into_iter()
             .chain(descriptors.iter().copied())
-            .map(away)
+            .map(above)
             .collect::<Result<Vec<_>, _>>()?;
         let numbers = [RUNNER, 0].into_iter().chain(start.numbers.iter().copied());
         let placed: Vec<_> = all.iter().map(AsFd::as_fd).zip(numbers).collect();
@@ -139,7 +141,7 @@ impl ShellHost for UnconfinedShared {
             CString::new(bytes)
                 .map_err(|_| system("read the command")(std::io::ErrorKind::InvalidInput.into()))
         };
-        // Our own working directory is every thread's.
+        // `chdir` here would affect every thread.
         let words: [&[u8]; 5] = [
             b"sh",
             b"-c",
@@ -154,14 +156,15 @@ impl ShellHost for UnconfinedShared {
             .collect::<Result<Vec<_>, _>>()?;
         let variables =
             start.variables.iter().map(|variable| text(variable)).collect::<Result<Vec<_>, _>>()?;
-        let mask = signal::block(&SignalSet::of(&[])).map_err(system("read the signal mask"))?;
-        let how = SpawnOptions {
-            company: start.orphans.company(),
+        let mask =
+            signal::block(&SignalSet::from_signals(&[])).map_err(system("read the signal mask"))?;
+        let options = SpawnOptions {
+            isolation: start.orphans.isolation(),
             descriptors: &placed,
-            ceilings: &[],
+            rlimits: &[],
             mask: &mask,
         };
-        let pid = process::spawn_as(c"/bin/sh", &arguments, &variables, &how)
+        let pid = process::spawn_with(c"/bin/sh", &arguments, &variables, &options)
             .map_err(system("start a shell"))?;
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         self.shells.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pid);
@@ -185,7 +188,7 @@ impl ShellHost for UnconfinedShared {
     }
 
     fn forget(&self, job: ExecId) {
-        // Its script has ended, and so does it.
+        // Its script has ended, and the shell exits.
         let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
         if let Some(pid) = pid {
             let _ = signal::kill(pid, libc::SIGKILL);
@@ -193,11 +196,11 @@ impl ShellHost for UnconfinedShared {
         }
     }
 
-    fn refused(&self) -> (Vec<Denial>, u64) {
+    fn take_denials(&self) -> (Vec<Denial>, u64) {
         (Vec::new(), 0)
     }
 
-    fn granted(&self) -> Vec<GrantedAccess> {
+    fn take_granted(&self) -> Vec<GrantedAccess> {
         Vec::new()
     }
 }

@@ -1,6 +1,6 @@
-//! Somebody is asked about what would be refused, and the very access that waits goes through.
+//! The user is asked about accesses that would be denied, and the waiting access goes through.
 //!
-//! Each is tried as the superuser and as an ordinary user, in a process of its own.
+//! Each test runs as root and as an ordinary user, in a process of its own.
 
 mod once;
 mod session;
@@ -15,12 +15,12 @@ use std::process::ExitCode;
 
 use ringfence_testkit::{ProcessPerTest, fuse_for_all};
 
-use stage::Stage;
+use stage::AskFixture;
 
 /// A test, by its name.
-type Test = (&'static str, fn(&Stage));
+type AskTest = (&'static str, fn(&AskFixture));
 
-fn tests() -> impl Iterator<Item = Test> {
+fn tests() -> impl Iterator<Item = AskTest> {
     once::TESTS
         .iter()
         .chain(session::TESTS)
@@ -31,7 +31,7 @@ fn tests() -> impl Iterator<Item = Test> {
 }
 
 fn main() -> ExitCode {
-    ringfence_enforce::apply::helper::enter_if_helper();
+    ringfence_enforce::apply::reexec::enter_if_helper();
     let is_listed = std::env::args().any(|word| word == "--list");
     if !is_listed && !fuse_for_all() {
         return ExitCode::SUCCESS;
@@ -42,6 +42,6 @@ fn main() -> ExitCode {
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     let (_, test) = tests().find(|(known, _)| *known == name).ok_or("no such test")?;
-    test(&Stage::new(directory));
+    test(&AskFixture::new(directory));
     Ok(())
 }

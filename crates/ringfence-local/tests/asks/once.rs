@@ -1,4 +1,4 @@
-//! What one answer lets through, and what it does not.
+//! Effects and limits of one answer.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,33 +7,36 @@ use std::process::Command;
 use ringfence_api::{Ask, AskAnswer};
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source};
 
-use crate::Test;
-use crate::stage::{Scripted, Stage};
+use crate::AskTest;
+use crate::stage::{AskFixture, ScriptedAsker};
 
-pub(crate) const TESTS: &[Test] = &[
-    ("once::one_answer_opens_one_time", one_answer_opens_one_time),
-    ("once::what_is_opened_reads_as_it_is", what_is_opened_reads_as_it_is),
-    ("once::a_refusal_stays_one_and_says_why", a_refusal_stays_one_and_says_why),
-    ("once::looking_is_not_asked_about", looking_is_not_asked_about),
+pub(crate) const TESTS: &[AskTest] = &[
+    ("once::answer_opens_a_file_once", answer_opens_a_file_once),
+    ("once::opened_file_reads_like_the_original", opened_file_reads_like_the_original),
     (
-        "once::a_directory_is_listed_and_its_files_ask_for_themselves",
-        a_directory_is_listed_and_its_files_ask_for_themselves,
+        "once::denied_question_stays_denied_with_its_rule",
+        denied_question_stays_denied_with_its_rule,
     ),
-    ("once::a_program_is_started", a_program_is_started),
-    ("once::links_lead_to_what_is_asked_about", links_lead_to_what_is_asked_about),
+    ("once::stat_is_denied_without_a_question", stat_is_denied_without_a_question),
+    ("once::granted_listing_does_not_grant_the_files", granted_listing_does_not_grant_the_files),
+    ("once::granted_program_is_executed", granted_program_is_executed),
+    ("once::question_names_the_target_of_a_link", question_names_the_target_of_a_link),
     (
-        "once::what_nothing_opens_is_asked_about_where_it_is_meant",
-        what_nothing_opens_is_asked_about_where_it_is_meant,
+        "once::only_likely_paths_outside_the_policy_are_asked_about",
+        only_likely_paths_outside_the_policy_are_asked_about,
     ),
-    ("once::ordinary_programs_ask_nothing", ordinary_programs_ask_nothing),
-    ("once::what_is_locked_is_never_asked_about", what_is_locked_is_never_asked_about),
-    ("once::what_was_not_offered_is_a_refusal", what_was_not_offered_is_a_refusal),
-    ("once::what_changes_meanwhile_is_not_opened", what_changes_meanwhile_is_not_opened),
+    ("once::ordinary_programs_cause_no_question", ordinary_programs_cause_no_question),
+    ("once::locked_denial_is_never_asked_about", locked_denial_is_never_asked_about),
+    ("once::answer_that_was_not_offered_is_a_denial", answer_that_was_not_offered_is_a_denial),
+    (
+        "once::file_swapped_before_the_answer_is_not_opened",
+        file_swapped_before_the_answer_is_not_opened,
+    ),
 ];
 
-/// Promise: P51
-fn one_answer_opens_one_time(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: ask-once
+fn answer_opens_a_file_once(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat ~/.ssh/id_test .env");
     assert_eq!(ran.out(), "the key\nthe key\nTOKEN=2\n", "{}", ran.talk());
     assert_eq!(
@@ -47,11 +50,11 @@ fn one_answer_opens_one_time(stage: &Stage) {
     );
 }
 
-/// Promise: P51
-fn what_is_opened_reads_as_it_is(stage: &Stage) {
+/// Promise: ask-once
+fn opened_file_reads_like_the_original(stage: &AskFixture) {
     let text: String = (0..200_000).map(|number| format!("{number}\n")).collect();
     stage.write("home/.ssh/id_test", &text);
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let probe = "import mmap, os, sys
 f = open(os.environ['HOME'] + '/.ssh/id_test', 'rb')
 size = os.fstat(f.fileno()).st_size
@@ -71,10 +74,10 @@ print(size, len(m), m[-7:], f.read(), hash(m[:]) == hash(open(os.environ['HOME']
     );
 }
 
-/// Promise: P51
-fn a_refusal_stays_one_and_says_why(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::Deny);
-    // Asked once: whoever tries again at once is refused by the same answer.
+/// Promise: ask-once
+fn denied_question_stays_denied_with_its_rule(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::Deny);
+    // Asked once: an immediate retry gets the same answer.
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat ~/.ssh/id_test; cat ~/notes.txt");
     assert!(
         ran.talk().contains("id_test: Permission denied")
@@ -98,18 +101,18 @@ const LOOKED: [&str; 6] = [
     "read ~/papers",
 ];
 
-/// Promise: P51
-fn looking_is_not_asked_about(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: ask-once
+fn stat_is_denied_without_a_question(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "stat ~/.ssh/id_test ~/notes.txt; test -r ~/.ssh/id_test; test -e ~/notes.txt; ls -d ~/papers; cd ~/papers");
     assert_eq!((asker.asked().len(), ran.out().as_str()), (0, ""), "{:?}", asker.asked());
     assert_eq!(ran.refused(), LOOKED, "{}", ran.talk());
 }
 
-/// Promise: P51
-fn a_directory_is_listed_and_its_files_ask_for_themselves(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
-    // `ls` looks at what nothing opens before it lists it, and finds nothing.
+/// Promise: ask-once
+fn granted_listing_does_not_grant_the_files(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
+    // `ls` stats a directory that is not open before it lists it, and finds nothing.
     let list =
         "python3 -c 'import os; print(sorted(os.listdir(os.environ[\"HOME\"] + \"/papers\")))'";
     let ran = stage.sh(&asker, &format!("ls -a ~/.ssh; {list}; cat ~/papers/plan.txt"));
@@ -122,10 +125,10 @@ fn a_directory_is_listed_and_its_files_ask_for_themselves(stage: &Stage) {
     assert_eq!(asker.asked(), ["read ~/.ssh", "read ~/papers", "read ~/papers/plan.txt"]);
 }
 
-/// Promise: P51
-fn a_program_is_started(stage: &Stage) {
+/// Promise: ask-once
+fn granted_program_is_executed(stage: &AskFixture) {
     fs::copy("/bin/echo", stage.at("home/echo").as_path()).expect("there is one");
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "~/echo hello");
     assert_eq!(
         (ran.out().as_str(), asker.asked()),
@@ -137,11 +140,11 @@ fn a_program_is_started(stage: &Stage) {
     assert_eq!(ran.out(), "ran\n", "{} {:?}", ran.talk(), asker.asked());
 }
 
-/// Promise: P51
-fn links_lead_to_what_is_asked_about(stage: &Stage) {
+/// Promise: ask-once
+fn question_names_the_target_of_a_link(stage: &AskFixture) {
     symlink("papers/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
     symlink(".ssh", stage.at("home/keys").as_path()).expect("the home is ours");
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let ran =
         stage.sh(&asker, "cat ~/link ~/keys/id_test; ln -s ~/.ssh/other l; cat l; readlink ~/link");
     assert_eq!(ran.out(), "the plan\nthe key\nanother key\n", "{}", ran.talk());
@@ -151,9 +154,9 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
     );
 }
 
-/// Promise: P52
-fn what_nothing_opens_is_asked_about_where_it_is_meant(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: locked-never-asked
+fn only_likely_paths_outside_the_policy_are_asked_about(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "cat ~/.bashrc; cat /etc/fstab /etc/adduser.conf; cat ~/nowhere ~/papers/nowhere; cat ~/notes.txt");
     assert_eq!(
         (ran.out().as_str(), asker.asked()),
@@ -163,9 +166,9 @@ fn what_nothing_opens_is_asked_about_where_it_is_meant(stage: &Stage) {
     );
 }
 
-/// Promise: P52
-fn ordinary_programs_ask_nothing(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::Deny);
+/// Promise: locked-never-asked
+fn ordinary_programs_cause_no_question(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::Deny);
     for line in [
         "git status; git log",
         "python3 -c 'import json, socket'",
@@ -179,9 +182,9 @@ fn ordinary_programs_ask_nothing(stage: &Stage) {
     assert_eq!(asker.asked(), [""; 0]);
 }
 
-/// Promise: P52
-fn what_is_locked_is_never_asked_about(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: locked-never-asked
+fn locked_denial_is_never_asked_about(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let mut grants = stage.grants();
     let managed = |root: AbsPath| Rule {
         root,
@@ -199,9 +202,9 @@ fn what_is_locked_is_never_asked_about(stage: &Stage) {
     assert_eq!(ran.refused(), ["read ~/notes.txt"]);
 }
 
-/// Promise: P51
-fn what_was_not_offered_is_a_refusal(stage: &Stage) {
-    // A person's own rule on that very path stands above an answer for the session.
+/// Promise: ask-once
+fn answer_that_was_not_offered_is_a_denial(stage: &AskFixture) {
+    // The user's own rule on that very path outranks an answer for the session.
     let mut grants = stage.grants();
     let root = stage.at("home/notes.txt");
     grants.rules.push(Rule {
@@ -211,7 +214,7 @@ fn what_was_not_offered_is_a_refusal(stage: &Stage) {
         locked: false,
     });
     let is_offered = |ask: &Ask| ask.options.contains(&AskAnswer::AllowSession);
-    let asker = Scripted::new(stage, move |ask| {
+    let asker = ScriptedAsker::new(stage, move |ask| {
         if is_offered(ask) { AskAnswer::AllowOnce } else { AskAnswer::AllowSession }
     });
     let ran = stage.run(&grants, &asker, "cat ~/notes.txt");
@@ -221,12 +224,12 @@ fn what_was_not_offered_is_a_refusal(stage: &Stage) {
     );
 }
 
-/// Promise: P53
-fn what_changes_meanwhile_is_not_opened(stage: &Stage) {
+/// Promise: answer-means-question
+fn file_swapped_before_the_answer_is_not_opened(stage: &AskFixture) {
     let (file, directory) = (stage.at("home/notes.txt"), stage.at("home/papers"));
     let (key, ssh) = (stage.at("home/.ssh/id_test"), stage.at("home/.ssh"));
     stage.write("home/.ssh/plan.txt", "not the plan\n");
-    let asker = Scripted::new(stage, move |ask| {
+    let asker = ScriptedAsker::new(stage, move |ask| {
         if ask.denial.target.ends_with("notes.txt") {
             fs::remove_file(file.as_path()).expect("it is there");
             symlink(key.as_path(), file.as_path()).expect("the home is ours");

@@ -1,4 +1,4 @@
-//! What is opened for the rest of a session.
+//! Grants for the rest of a session.
 
 use std::fs;
 use std::thread;
@@ -6,47 +6,55 @@ use std::time::Duration;
 
 use ringfence_api::{AskAnswer, Operation};
 
-use crate::Test;
-use crate::stage::{Scripted, Stage};
+use crate::AskTest;
+use crate::stage::{AskFixture, ScriptedAsker};
 
-pub(crate) const TESTS: &[Test] = &[
-    ("session::what_was_opened_is_not_asked_about_again", what_was_opened_is_not_asked_about_again),
-    ("session::a_shell_lives_on", a_shell_lives_on),
+pub(crate) const TESTS: &[AskTest] = &[
+    ("session::session_grant_is_not_asked_about_again", session_grant_is_not_asked_about_again),
     (
-        "session::a_cover_in_the_project_comes_off_for_good",
-        a_cover_in_the_project_comes_off_for_good,
-    ),
-    ("session::what_was_opened_cannot_be_written", what_was_opened_cannot_be_written),
-    ("session::a_directory_keeps_its_secrets_shut", a_directory_keeps_its_secrets_shut),
-    ("session::a_hard_link_to_a_secret_stays_shut", a_hard_link_to_a_secret_stays_shut),
-    (
-        "session::what_appears_in_an_opened_directory_is_covered",
-        what_appears_in_an_opened_directory_is_covered,
+        "session::session_grant_holds_in_a_persistent_shell",
+        session_grant_holds_in_a_persistent_shell,
     ),
     (
-        "session::what_is_opened_in_a_denied_directory_is_all_that_is",
-        what_is_opened_in_a_denied_directory_is_all_that_is,
+        "session::mask_in_the_project_is_removed_for_the_session",
+        mask_in_the_project_is_removed_for_the_session,
+    ),
+    ("session::read_grant_does_not_allow_writes", read_grant_does_not_allow_writes),
+    (
+        "session::secrets_in_a_granted_directory_stay_denied",
+        secrets_in_a_granted_directory_stay_denied,
+    ),
+    ("session::hard_link_to_a_secret_stays_denied", hard_link_to_a_secret_stays_denied),
+    (
+        "session::secret_that_appears_in_a_granted_directory_is_masked",
+        secret_that_appears_in_a_granted_directory_is_masked,
     ),
     (
-        "session::what_holds_something_opened_is_opened_once_at_most",
-        what_holds_something_opened_is_opened_once_at_most,
+        "session::grant_in_a_denied_directory_opens_one_file",
+        grant_in_a_denied_directory_opens_one_file,
     ),
     (
-        "session::what_is_opened_leaves_no_trace_on_the_host",
-        what_is_opened_leaves_no_trace_on_the_host,
+        "session::parent_of_an_open_tree_is_granted_only_once",
+        parent_of_an_open_tree_is_granted_only_once,
     ),
-    ("session::what_is_opened_is_what_was_asked_about", what_is_opened_is_what_was_asked_about),
+    (
+        "session::session_grants_leave_no_mounts_on_the_host",
+        session_grants_leave_no_mounts_on_the_host,
+    ),
+    (
+        "session::file_swapped_before_the_answer_is_not_granted",
+        file_swapped_before_the_answer_is_not_granted,
+    ),
 ];
 
-/// In one shell, before and after something that takes longer than it takes the lookout to
-/// begin.
-const TWICE: &str = "echo $$ > pid; cat FILE; cat FILE; stat -c %s FILE; sleep 0.2; cat FILE; [ $$ = $(cat pid) ] && echo same";
+/// In one shell, before and after a pause that is longer than the start of the watcher.
+const READ_SCRIPT: &str = "echo $$ > pid; cat FILE; cat FILE; stat -c %s FILE; sleep 0.2; cat FILE; [ $$ = $(cat pid) ] && echo same";
 
-/// Promise: P54
-fn what_was_opened_is_not_asked_about_again(stage: &Stage) {
+/// Promise: session-grant
+fn session_grant_is_not_asked_about_again(stage: &AskFixture) {
     for answer in [AskAnswer::AllowSession, AskAnswer::AllowPermanent] {
-        let asker = Scripted::always(stage, answer);
-        let ran = stage.sh(&asker, &TWICE.replace("FILE", "~/.ssh/id_test"));
+        let asker = ScriptedAsker::always(stage, answer);
+        let ran = stage.sh(&asker, &READ_SCRIPT.replace("FILE", "~/.ssh/id_test"));
         assert_eq!(ran.out(), "the key\nthe key\n8\nthe key\nsame\n", "{}", ran.talk());
         assert_eq!(
             (asker.asked(), ran.refused().len()),
@@ -56,9 +64,9 @@ fn what_was_opened_is_not_asked_about_again(stage: &Stage) {
     }
 }
 
-/// Promise: P54
-fn a_shell_lives_on(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| {
+/// Promise: session-grant
+fn session_grant_holds_in_a_persistent_shell(stage: &AskFixture) {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
     });
     let mut living = stage.shell(asker.clone());
@@ -73,20 +81,20 @@ fn a_shell_lives_on(stage: &Stage) {
     living.end();
 }
 
-/// Promise: P54
-fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowSession);
-    let ran = stage.sh(&asker, &TWICE.replace("FILE", ".env"));
+/// Promise: session-grant
+fn mask_in_the_project_is_removed_for_the_session(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowSession);
+    let ran = stage.sh(&asker, &READ_SCRIPT.replace("FILE", ".env"));
     assert_eq!(ran.out(), "TOKEN=2\nTOKEN=2\n8\nTOKEN=2\nsame\n", "{}", ran.talk());
     assert_eq!((asker.asked().len(), ran.refused().len()), (1, 0));
-    // Also after the lookout has begun.
-    let ran = stage.sh(&asker, &format!("sleep 0.2; {}", TWICE.replace("FILE", ".env")));
+    // Also after the watcher has started.
+    let ran = stage.sh(&asker, &format!("sleep 0.2; {}", READ_SCRIPT.replace("FILE", ".env")));
     assert_eq!(ran.out(), "TOKEN=2\nTOKEN=2\n8\nTOKEN=2\nsame\n", "{}", ran.talk());
 }
 
-/// Promise: P54
-fn what_was_opened_cannot_be_written(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| {
+/// Promise: session-grant
+fn read_grant_does_not_allow_writes(stage: &AskFixture) {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.operation == Operation::Read {
             AskAnswer::AllowSession
         } else {
@@ -108,9 +116,9 @@ fn what_was_opened_cannot_be_written(stage: &Stage) {
     }
 }
 
-/// Promise: P54
-fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| {
+/// Promise: session-grant
+fn secrets_in_a_granted_directory_stay_denied(stage: &AskFixture) {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.target.ends_with("/papers") {
             AskAnswer::AllowSession
         } else {
@@ -125,11 +133,11 @@ fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
     let ran = stage.sh(&asker, &line);
     let listed = "['.env', 'deep', 'plan.txt']\n";
     assert_eq!(ran.out(), format!("{listed}the plan\n{listed}"), "{}", ran.talk());
-    // They are explicit, so they are asked about for themselves.
+    // They have explicit rules, so each has its own question.
     assert_eq!(asker.asked(), ["read ~/papers", "read ~/papers/.env", "read ~/papers/deep/id.pem"]);
     assert_eq!(ran.refused(), ["read ~/papers/.env", "read ~/papers/deep/id.pem"]);
-    // And that very path can be opened.
-    let asker = Scripted::always(stage, AskAnswer::AllowSession);
+    // That very path can be opened.
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowSession);
     let ran = stage.sh(
         &asker,
         &format!("{list}; cat ~/papers/.env; cat ~/papers/.env; cat ~/papers/deep/id.pem"),
@@ -142,11 +150,11 @@ fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
     );
 }
 
-/// Promise: P54
-fn a_hard_link_to_a_secret_stays_shut(stage: &Stage) {
+/// Promise: session-grant
+fn hard_link_to_a_secret_stays_denied(stage: &AskFixture) {
     fs::hard_link(stage.at("home/papers/.env").as_path(), stage.at("home/papers/plain").as_path())
         .expect("the home is ours");
-    let asker = Scripted::new(stage, |ask| {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.target.ends_with("/papers") {
             AskAnswer::AllowSession
         } else {
@@ -161,14 +169,14 @@ fn a_hard_link_to_a_secret_stays_shut(stage: &Stage) {
         "{}",
         ran.talk()
     );
-    // Nothing says that the person knows whose other name it is.
+    // The user may not know the other name of the file.
     assert_eq!(asker.asked(), ["read ~/papers"]);
 }
 
-/// Promise: P54
-fn what_appears_in_an_opened_directory_is_covered(stage: &Stage) {
+/// Promise: session-grant
+fn secret_that_appears_in_a_granted_directory_is_masked(stage: &AskFixture) {
     let (appears, go) = (stage.at("home/papers/late.pem"), stage.workspace.join("go"));
-    let asker = Scripted::new(stage, |ask| {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.target.ends_with("/papers") {
             AskAnswer::AllowSession
         } else {
@@ -182,20 +190,20 @@ fn what_appears_in_an_opened_directory_is_covered(stage: &Stage) {
         fs::write(appears.as_path(), "late\n").expect("the home is ours");
     });
     let list = "python3 -c 'import os; os.listdir(os.environ[\"HOME\"] + \"/papers\")'";
-    // By then somebody looks out who knows nothing of the directory yet.
+    // By then a watcher runs that does not know the directory yet.
     let wait = "until [ -e ~/papers/late.pem ]; do sleep 0.01; done; i=0; while [ $i -lt 100 ] && cat ~/papers/late.pem; do i=$((i+1)); sleep 0.05; done";
     let ran = stage.sh(&asker, &format!("sleep 0.3; {list}; touch go; {{ {wait}; }} > /dev/null 2>&1; ls ~/papers; cat ~/papers/late.pem"));
     host.join().expect("it only writes a file");
     assert_eq!(ran.out(), "deep\nlate.pem\nplan.txt\n", "{}", ran.talk());
-    // Not always told: for want of a node, it is shut by a mask.
+    // Not always reported: without a spare node, it is masked by an empty mount.
     assert!(ran.talk().contains("late.pem: Permission denied"), "{}", ran.talk());
 }
 
-/// Promise: P54
-fn what_is_opened_in_a_denied_directory_is_all_that_is(stage: &Stage) {
+/// Promise: session-grant
+fn grant_in_a_denied_directory_opens_one_file(stage: &AskFixture) {
     stage.write("home/code/app/.aws/credentials", "aws\n");
     stage.write("home/code/app/.aws/config", "config\n");
-    let asker = Scripted::new(stage, |ask| {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.target.ends_with("id_test") {
             AskAnswer::AllowSession
         } else {
@@ -208,9 +216,9 @@ fn what_is_opened_in_a_denied_directory_is_all_that_is(stage: &Stage) {
     assert_eq!(ran.refused(), ["read ~/.ssh/other", "read ~/.ssh"]);
 }
 
-/// Promise: P54
-fn what_holds_something_opened_is_opened_once_at_most(stage: &Stage) {
-    // The project's own directory lies in a denied one.
+/// Promise: session-grant
+fn parent_of_an_open_tree_is_granted_only_once(stage: &AskFixture) {
+    // The project's own directory is in a denied one.
     let mut grants = stage.grants();
     let origin = ringfence_policy::Origin::new(ringfence_policy::Source::User, "~/code");
     let effect = ringfence_policy::Effect::Deny;
@@ -220,7 +228,7 @@ fn what_holds_something_opened_is_opened_once_at_most(stage: &Stage) {
         origin,
         locked: false,
     });
-    let asker = Scripted::new(stage, |ask| {
+    let asker = ScriptedAsker::new(stage, |ask| {
         assert_eq!(ask.options, [AskAnswer::AllowOnce, AskAnswer::Deny]);
         AskAnswer::AllowOnce
     });
@@ -228,11 +236,11 @@ fn what_holds_something_opened_is_opened_once_at_most(stage: &Stage) {
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("app\nhello\n", 1), "{}", ran.talk());
 }
 
-/// Promise: P54
-fn what_is_opened_leaves_no_trace_on_the_host(stage: &Stage) {
+/// Promise: session-grant
+fn session_grants_leave_no_mounts_on_the_host(stage: &AskFixture) {
     let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("there is one");
     let before = mounts();
-    let asker = Scripted::always(stage, AskAnswer::AllowSession);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowSession);
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test ~/papers/plan.txt .env");
     assert_eq!(
         (ran.out().as_str(), mounts()),
@@ -242,17 +250,17 @@ fn what_is_opened_leaves_no_trace_on_the_host(stage: &Stage) {
     );
 }
 
-/// Promise: P53
-fn what_is_opened_is_what_was_asked_about(stage: &Stage) {
+/// Promise: answer-means-question
+fn file_swapped_before_the_answer_is_not_granted(stage: &AskFixture) {
     let (file, key) = (stage.at("home/notes.txt"), stage.at("home/.ssh/id_test"));
-    let asker = Scripted::new(stage, move |_| {
+    let asker = ScriptedAsker::new(stage, move |_| {
         let _ = fs::remove_file(file.as_path());
         let _ = std::os::unix::fs::symlink(key.as_path(), file.as_path());
         thread::sleep(Duration::from_millis(10));
         AskAnswer::AllowSession
     });
     let ran = stage.sh(&asker, "cat ~/notes.txt; cat ~/notes.txt; ls ~");
-    // Afterwards, whoever follows the link is asked about what it leads to.
+    // Afterwards, an access through the link is asked about by its target.
     assert_eq!(asker.asked(), ["read ~/notes.txt", "read ~/.ssh/id_test"]);
     assert_eq!(ran.out(), "the key\ncode\n", "{}", ran.talk());
     assert_eq!(

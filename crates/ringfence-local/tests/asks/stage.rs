@@ -1,4 +1,4 @@
-//! A home, a project in it, a session over both, and somebody who answers.
+//! Fixture: a home, a project in it, a session, and scripted answers.
 
 use std::fmt;
 use std::fs;
@@ -12,16 +12,16 @@ use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
 use ringfence_provider::{PreparedSandbox, Provider, Sandbox, SandboxShell, ShellSpec};
 
-/// Whoever is tried here waits no longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of a command in these tests.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-pub(crate) struct Stage {
+pub(crate) struct AskFixture {
     pub(crate) home: AbsPath,
     pub(crate) workspace: AbsPath,
     base: AbsPath,
 }
 
-impl Stage {
+impl AskFixture {
     pub(crate) fn new(directory: &Path) -> Self {
         let base = AbsPath::new(directory).expect("tests stand at absolute paths");
         let home = base.join("home");
@@ -58,29 +58,30 @@ impl Stage {
         self.base.join(name)
     }
 
-    /// What the built-in policy comes to here.
+    /// The built-in policy, resolved here.
     pub(crate) fn grants(&self) -> Grants {
         let facts =
-            Facts::plain(self.workspace.clone(), self.home.clone(), self.base.join("store"));
+            Facts::minimal(self.workspace.clone(), self.home.clone(), self.base.join("store"));
         resolve(&[], &Flags::none(self.workspace.clone()), &facts)
             .expect("the built-in policy resolves")
     }
 
     pub(crate) fn open(&self, grants: &Grants, asker: Arc<dyn Asker>) -> Box<dyn PreparedSandbox> {
-        let person = SandboxUser::plain(self.base.join("store/quarantine"));
-        let mut session = LocalProvider::default().open(grants, &person).expect("it opens");
-        session.ask(asker);
+        let user = SandboxUser::without_settings(self.base.join("store/quarantine"));
+        let mut session = LocalProvider::default().open(grants, &user).expect("it opens");
+        session.set_asker(asker);
         session
     }
 
-    /// A shell that lives on.
-    pub(crate) fn shell(&self, asker: Arc<dyn Asker>) -> Living {
-        let standing = self.open(&self.grants(), asker).raise(&self.workspace).expect("it stands");
+    /// A persistent shell.
+    pub(crate) fn shell(&self, asker: Arc<dyn Asker>) -> ShellFixture {
+        let standing =
+            self.open(&self.grants(), asker).start_sandbox(&self.workspace).expect("it stands");
         let CommandRequest { variables, cwd, .. } = self.request("");
         let shell = standing
-            .shell(&ShellSpec { program: "bash".into(), variables, cwd })
+            .start_shell(&ShellSpec { program: "bash".into(), environment: variables, cwd })
             .expect("there is a shell");
-        Living { shell, standing }
+        ShellFixture { shell, standing }
     }
 
     pub(crate) fn request(&self, line: &str) -> CommandRequest {
@@ -94,11 +95,11 @@ impl Stage {
             cwd: self.workspace.clone(),
             variables: variables.map(|(name, value)| (name.into(), value)).into(),
             stdio: StdioMode::Capture { limit: 1 << 20 },
-            deadline: Some(PATIENCE),
+            deadline: Some(TIME_LIMIT),
         }
     }
 
-    /// A line of shell, and what it came to. Nothing may take as long as the limit.
+    /// Runs a line of shell. It must not reach the time limit.
     pub(crate) fn run(
         &self,
         grants: &Grants,
@@ -108,28 +109,28 @@ impl Stage {
         let begun = Instant::now();
         let outcome = self.open(grants, asker.clone()).run(&self.request(line)).expect("it runs");
         assert!(!outcome.timed_out, "{line}: {:?}", outcome.stderr);
-        assert!(begun.elapsed() < PATIENCE, "{line} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < TIME_LIMIT, "{line} took {:?}", begun.elapsed());
         Ran { home: self.home.to_string_lossy().into_owned(), outcome }
     }
 
-    /// The same where nobody can be asked.
+    /// Runs a line without an asker.
     pub(crate) fn unasked(&self, line: &str) -> Ran {
-        let person = SandboxUser::plain(self.base.join("store/quarantine"));
+        let user = SandboxUser::without_settings(self.base.join("store/quarantine"));
         let outcome = LocalProvider::default()
-            .open(&self.grants(), &person)
+            .open(&self.grants(), &user)
             .expect("it opens")
             .run(&self.request(line))
             .expect("it runs");
         Ran { home: self.home.to_string_lossy().into_owned(), outcome }
     }
 
-    /// The same with the built-in policy.
+    /// Runs a line with the built-in policy.
     pub(crate) fn sh(&self, asker: &Arc<impl Asker + 'static>, line: &str) -> Ran {
         self.run(&self.grants(), asker, line)
     }
 }
 
-/// What a line came to.
+/// Result of a line.
 pub(crate) struct Ran {
     home: String,
     pub(crate) outcome: Outcome,
@@ -144,7 +145,7 @@ impl Ran {
         String::from_utf8_lossy(&self.outcome.stderr.bytes()).into_owned()
     }
 
-    /// What was refused, each as `operation target`.
+    /// The denials, each as `operation target`.
     pub(crate) fn refused(&self) -> Vec<String> {
         self.outcome
             .denials
@@ -153,9 +154,9 @@ impl Ran {
             .collect()
     }
 
-    /// What went through because somebody said so, each as `answer operation target count`.
+    /// The granted accesses, each as `answer operation target count`.
     pub(crate) fn granted(&self) -> Vec<String> {
-        let told = self.outcome.granted.iter().map(|one| {
+        let shown = self.outcome.granted.iter().map(|one| {
             let denial = &one.denial;
             format!(
                 "{} {} {} {}",
@@ -165,22 +166,22 @@ impl Ran {
                 denial.count
             )
         });
-        told.collect()
+        shown.collect()
     }
 }
 
-type Rule = dyn Fn(&Ask) -> AskAnswer + Send + Sync;
+type ScriptedRule = dyn Fn(&Ask) -> AskAnswer + Send + Sync;
 
-/// Answers by a rule, and remembers what was asked.
-pub(crate) struct Scripted {
+/// Answers by a rule, and records the questions.
+pub(crate) struct ScriptedAsker {
     home: String,
-    rule: Box<Rule>,
+    rule: Box<ScriptedRule>,
     asked: Mutex<Vec<String>>,
 }
 
-impl Scripted {
+impl ScriptedAsker {
     pub(crate) fn new(
-        stage: &Stage,
+        stage: &AskFixture,
         rule: impl Fn(&Ask) -> AskAnswer + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -190,42 +191,42 @@ impl Scripted {
         })
     }
 
-    pub(crate) fn always(stage: &Stage, answer: AskAnswer) -> Arc<Self> {
+    pub(crate) fn always(stage: &AskFixture, answer: AskAnswer) -> Arc<Self> {
         Self::new(stage, move |_| answer)
     }
 
-    /// What was asked, each as `operation target`.
+    /// The questions, each as `operation target`.
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("nobody panics with it").clone()
+        self.asked.lock().expect("the lock is not poisoned").clone()
     }
 }
 
-impl fmt::Debug for Scripted {
+impl fmt::Debug for ScriptedAsker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Scripted")
     }
 }
 
-impl Asker for Scripted {
+impl Asker for ScriptedAsker {
     fn ask(&self, ask: &Ask) -> AskAnswer {
         let question = format!(
             "{} {}",
             ask.denial.operation.word(),
             ask.denial.target.replace(&self.home, "~")
         );
-        self.asked.lock().expect("nobody panics with it").push(question);
+        self.asked.lock().expect("the lock is not poisoned").push(question);
         (self.rule)(ask)
     }
 }
 
-/// A shell that lives on, in a sandbox that stands.
-pub(crate) struct Living {
+/// A persistent shell in a running sandbox.
+pub(crate) struct ShellFixture {
     pub(crate) shell: Box<dyn SandboxShell>,
     standing: Box<dyn Sandbox>,
 }
 
-impl Living {
-    /// What a line says, how much of it was refused, and how much was granted.
+impl ShellFixture {
+    /// Output of a line, its number of denials, and its number of grants.
     pub(crate) fn say(&mut self, text: &str) -> (String, usize, usize) {
         let ran = self.shell.execute(&ShellCommand::new(text), &mut |_, _| {}).expect("it runs");
         (

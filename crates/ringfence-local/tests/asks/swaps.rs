@@ -1,4 +1,4 @@
-//! Somebody changes things between a question about writing and its answer.
+//! Files that are changed between a question about a write and its answer.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,51 +10,45 @@ use std::time::Duration;
 use ringfence_api::AskAnswer;
 use ringfence_policy::AbsPath;
 
-use crate::Test;
-use crate::stage::{Scripted, Stage};
+use crate::AskTest;
+use crate::stage::{AskFixture, ScriptedAsker};
 
-pub(crate) const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[AskTest] = &[
     (
-        "swaps::a_path_that_is_written_over_changes_nothing",
-        a_path_that_is_written_over_changes_nothing,
+        "swaps::path_buffer_overwritten_after_the_call_has_no_effect",
+        path_buffer_overwritten_after_the_call_has_no_effect,
     ),
     (
-        "swaps::a_directory_that_becomes_a_link_is_not_written_to",
-        a_directory_that_becomes_a_link_is_not_written_to,
+        "swaps::directory_replaced_by_a_link_is_not_written_to",
+        directory_replaced_by_a_link_is_not_written_to,
     ),
     (
-        "swaps::a_link_that_the_command_puts_there_is_not_followed",
-        a_link_that_the_command_puts_there_is_not_followed,
+        "swaps::link_created_by_the_command_is_not_followed",
+        link_created_by_the_command_is_not_followed,
+    ),
+    ("swaps::constant_swaps_gain_no_access", constant_swaps_gain_no_access),
+    ("swaps::each_allow_once_write_is_asked_about", each_allow_once_write_is_asked_about),
+    ("swaps::replaced_file_is_not_written_to", replaced_file_is_not_written_to),
+    (
+        "swaps::file_created_before_the_answer_is_not_written_to",
+        file_created_before_the_answer_is_not_written_to,
+    ),
+    ("swaps::granted_fd_gives_access_to_no_other_file", granted_fd_gives_access_to_no_other_file),
+    ("swaps::killed_caller_leaves_no_file", killed_caller_leaves_no_file),
+    (
+        "swaps::answer_without_a_waiting_caller_opens_nothing",
+        answer_without_a_waiting_caller_opens_nothing,
     ),
     (
-        "swaps::whoever_swaps_all_the_time_gets_nothing_more",
-        whoever_swaps_all_the_time_gets_nothing_more,
+        "swaps::caller_with_a_signal_handler_leaves_no_file",
+        caller_with_a_signal_handler_leaves_no_file,
     ),
+    ("swaps::other_writes_do_not_wait", other_writes_do_not_wait),
     (
-        "swaps::who_asks_again_at_once_is_asked_about_again",
-        who_asks_again_at_once_is_asked_about_again,
+        "swaps::file_is_created_once_for_all_waiting_callers",
+        file_is_created_once_for_all_waiting_callers,
     ),
-    (
-        "swaps::what_takes_the_place_of_a_file_is_not_written_to",
-        what_takes_the_place_of_a_file_is_not_written_to,
-    ),
-    ("swaps::what_is_made_meanwhile_is_not_written_to", what_is_made_meanwhile_is_not_written_to),
-    ("swaps::what_was_handed_over_leads_nowhere_else", what_was_handed_over_leads_nowhere_else),
-    ("swaps::whoever_is_killed_leaves_nothing", whoever_is_killed_leaves_nothing),
-    (
-        "swaps::an_answer_that_nobody_waits_for_opens_nothing",
-        an_answer_that_nobody_waits_for_opens_nothing,
-    ),
-    (
-        "swaps::whoever_has_a_signal_to_handle_leaves_nothing",
-        whoever_has_a_signal_to_handle_leaves_nothing,
-    ),
-    ("swaps::nobody_else_waits", nobody_else_waits),
-    (
-        "swaps::the_same_file_is_made_once_for_all_who_wait",
-        the_same_file_is_made_once_for_all_who_wait,
-    ),
-    ("swaps::there_is_an_end_to_how_many_wait", there_is_an_end_to_how_many_wait),
+    ("swaps::open_questions_about_writes_are_bounded", open_questions_about_writes_are_bounded),
 ];
 
 fn read(path: &AbsPath) -> Option<String> {
@@ -65,13 +59,13 @@ fn is_there(path: &AbsPath) -> bool {
     fs::symlink_metadata(path.as_path()).is_ok()
 }
 
-/// A line of shell that waits until [`when`] is asked.
+/// Shell code that waits until the asker of [`allow_when_exists`] is called.
 const UNTIL_ASKED: &str = "until [ -e asked ]; do sleep 0.02; done; rm asked";
 
-/// Makes a file `asked` when it is asked; says yes once the named file is there.
-fn when(stage: &Stage, name: &str) -> Arc<Scripted> {
+/// Creates a file `asked` when called; allows once the named file exists.
+fn allow_when_exists(stage: &AskFixture, name: &str) -> Arc<ScriptedAsker> {
     let (go, asked) = (stage.workspace.join(name), stage.workspace.join("asked"));
-    Scripted::new(stage, move |_| {
+    ScriptedAsker::new(stage, move |_| {
         fs::write(asked.as_path(), "").expect("the project is ours");
         while !is_there(&go) {
             thread::sleep(Duration::from_millis(5));
@@ -80,9 +74,9 @@ fn when(stage: &Stage, name: &str) -> Arc<Scripted> {
     })
 }
 
-/// Promise: P61
-fn a_path_that_is_written_over_changes_nothing(stage: &Stage) {
-    let asker = when(stage, "go");
+/// Promise: write-target
+fn path_buffer_overwritten_after_the_call_has_no_effect(stage: &AskFixture) {
+    let asker = allow_when_exists(stage, "go");
     let probe = "import ctypes, os, threading, time
 home = os.environ['HOME'].encode()
 libc = ctypes.CDLL(None, use_errno=True)
@@ -106,11 +100,11 @@ print(done[0] >= 0, os.readlink('/proc/self/fd/%d' % done[0]).endswith('/papers/
     assert!(is_there(&stage.at("home/papers/aaa")) && !is_there(&stage.at("home/.ssh/aaa")));
 }
 
-/// Promise: P61
-fn a_directory_that_becomes_a_link_is_not_written_to(stage: &Stage) {
+/// Promise: write-target
+fn directory_replaced_by_a_link_is_not_written_to(stage: &AskFixture) {
     let (papers, away, ssh) =
         (stage.at("home/papers"), stage.at("home/away"), stage.at("home/.ssh"));
-    let asker = Scripted::new(stage, move |_| {
+    let asker = ScriptedAsker::new(stage, move |_| {
         if is_there(&papers) && !is_there(&away) {
             fs::rename(papers.as_path(), away.as_path()).expect("it is there");
             symlink(ssh.as_path(), papers.as_path()).expect("the home is ours");
@@ -125,23 +119,23 @@ fn a_directory_that_becomes_a_link_is_not_written_to(stage: &Stage) {
         ran.talk()
     );
     assert!(!is_there(&stage.at("home/.ssh/new")) && !is_there(&stage.at("home/away/new")));
-    // The same of a file that is there.
+    // The same for an existing file.
     let ran = stage.sh(&asker, "echo x > ~/away/plan.txt");
     assert_eq!(ran.granted(), ["allow_once write ~/away/plan.txt 1"], "{}", ran.talk());
 }
 
-/// Promise: P61
-fn a_link_that_the_command_puts_there_is_not_followed(stage: &Stage) {
+/// Promise: write-target
+fn link_created_by_the_command_is_not_followed(stage: &AskFixture) {
     stage.write("home/code/app/conf/x", "");
     stage.write("home/code/app/other/x", "");
-    let asker = when(stage, "go");
+    let asker = allow_when_exists(stage, "go");
     let line = format!(
         "(echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s other conf; touch go; wait; ls other away; rm conf go"
     );
     let ran = stage.sh(&asker, &line);
     assert_eq!(ran.out(), "away:\nx\n\nother:\nx\n", "{}", ran.talk());
     assert_eq!(asker.asked(), ["create ~/code/app/conf/new.pem"]);
-    // By a link that leads out of the project.
+    // A link that leads out of the project.
     let ssh = stage.at("home/.ssh");
     let line = format!(
         "mv away conf; (echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s {ssh} conf; touch go; wait"
@@ -155,13 +149,13 @@ fn a_link_that_the_command_puts_there_is_not_followed(stage: &Stage) {
     );
 }
 
-/// Promise: P61
-fn what_takes_the_place_of_a_file_is_not_written_to(stage: &Stage) {
+/// Promise: write-target
+fn replaced_file_is_not_written_to(stage: &AskFixture) {
     let (notes, key) = (stage.at("home/notes.txt"), stage.at("home/.ssh/id_test"));
     for how in ["link", "file", "hard link", "pipe"] {
         stage.write("home/notes.txt", "notes\n");
         let (notes, key) = (notes.clone(), key.clone());
-        let asker = Scripted::new(stage, move |_| {
+        let asker = ScriptedAsker::new(stage, move |_| {
             fs::remove_file(notes.as_path()).expect("it is there");
             match how {
                 "link" => symlink(key.as_path(), notes.as_path()),
@@ -189,11 +183,11 @@ fn what_takes_the_place_of_a_file_is_not_written_to(stage: &Stage) {
     }
 }
 
-/// Promise: P61
-fn what_is_made_meanwhile_is_not_written_to(stage: &Stage) {
+/// Promise: write-target
+fn file_created_before_the_answer_is_not_written_to(stage: &AskFixture) {
     let new = stage.at("home/papers/new");
-    let asker = Scripted::new(stage, move |_| {
-        fs::write(new.as_path(), "the person's\n").expect("the home is ours");
+    let asker = ScriptedAsker::new(stage, move |_| {
+        fs::write(new.as_path(), "the user's\n").expect("the home is ours");
         AskAnswer::AllowOnce
     });
     let ran = stage.sh(&asker, "echo x > ~/papers/new");
@@ -203,12 +197,12 @@ fn what_is_made_meanwhile_is_not_written_to(stage: &Stage) {
         "{}",
         ran.talk()
     );
-    assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("the person's\n"));
+    assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("the user's\n"));
 }
 
-/// Promise: P61
-fn what_was_handed_over_leads_nowhere_else(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| {
+/// Promise: write-target
+fn granted_fd_gives_access_to_no_other_file(stage: &AskFixture) {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.target.ends_with("notes.txt") {
             AskAnswer::AllowOnce
         } else {
@@ -234,10 +228,10 @@ print(os.read(fd, 6))";
     );
 }
 
-/// Promise: P61
-fn whoever_is_killed_leaves_nothing(stage: &Stage) {
+/// Promise: write-target
+fn killed_caller_leaves_no_file(stage: &AskFixture) {
     for how in ["KILL", "TERM"] {
-        let asker = when(stage, "go");
+        let asker = allow_when_exists(stage, "go");
         let line = format!(
             "touch ~/papers/new & {UNTIL_ASKED}; kill -{how} $!; wait $!; echo $?; touch go; sleep 1; rm go; cat README"
         );
@@ -256,11 +250,11 @@ fn whoever_is_killed_leaves_nothing(stage: &Stage) {
     }
 }
 
-/// Promise: P61
-fn an_answer_that_nobody_waits_for_opens_nothing(stage: &Stage) {
+/// Promise: write-target
+fn answer_without_a_waiting_caller_opens_nothing(stage: &AskFixture) {
     let (go, asked) = (stage.workspace.join("go"), stage.workspace.join("asked"));
     let is_first = AtomicBool::new(true);
-    let asker = Scripted::new(stage, move |_| {
+    let asker = ScriptedAsker::new(stage, move |_| {
         if !is_first.swap(false, Ordering::SeqCst) {
             return AskAnswer::Deny;
         }
@@ -279,22 +273,22 @@ fn an_answer_that_nobody_waits_for_opens_nothing(stage: &Stage) {
     assert!(!is_there(&stage.workspace.join(".vscode/tasks.json")));
 }
 
-/// Promise: P61
-fn whoever_has_a_signal_to_handle_leaves_nothing(stage: &Stage) {
-    let asker = when(stage, "go");
+/// Promise: write-target
+fn caller_with_a_signal_handler_leaves_no_file(stage: &AskFixture) {
+    let asker = allow_when_exists(stage, "go");
     let probe = "import os, signal, sys
 def handle(*_): raise KeyError
 signal.signal(signal.SIGUSR1, handle)
 try: open(os.environ['HOME'] + '/papers/new', 'w')
-except KeyError: print('called away')";
+except KeyError: print('interrupted')";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\" & {UNTIL_ASKED}; kill -USR1 $!; wait $!; touch go; sleep 1; rm go"));
-    assert_eq!((ran.out().as_str(), asker.asked().len()), ("called away\n", 1), "{}", ran.talk());
+    assert_eq!((ran.out().as_str(), asker.asked().len()), ("interrupted\n", 1), "{}", ran.talk());
     assert_eq!(
         (ran.refused().len(), ran.granted().len(), is_there(&stage.at("home/papers/new"))),
         (0, 0, false)
     );
-    // Whoever goes on afterwards calls again, waits for the same answer, and is let through.
-    let asker = when(stage, "go");
+    // A program that goes on calls again, waits for the same answer, and succeeds.
+    let asker = allow_when_exists(stage, "go");
     let probe = probe.replace("raise KeyError", "print('handled')");
     let ran = stage.sh(
         &asker,
@@ -306,10 +300,10 @@ except KeyError: print('called away')";
     assert_eq!((ran.granted().len(), is_there(&stage.at("home/papers/new"))), (1, true));
 }
 
-/// Promise: P61
-fn nobody_else_waits(stage: &Stage) {
+/// Promise: write-target
+fn other_writes_do_not_wait(stage: &AskFixture) {
     let go = stage.workspace.join("go");
-    let asker = Scripted::new(stage, move |ask| {
+    let asker = ScriptedAsker::new(stage, move |ask| {
         while ask.denial.target.ends_with("/slow") && !is_there(&go) {
             thread::sleep(Duration::from_millis(5));
         }
@@ -324,9 +318,9 @@ fn nobody_else_waits(stage: &Stage) {
     );
 }
 
-/// Promise: P61
-fn the_same_file_is_made_once_for_all_who_wait(stage: &Stage) {
-    let asker = when(stage, "go");
+/// Promise: write-target
+fn file_is_created_once_for_all_waiting_callers(stage: &AskFixture) {
+    let asker = allow_when_exists(stage, "go");
     let ran = stage.sh(
         &asker,
         "for i in 1 2 3 4 5; do echo x >> ~/papers/new & done; sleep 2; touch go; wait",
@@ -340,10 +334,10 @@ fn the_same_file_is_made_once_for_all_who_wait(stage: &Stage) {
     assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("x\nx\nx\nx\nx\n"));
 }
 
-/// Promise: P61
-fn there_is_an_end_to_how_many_wait(stage: &Stage) {
+/// Promise: write-target
+fn open_questions_about_writes_are_bounded(stage: &AskFixture) {
     let go = stage.workspace.join("go");
-    let asker = Scripted::new(stage, move |_| {
+    let asker = ScriptedAsker::new(stage, move |_| {
         while !is_there(&go) {
             thread::sleep(Duration::from_millis(20));
         }
@@ -369,11 +363,11 @@ print('done')";
     );
 }
 
-/// Promise: P61
-fn whoever_swaps_all_the_time_gets_nothing_more(stage: &Stage) {
+/// Promise: write-target
+fn constant_swaps_gain_no_access(stage: &AskFixture) {
     stage.write("home/code/app/real/x", "");
     stage.write("home/code/app/decoy/x", "");
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let probe = "import ctypes, os, threading
 home = os.environ['HOME']
 libc = ctypes.CDLL(None)
@@ -394,8 +388,7 @@ over = True
 for thread in threads: thread.join()";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
     assert_eq!(ran.talk(), "");
-    // What was made is what was asked about, and where a question named the keys, that was its
-    // answer.
+    // Each new file is one that a question named, also in `.ssh`.
     let asked = asker.asked();
     for name in fs::read_dir(stage.at("home/.ssh").as_path())
         .expect("it is there")
@@ -409,9 +402,9 @@ for thread in threads: thread.join()";
     assert!(!asked.is_empty());
 }
 
-/// Promise: P61
-fn who_asks_again_at_once_is_asked_about_again(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: write-target
+fn each_allow_once_write_is_asked_about(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
 for _ in range(100): os.close(os.open(os.environ['HOME'] + '/notes.txt', os.O_WRONLY))";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));

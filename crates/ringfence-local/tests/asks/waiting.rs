@@ -1,4 +1,4 @@
-//! Who waits for an answer, and who does not.
+//! Callers that wait for an answer, and others.
 
 use std::fmt;
 use std::fs;
@@ -8,20 +8,17 @@ use std::time::Duration;
 
 use ringfence_api::{Ask, AskAnswer, Asker};
 
-use crate::Test;
-use crate::stage::{Scripted, Stage};
+use crate::AskTest;
+use crate::stage::{AskFixture, ScriptedAsker};
 
-pub(crate) const TESTS: &[Test] = &[
-    ("waiting::nobody_else_waits", nobody_else_waits),
-    ("waiting::the_same_question_is_asked_once", the_same_question_is_asked_once),
-    ("waiting::whoever_is_killed_waits_no_longer", whoever_is_killed_waits_no_longer),
-    ("waiting::whoever_is_stopped_goes_on_waiting", whoever_is_stopped_goes_on_waiting),
-    ("waiting::an_asker_that_panics_refuses", an_asker_that_panics_refuses),
-    (
-        "waiting::an_asker_that_never_answers_does_not_hold_up_the_end",
-        an_asker_that_never_answers_does_not_hold_up_the_end,
-    ),
-    ("waiting::a_flood_of_questions_is_bounded", a_flood_of_questions_is_bounded),
+pub(crate) const TESTS: &[AskTest] = &[
+    ("waiting::other_reads_do_not_wait", other_reads_do_not_wait),
+    ("waiting::same_question_is_asked_once", same_question_is_asked_once),
+    ("waiting::killed_caller_stops_waiting", killed_caller_stops_waiting),
+    ("waiting::stopped_caller_goes_on_waiting", stopped_caller_goes_on_waiting),
+    ("waiting::panicking_asker_denies", panicking_asker_denies),
+    ("waiting::silent_asker_does_not_delay_the_end", silent_asker_does_not_delay_the_end),
+    ("waiting::flood_of_questions_is_bounded", flood_of_questions_is_bounded),
 ];
 
 /// Never answers.
@@ -41,11 +38,11 @@ impl Asker for Silent {
     }
 }
 
-/// Promise: P55
-fn nobody_else_waits(stage: &Stage) {
+/// Promise: bounded-questions
+fn other_reads_do_not_wait(stage: &AskFixture) {
     let go = stage.workspace.join("go");
-    let asker = Scripted::new(stage, move |ask| {
-        // The answer comes when everybody else is done.
+    let asker = ScriptedAsker::new(stage, move |ask| {
+        // The answer comes when all others are done.
         while ask.denial.target.ends_with("id_test") && !go.as_path().exists() {
             thread::sleep(Duration::from_millis(5));
         }
@@ -58,10 +55,10 @@ fn nobody_else_waits(stage: &Stage) {
     assert_eq!(ran.out(), "another key\nanother key\nhello\nthe key\n", "{}", ran.talk());
 }
 
-/// Promise: P55
-fn the_same_question_is_asked_once(stage: &Stage) {
+/// Promise: bounded-questions
+fn same_question_is_asked_once(stage: &AskFixture) {
     let go = stage.workspace.join("go");
-    let asker = Scripted::new(stage, move |_| {
+    let asker = ScriptedAsker::new(stage, move |_| {
         while !go.as_path().exists() {
             thread::sleep(Duration::from_millis(5));
         }
@@ -74,23 +71,23 @@ fn the_same_question_is_asked_once(stage: &Stage) {
     assert_eq!(ran.granted(), ["allow_once read ~/.ssh/id_test 5"]);
 }
 
-/// Promise: P55
-fn whoever_is_killed_waits_no_longer(stage: &Stage) {
+/// Promise: bounded-questions
+fn killed_caller_stops_waiting(stage: &AskFixture) {
     for how in ["KILL", "TERM"] {
         let line =
             format!("cat ~/.ssh/id_test & sleep 0.2; kill -{how} $!; wait $!; echo $?; cat README");
         let ran = stage.sh(&Arc::new(Silent), &line);
         let status = if how == "KILL" { 137 } else { 143 };
         assert_eq!(ran.out(), format!("{status}\nhello\n"), "{}", ran.talk());
-        // It was neither refused nor let through.
+        // It was neither denied nor granted.
         assert_eq!((ran.refused().len(), ran.granted().len()), (0, 0));
     }
 }
 
-/// Promise: P55
-fn whoever_is_stopped_goes_on_waiting(stage: &Stage) {
+/// Promise: bounded-questions
+fn stopped_caller_goes_on_waiting(stage: &AskFixture) {
     let go = stage.workspace.join("go");
-    let asker = Scripted::new(stage, move |_| {
+    let asker = ScriptedAsker::new(stage, move |_| {
         while !go.as_path().exists() {
             thread::sleep(Duration::from_millis(5));
         }
@@ -102,9 +99,9 @@ fn whoever_is_stopped_goes_on_waiting(stage: &Stage) {
     assert_eq!(ran.out(), "the key\n0\n137\n", "{}", ran.talk());
 }
 
-/// Promise: P55
-fn an_asker_that_panics_refuses(stage: &Stage) {
-    let asker = Scripted::new(stage, |_| panic!("as it is meant to"));
+/// Promise: bounded-questions
+fn panicking_asker_denies(stage: &AskFixture) {
+    let asker = ScriptedAsker::new(stage, |_| panic!("intended panic"));
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat README");
     assert_eq!(
         (ran.out().as_str(), ran.refused()),
@@ -114,21 +111,21 @@ fn an_asker_that_panics_refuses(stage: &Stage) {
     );
 }
 
-/// Promise: P55
-fn an_asker_that_never_answers_does_not_hold_up_the_end(stage: &Stage) {
+/// Promise: bounded-questions
+fn silent_asker_does_not_delay_the_end(stage: &AskFixture) {
     let ran =
         stage.sh(&Arc::new(Silent), "cat ~/.ssh/id_test & cat ~/notes.txt & sleep 0.2; echo done");
     assert_eq!(ran.out(), "done\n", "{}", ran.talk());
 }
 
-/// Promise: P55
-fn a_flood_of_questions_is_bounded(stage: &Stage) {
+/// Promise: bounded-questions
+fn flood_of_questions_is_bounded(stage: &AskFixture) {
     for number in 0..10_000 {
         stage.write(&format!("home/papers/many/{number}"), "x");
     }
     let (go, asked) = (stage.workspace.join("go"), stage.workspace.join("asked"));
     fs::create_dir(asked.as_path()).expect("the project is ours");
-    let asker = Scripted::new(stage, move |ask| {
+    let asker = ScriptedAsker::new(stage, move |ask| {
         if ask.denial.target.ends_with("many") {
             return AskAnswer::AllowOnce;
         }
@@ -158,6 +155,6 @@ print('done')";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
     assert_eq!(ran.out(), "done\n", "{}", ran.talk());
     assert_eq!(asker.asked().len(), 1 + 16);
-    let told: u64 = ran.outcome.denials.iter().map(|denial| denial.count).sum();
-    assert_eq!(told + ran.outcome.denials_dropped, 10_000);
+    let reported: u64 = ran.outcome.denials.iter().map(|denial| denial.count).sum();
+    assert_eq!(reported + ran.outcome.denials_dropped, 10_000);
 }

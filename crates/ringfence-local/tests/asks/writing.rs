@@ -1,4 +1,4 @@
-//! What is to be written or made is asked about, and done by whoever was told yes.
+//! Questions about writes and creates.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -6,53 +6,53 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use ringfence_api::AskAnswer;
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source};
 
-use crate::Test;
-use crate::stage::{Ran, Scripted, Stage};
+use crate::AskTest;
+use crate::stage::{AskFixture, Ran, ScriptedAsker};
 
-pub(crate) const TESTS: &[Test] = &[
-    ("writing::one_answer_makes_one_file", one_answer_makes_one_file),
+pub(crate) const TESTS: &[AskTest] = &[
+    ("writing::answer_creates_one_file", answer_creates_one_file),
     (
-        "writing::what_is_there_is_written_as_it_was_wanted",
-        what_is_there_is_written_as_it_was_wanted,
+        "writing::existing_file_is_opened_with_the_requested_flags",
+        existing_file_is_opened_with_the_requested_flags,
+    ),
+    ("writing::created_file_has_the_requested_mode", created_file_has_the_requested_mode),
+    ("writing::denied_write_fails_as_without_an_asker", denied_write_fails_as_without_an_asker),
+    ("writing::protected_files_are_asked_about", protected_files_are_asked_about),
+    (
+        "writing::locked_and_ringfence_files_are_never_asked_about",
+        locked_and_ringfence_files_are_never_asked_about,
     ),
     (
-        "writing::what_is_made_has_the_mode_that_was_wanted",
-        what_is_made_has_the_mode_that_was_wanted,
-    ),
-    ("writing::a_refusal_is_the_one_it_was", a_refusal_is_the_one_it_was),
-    ("writing::what_is_protected_is_asked_about", what_is_protected_is_asked_about),
-    (
-        "writing::what_is_locked_or_ours_is_never_asked_about",
-        what_is_locked_or_ours_is_never_asked_about,
+        "writing::changes_beyond_one_name_are_denied_without_a_question",
+        changes_beyond_one_name_are_denied_without_a_question,
     ),
     (
-        "writing::what_is_no_single_name_is_refused_as_ever",
-        what_is_no_single_name_is_refused_as_ever,
+        "writing::session_write_grant_is_not_asked_about_again",
+        session_write_grant_is_not_asked_about_again,
+    ),
+    ("writing::session_write_grant_covers_one_file", session_write_grant_covers_one_file),
+    (
+        "writing::session_write_grant_follows_a_replaced_file",
+        session_write_grant_follows_a_replaced_file,
     ),
     (
-        "writing::for_the_session_is_for_that_file_and_not_asked_about_again",
-        for_the_session_is_for_that_file_and_not_asked_about_again,
+        "writing::session_write_grant_holds_in_a_persistent_shell",
+        session_write_grant_holds_in_a_persistent_shell,
     ),
+    ("writing::directory_is_granted_only_once", directory_is_granted_only_once),
     (
-        "writing::what_was_opened_for_the_session_is_that_file_alone",
-        what_was_opened_for_the_session_is_that_file_alone,
+        "writing::write_question_names_the_target_of_a_link",
+        write_question_names_the_target_of_a_link,
     ),
-    (
-        "writing::what_the_host_replaces_is_written_where_it_is_now",
-        what_the_host_replaces_is_written_where_it_is_now,
-    ),
-    ("writing::a_shell_lives_on", a_shell_lives_on),
-    ("writing::a_directory_is_made_once", a_directory_is_made_once),
-    ("writing::links_lead_to_what_is_asked_about", links_lead_to_what_is_asked_about),
 ];
 
-fn read(stage: &Stage, name: &str) -> Option<String> {
+fn read(stage: &AskFixture, name: &str) -> Option<String> {
     fs::read_to_string(stage.at(name).as_path()).ok()
 }
 
-/// Promise: P60
-fn one_answer_makes_one_file(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: ask-write
+fn answer_creates_one_file(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(
         &asker,
         "echo one > ~/papers/new; echo two >> ~/papers/new; touch ~/top; mkdir ~/papers/dir; touch ~/papers/dir/in; echo x > .env.local",
@@ -74,9 +74,9 @@ fn one_answer_makes_one_file(stage: &Stage) {
     assert_eq!(ran.granted(), expect.map(|one| format!("allow_once {one} 1")));
 }
 
-/// Promise: P60
-fn what_is_there_is_written_as_it_was_wanted(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: ask-write
+fn existing_file_is_opened_with_the_requested_flags(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
 path = os.environ['HOME'] + '/notes.txt'
 fd = os.open(path, os.O_RDWR)
@@ -92,9 +92,9 @@ except OSError as error: print(error.strerror)";
     assert_eq!(asker.asked(), ["write ~/notes.txt", "write ~/notes.txt", "write ~/.ssh/id_test"]);
 }
 
-/// Promise: P60
-fn what_is_made_has_the_mode_that_was_wanted(stage: &Stage) {
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+/// Promise: ask-write
+fn created_file_has_the_requested_mode(stage: &AskFixture) {
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
 home = os.environ['HOME']
 os.mkdir(home + '/d', 0o1777)
@@ -112,24 +112,24 @@ os.open(home + '/f', os.O_CREAT | os.O_WRONLY, 0o6755)";
     assert_eq!(modes, ["640", "750", "666", "1777", "700", "700"]);
 }
 
-/// Promise: P60
-fn a_refusal_is_the_one_it_was(stage: &Stage) {
+/// Promise: ask-write
+fn denied_write_fails_as_without_an_asker(stage: &AskFixture) {
     let line = "echo x > ~/papers/new; mkdir ~/dir; echo x > ~/notes.txt; echo x > .env; touch .env.new; touch ~/nowhere/x; echo x >> ~/.ssh/id_test";
-    let silent = stage.sh(&Scripted::always(stage, AskAnswer::Deny), line);
+    let silent = stage.sh(&ScriptedAsker::always(stage, AskAnswer::Deny), line);
     let bare = stage.unasked(line);
     assert_eq!(silent.talk(), bare.talk());
     let targets = |ran: &Ran| {
         ran.refused()
             .iter()
-            .map(|told| told.split(' ').nth(1).unwrap_or_default().to_owned())
+            .map(|shown| shown.split(' ').nth(1).unwrap_or_default().to_owned())
             .collect::<Vec<_>>()
     };
     assert_eq!((targets(&silent), silent.granted().len()), (targets(&bare), 0));
     assert_eq!(read(stage, "home/notes.txt").as_deref(), Some("notes\n"));
 }
 
-/// A repository with hooks and settings, as they stand before a command runs.
-fn repository(stage: &Stage) {
+/// A repository with hooks and settings, created before a command runs.
+fn repository(stage: &AskFixture) {
     for (name, content) in [
         (".git/HEAD", "ref: refs/heads/main\n"),
         (".git/config", "[core]\n"),
@@ -144,10 +144,10 @@ fn repository(stage: &Stage) {
     }
 }
 
-/// Promise: P60
-fn what_is_protected_is_asked_about(stage: &Stage) {
+/// Promise: ask-write
+fn protected_files_are_asked_about(stage: &AskFixture) {
     repository(stage);
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let line = "echo a >> .git/config; echo b > .git/hooks/old; echo c > .git/hooks/new; echo d > .vscode/settings.json; echo e > .vscode/tasks.json; mkdir .claude; echo f 3< .git/config > /proc/self/fd/3";
     let ran = stage.sh(&asker, line);
     assert_eq!((ran.talk().as_str(), ran.refused().len()), ("", 0), "{:?}", ran.refused());
@@ -168,9 +168,9 @@ fn what_is_protected_is_asked_about(stage: &Stage) {
         "write .git/config",
     ];
     assert_eq!(asker.asked(), asked.map(|one| one.replace(' ', " ~/code/app/")));
-    // What was answered once says nothing about the next.
+    // An allow-once answer says nothing about the next access.
     let ran = stage.sh(
-        &Scripted::always(stage, AskAnswer::Deny),
+        &ScriptedAsker::always(stage, AskAnswer::Deny),
         "echo g > .git/config; touch .git/hooks/more",
     );
     assert_eq!(
@@ -180,10 +180,10 @@ fn what_is_protected_is_asked_about(stage: &Stage) {
     assert_eq!(content(".git/config").as_deref(), Some("f\n"));
 }
 
-/// Promise: P60
-fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
+/// Promise: ask-write
+fn locked_and_ringfence_files_are_never_asked_about(stage: &AskFixture) {
     stage.write("home/code/app/.ringfence/policy.toml", "version = 1\n");
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let mut grants = stage.grants();
     let managed = |root: AbsPath, effect: Effect| Rule {
         root,
@@ -208,10 +208,10 @@ fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
         read(stage, "home/code/app/.ringfence/policy.toml").as_deref(),
         Some("version = 1\n")
     );
-    let told: Vec<_> =
-        ran.refused().into_iter().map(|told| told.replace("~/code/app/", "")).collect();
+    let shown: Vec<_> =
+        ran.refused().into_iter().map(|shown| shown.replace("~/code/app/", "")).collect();
     assert_eq!(
-        &told[1..5],
+        &shown[1..5],
         [
             "write kept/file",
             "create kept/new",
@@ -221,12 +221,12 @@ fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
     );
 }
 
-/// Promise: P60
-fn what_is_no_single_name_is_refused_as_ever(stage: &Stage) {
+/// Promise: ask-write
+fn changes_beyond_one_name_are_denied_without_a_question(stage: &AskFixture) {
     repository(stage);
     fs::hard_link(stage.at("home/.ssh/id_test").as_path(), stage.at("home/alias").as_path())
         .expect("the home is ours");
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let line = "mv README ~/papers/; mv ~/notes.txt .; rm ~/notes.txt .vscode/settings.json; ln README ~/l; ln -s README ~/s; mkfifo ~/p; chmod 600 .git/config; python3 -c \"import os; os.truncate(os.environ['HOME'] + '/notes.txt', 0)\"; rmdir ~/papers/deep; mkdir ~/papers/.git; touch ~/papers/HEAD; echo x > ~/alias; mkdir ~/papers; touch ~/nowhere/x; : > ~/papers";
     let ran = stage.sh(&asker, line);
     assert_eq!((asker.asked(), ran.granted().len()), (Vec::<String>::new(), 0), "{}", ran.talk());
@@ -236,12 +236,12 @@ fn what_is_no_single_name_is_refused_as_ever(stage: &Stage) {
     }
 }
 
-/// Promise: P60
-fn links_lead_to_what_is_asked_about(stage: &Stage) {
+/// Promise: ask-write
+fn write_question_names_the_target_of_a_link(stage: &AskFixture) {
     symlink("papers/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
     symlink(".ssh", stage.at("home/keys").as_path()).expect("the home is ours");
     symlink("nothing", stage.at("home/dangling").as_path()).expect("the home is ours");
-    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "echo x > ~/link; echo y > ~/keys/new; touch ~/dangling; echo z > ~/papers/../notes.txt; mkdir ~/link");
     assert_eq!(
         asker.asked(),
@@ -256,11 +256,11 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
     assert!(fs::symlink_metadata(stage.at("home/nothing").as_path()).is_err());
 }
 
-/// Three times in one shell, the last one after the lookout has begun.
-const THRICE: &str = "echo $$ > pid; echo a >> FILE; echo b >> FILE; sleep 0.2; echo c >> FILE; cat FILE; [ $$ = $(cat pid) ] && echo same";
+/// Three writes in one shell, the last one after the watcher has started.
+const WRITE_SCRIPT: &str = "echo $$ > pid; echo a >> FILE; echo b >> FILE; sleep 0.2; echo c >> FILE; cat FILE; [ $$ = $(cat pid) ] && echo same";
 
-/// Promise: P62
-fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
+/// Promise: write-grant
+fn session_write_grant_is_not_asked_about_again(stage: &AskFixture) {
     repository(stage);
     for answer in [AskAnswer::AllowSession, AskAnswer::AllowPermanent] {
         for (name, operation) in [
@@ -277,8 +277,8 @@ fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
         ] {
             let path = stage.home.join(&name[2..]);
             let before = fs::read_to_string(path.as_path()).unwrap_or_default();
-            let asker = Scripted::always(stage, answer);
-            let ran = stage.sh(&asker, &THRICE.replace("FILE", name));
+            let asker = ScriptedAsker::always(stage, answer);
+            let ran = stage.sh(&asker, &WRITE_SCRIPT.replace("FILE", name));
             assert_eq!(
                 ran.out(),
                 format!("{before}a\nb\nc\nsame\n"),
@@ -304,15 +304,15 @@ fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
     }
 }
 
-/// Promise: P62
-fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
+/// Promise: write-grant
+fn session_write_grant_covers_one_file(stage: &AskFixture) {
     repository(stage);
     let is_first = |target: &str| {
         target.ends_with("/papers/new")
             || target.ends_with(".git/config")
             || target.ends_with("/.ssh/id_test")
     };
-    let asker = Scripted::new(stage, move |ask| {
+    let asker = ScriptedAsker::new(stage, move |ask| {
         if is_first(&ask.denial.target) { AskAnswer::AllowSession } else { AskAnswer::Deny }
     });
     let line = "set -C; echo a > ~/papers/new; set +C; echo b >> .git/config; echo c >> ~/.ssh/id_test; cat ~/papers/new;
@@ -332,17 +332,17 @@ fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
             "read ~/.ssh/other"
         ]
     );
-    // The next sandbox knows nothing of it.
+    // The next sandbox does not have the grant.
     let ran = stage.sh(
-        &Scripted::always(stage, AskAnswer::Deny),
+        &ScriptedAsker::always(stage, AskAnswer::Deny),
         "echo x > ~/papers/new; echo x > .git/config",
     );
     assert_eq!(ran.refused(), ["write ~/papers/new", "write ~/code/app/.git/config"]);
 }
 
-/// Promise: P62
-fn a_shell_lives_on(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| {
+/// Promise: write-grant
+fn session_write_grant_holds_in_a_persistent_shell(stage: &AskFixture) {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
     });
     let mut living = stage.shell(asker.clone());
@@ -363,9 +363,9 @@ fn a_shell_lives_on(stage: &Stage) {
     );
 }
 
-/// Promise: P62
-fn a_directory_is_made_once(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| {
+/// Promise: write-grant
+fn directory_is_granted_only_once(stage: &AskFixture) {
+    let asker = ScriptedAsker::new(stage, |ask| {
         if ask.options.contains(&AskAnswer::AllowSession) {
             AskAnswer::Deny
         } else {
@@ -383,8 +383,8 @@ fn a_directory_is_made_once(stage: &Stage) {
     assert_eq!(ran.refused(), ["create ~/papers/dir/file"]);
 }
 
-/// Promise: P62
-fn what_the_host_replaces_is_written_where_it_is_now(stage: &Stage) {
+/// Promise: write-grant
+fn session_write_grant_follows_a_replaced_file(stage: &AskFixture) {
     let (notes, draft, go) =
         (stage.at("home/notes.txt"), stage.at("home/draft"), stage.workspace.join("go"));
     // As an editor saves.
@@ -397,7 +397,7 @@ fn what_the_host_replaces_is_written_where_it_is_now(stage: &Stage) {
             .expect("the home is ours");
         fs::remove_file(go.as_path()).expect("it is there");
     });
-    let asker = Scripted::always(stage, AskAnswer::AllowSession);
+    let asker = ScriptedAsker::always(stage, AskAnswer::AllowSession);
     let ran = stage
         .sh(&asker, "echo a >> ~/notes.txt; touch go; while [ -e go ]; do sleep 0.05; done; echo b >> ~/notes.txt; echo c >> ~/notes.txt");
     editor.join().expect("it saves");

@@ -1,4 +1,4 @@
-//! Files of a session's commands that the user changes while no command runs.
+//! Files of a session's commands that the user changes between commands.
 
 use std::sync::PoisonError;
 
@@ -10,17 +10,18 @@ use super::LivePolicy;
 
 impl LivePolicy {
     /// Masks those of `files` that a built-in pattern denies: the user has changed them, and they
-    /// may hold a secret by now.
+    /// may hold a secret now.
     pub(crate) fn mask_changed(&self, mut files: Vec<AbsPath>) -> Result<(), ProviderError> {
         self.read(|grants| files.retain(|path| is_denied_untracked(grants, path)));
         if files.is_empty() {
             return Ok(());
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let inside = self.inside().ok_or(ProviderError::Gone { what: "sandbox" })?;
-        let covers = self
-            .nodes(files.into_iter().map(|path| (path, Overmount::Deny(FileKind::File))).collect());
-        let masked = self.as_own(|begun| inside.shut(covers, begun));
+        let fds = self.fds().ok_or(ProviderError::Gone { what: "sandbox" })?;
+        let masks = self.mask_nodes(
+            files.into_iter().map(|path| (path, Overmount::Deny(FileKind::File))).collect(),
+        );
+        let masked = self.with_own_pid(|begun| fds.mask_paths(masks, begun));
         let failed = |error| ProviderError::System {
             what: "mask a file that you changed",
             source: std::io::Error::other(error),
@@ -29,9 +30,9 @@ impl LivePolicy {
     }
 }
 
-/// Tells whether a path is denied, or open only for what git tracks there.
+/// True if a path is denied, or open only for contents that git tracks there.
 fn is_denied_untracked(grants: &Grants, path: &AbsPath) -> bool {
     let is_lifted =
-        || grants.pattern_lifted_by_git(path).is_some() && !grants.tracked.is_source(path);
+        || grants.pattern_overridden_by_git(path).is_some() && !grants.tracked.is_source(path);
     grants.verdict(path, Access::Read) == Verdict::Denied || is_lifted()
 }

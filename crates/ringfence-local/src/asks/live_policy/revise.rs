@@ -1,13 +1,13 @@
-//! Another policy for a sandbox that runs.
+//! Policy replacement in a running sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use ringfence_api::{Operation, whole};
+use ringfence_api::{Operation, error_chain};
 use ringfence_enforce::apply::{LaunchError, MountGrant, PolicyReplacement, SandboxFds, support};
 use ringfence_enforce::{
     FileKind, Known, MountAccess as Bound, Overmount, PinnedDir, Plan, PlanRevision, PolicyView,
-    RememberedFiles, RevisionStep, SandboxUser, Step, Survey, plan, revision, survey_beside,
+    RememberedFiles, RevisionStep, SandboxUser, Step, Survey, plan, revise, survey_with_known,
 };
 use ringfence_policy::{
     AbsPath, Access, ChangeDirection, ChangeKind, Effect, Grants, ListedHost, PolicyChange, Rule,
@@ -18,80 +18,80 @@ use ringfence_provider::ProviderError;
 use super::{LivePolicy, ReadTarget, StillDenied};
 use crate::watcher_thread::WatcherRestart;
 
-/// So often a policy is taken over: each time leaves something in the sandbox's memory, and
-/// perhaps a mount over a mount.
-const OFTEN: usize = 500;
+/// Most policy replacements per sandbox: each one leaves data in the supervisor's memory, and
+/// perhaps a stacked mount.
+const MAX_REVISIONS: usize = 500;
 
-/// The policy that holds in a sandbox, and what was done for it.
+/// The policy in force in a sandbox, and the mounts made for it.
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
-    /// As it was given, without what people answered since.
+    /// The policy as given, without the user's answers since.
     given: Arc<Grants>,
-    person: SandboxUser,
-    /// What is mounted.
+    user: SandboxUser,
+    /// Mounts of the sandbox.
     plan: Plan,
-    /// What is covered.
-    covers: BTreeMap<AbsPath, Overmount>,
-    /// Covered for a policy that could not be taken over as a whole.
-    ahead: Vec<AbsPath>,
+    /// Masked paths.
+    masks: BTreeMap<AbsPath, Overmount>,
+    /// Paths masked for a policy that could not be applied as a whole.
+    masked_early: Vec<AbsPath>,
     count: usize,
 }
 
 impl ActivePolicy {
-    pub(crate) fn of(given: Arc<Grants>, person: SandboxUser) -> Self {
+    pub(crate) fn new(given: Arc<Grants>, user: SandboxUser) -> Self {
         Self {
             given,
-            person,
+            user,
             plan: Plan::default(),
-            covers: BTreeMap::new(),
-            ahead: Vec::new(),
+            masks: BTreeMap::new(),
+            masked_early: Vec::new(),
             count: 0,
         }
     }
 
-    /// The sandbox stands as `plan` says.
-    pub(crate) fn by(&mut self, plan: &Plan) {
+    /// Sets the plan that the sandbox was built from.
+    pub(crate) fn set_plan(&mut self, plan: &Plan) {
         self.plan = plan.clone();
-        let covers = plan.steps.iter().filter_map(|step| match step {
-            Step::Cover { path, cover } => Some((path.clone(), *cover)),
+        let masks = plan.steps.iter().filter_map(|step| match step {
+            Step::Mask { path, mask } => Some((path.clone(), *mask)),
             _ => None,
         });
-        self.covers = covers.collect();
+        self.masks = masks.collect();
     }
 
-    /// What is protected by its path and may have appeared since, or have lost its cover to the
-    /// host. The lookout covers it in time; but among it may be the very policy that is taken
-    /// over, and that is not to be written by those it holds for. Git's are left to the lookout,
-    /// which knows whose a repository is.
-    fn protected(new: &SurveyedPolicy) -> Vec<RevisionStep<Overmount>> {
-        let is_gits = |path: &AbsPath| path.as_path().iter().any(|name| name == ".git");
-        let is_meant = |path: &AbsPath| {
+    /// Masks for protected paths that may have appeared since, or whose mask the host removed. The
+    /// watcher masks them in time too, but one of them may be the policy file that is being
+    /// applied, and the commands it restricts must not write it. Paths of git are left to the
+    /// watcher, which knows which repositories the commands created.
+    fn protective_masks(new: &SurveyedPolicy) -> Vec<RevisionStep<Overmount>> {
+        let is_git_path = |path: &AbsPath| path.as_path().iter().any(|name| name == ".git");
+        let is_protected = |path: &AbsPath| {
             new.grants.rules.iter().any(|rule| rule.effect == Effect::Protect && rule.root == *path)
         };
-        let covers = new.survey.covers.iter().filter(|(path, cover)| {
-            !matches!(cover, Overmount::Deny(_)) && !is_gits(path) && is_meant(path)
+        let masks = new.survey.masks.iter().filter(|(path, mask)| {
+            !matches!(mask, Overmount::Deny(_)) && !is_git_path(path) && is_protected(path)
         });
-        covers
-            .map(|(path, cover)| RevisionStep { path: path.clone(), what: *cover, change: None })
+        masks
+            .map(|(path, mask)| RevisionStep { path: path.clone(), what: *mask, change: None })
             .collect()
     }
 }
 
-/// A policy and the host as it looks to it.
+/// A policy, and the survey of the host for it.
 struct SurveyedPolicy {
     grants: Grants,
     survey: Survey,
 }
 
-/// What people answered since a sandbox was made.
+/// Grants that the user answered since the sandbox was built.
 struct AnsweredGrants {
     rules: Vec<Rule>,
     hosts: Vec<ListedHost>,
 }
 
 impl AnsweredGrants {
-    /// What of `now` is not in what was `given`.
-    fn of(now: &Grants, given: &Grants) -> Self {
+    /// The session grants of `now` that `given` does not have.
+    fn new(now: &Grants, given: &Grants) -> Self {
         let is_answer =
             |rule: &&Rule| rule.origin.source == Source::Session && !given.rules.contains(rule);
         let is_host = |host: &&ListedHost| {
@@ -103,14 +103,14 @@ impl AnsweredGrants {
 }
 
 impl SurveyedPolicy {
-    /// `remembered` are the contents of tracked files by which the sandbox was planned.
-    fn by(given: &Grants, answered: &AnsweredGrants, remembered: &RememberedFiles) -> Self {
+    /// `remembered`: the contents of tracked files by which the sandbox was planned.
+    fn new(given: &Grants, answered: &AnsweredGrants, remembered: &RememberedFiles) -> Self {
         let mut grants = given.clone();
         grants.rules.extend(answered.rules.iter().cloned());
         if grants.network.locked.is_none() {
             grants.network.allow.extend(answered.hosts.iter().cloned());
         }
-        let survey = survey_beside(&grants, &Known { remembered, ..Known::default() });
+        let survey = survey_with_known(&grants, &Known { remembered, ..Known::default() });
         grants.rules.extend(survey.rules.iter().cloned());
         grants.tracked.extend(survey.tracked.clone());
         Self { grants, survey }
@@ -126,107 +126,106 @@ impl SurveyedPolicy {
 }
 
 impl LivePolicy {
-    /// Lets `given` hold in place of what held before. Answers what changed, and what is
-    /// enforced by then.
+    /// Replaces the policy in force by `given`. Returns the changes, and the plan that is then
+    /// enforced.
     ///
-    /// What is shut is shut first. If not all of it could be, nothing is opened: whoever reads
-    /// the policy would not find what holds in it.
+    /// Narrowing comes first. If one narrowing stays pending, nothing is opened: the sandbox would
+    /// match neither policy.
     pub(crate) fn revise(
         &self,
-        standing: &mut ActivePolicy,
+        active: &mut ActivePolicy,
         given: &Grants,
     ) -> Result<(Vec<PolicyChange>, Plan), ProviderError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let inside = self.inside().ok_or(ProviderError::Gone { what: "sandbox" })?;
-        let answered = self.read(|grants| AnsweredGrants::of(grants, &standing.given));
+        let fds = self.fds().ok_or(ProviderError::Gone { what: "sandbox" })?;
+        let answered = self.read(|grants| AnsweredGrants::new(grants, &active.given));
         let known = self.read(|grants| {
             grants.tracked.files.iter().map(|(path, file)| (path.clone(), file.digest)).collect()
         });
         let (old, new) = (
-            SurveyedPolicy::by(&standing.given, &answered, &known),
-            SurveyedPolicy::by(given, &answered, &known),
+            SurveyedPolicy::new(&active.given, &answered, &known),
+            SurveyedPolicy::new(given, &answered, &known),
         );
-        let PlanRevision { mut open, mut shut, left } =
-            revision(old.view(), new.view(), &standing.plan);
-        shut.extend(ActivePolicy::protected(&new));
-        let was_ahead = standing
-            .ahead
+        let PlanRevision { mut open, mut shut, not_applicable: left } =
+            revise(old.view(), new.view(), &active.plan);
+        shut.extend(ActivePolicy::protective_masks(&new));
+        let no_longer_masked = active
+            .masked_early
             .iter()
             .filter(|path| new.reads(path) && open.iter().all(|act| !path.is_within(&act.path)));
         open.extend(
-            was_ahead
+            no_longer_masked
                 .map(|path| RevisionStep { path: path.clone(), what: (), change: None })
                 .collect::<Vec<_>>(),
         );
-        self.tell(&inside, standing, &new, &old.survey.guards, &open, &shut)?;
+        self.send_rules(&fds, active, &new, &old.survey.guards, &open, &shut)?;
         let paths: Vec<AbsPath> = shut.iter().map(|act| act.path.clone()).collect();
         let mut changes = left;
-        changes.extend(self.shut(&inside, shut));
-        if changes.iter().any(PolicyChange::is_owed) {
-            standing.ahead.extend(paths);
-            let with_the_rest = open.into_iter().filter_map(|act| act.change);
-            changes.extend(with_the_rest.map(|change| {
-                change.pending("what is to be shut cannot be shut before, and that comes first")
+        changes.extend(self.shut(&fds, shut));
+        if changes.iter().any(PolicyChange::is_pending_narrowing) {
+            active.masked_early.extend(paths);
+            let held_back = open.into_iter().filter_map(|act| act.change);
+            changes.extend(held_back.map(|change| {
+                change.pending("a narrowing of the same edit is pending and comes first")
             }));
         } else {
-            standing.ahead.clear();
-            standing.given = Arc::new(given.clone());
-            changes.extend(
-                open.into_iter().filter_map(|act| self.bring_in(&inside, standing, &new, act)),
-            );
+            active.masked_early.clear();
+            active.given = Arc::new(given.clone());
+            changes
+                .extend(open.into_iter().filter_map(|act| self.bring_in(&fds, active, &new, act)));
         }
-        let mut enforced = plan(&new.grants, &new.survey, &support(), &standing.person);
-        if !standing.plan.is_wired() {
-            enforced.unwire();
+        let mut enforced = plan(&new.grants, &new.survey, &support(), &active.user);
+        if !active.plan.has_tripwire() {
+            enforced.replace_tripwire_by_gap();
         }
         *self.grants.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new.grants);
-        let _ = self.renewal.get().map(WatcherRestart::wanted);
-        Ok((told_once(changes), enforced))
+        let _ = self.renewal.get().map(WatcherRestart::request);
+        Ok((merge_by_rule(changes), enforced))
     }
 
-    /// Those who judge know of it before anything is done.
-    fn tell(
+    /// Sends the rules to the notify handler before any mount changes.
+    fn send_rules(
         &self,
-        inside: &SandboxFds,
-        standing: &mut ActivePolicy,
+        fds: &SandboxFds,
+        active: &mut ActivePolicy,
         new: &SurveyedPolicy,
         guarded: &[PinnedDir],
         open: &[RevisionStep<()>],
         shut: &[RevisionStep<Overmount>],
     ) -> Result<(), ProviderError> {
         let failed =
-            |source| ProviderError::System { what: "tell the sandbox of its new policy", source };
-        standing.count += 1;
-        if standing.count > OFTEN {
+            |source| ProviderError::System { what: "send the new policy to the sandbox", source };
+        active.count += 1;
+        if active.count > MAX_REVISIONS {
             return Err(failed(std::io::Error::other(
-                "it was changed too often while the session runs",
+                "the policy changed too often in this session",
             )));
         }
-        standing.covers.retain(|path, _| open.iter().all(|act| !path.is_within(&act.path)));
-        standing.covers.extend(shut.iter().map(|act| (act.path.clone(), act.what)));
-        let covers = standing.covers.iter().map(|(path, cover)| (path.clone(), *cover)).collect();
+        active.masks.retain(|path, _| open.iter().all(|act| !path.is_within(&act.path)));
+        active.masks.extend(shut.iter().map(|act| (act.path.clone(), act.what)));
+        let masks = active.masks.iter().map(|(path, mask)| (path.clone(), *mask)).collect();
         let revised = PolicyReplacement {
             grants: new.grants.clone(),
             trees: new.survey.walked.clone(),
-            covers,
+            masks,
         };
         let guards =
             new.survey.guards.iter().filter(|guard| !guarded.contains(guard)).cloned().collect();
-        inside.revise(revised, guards).map_err(failed)
+        fds.replace_policy(revised, guards).map_err(failed)
     }
 
-    fn shut(&self, inside: &SandboxFds, acts: Vec<RevisionStep<Overmount>>) -> Vec<PolicyChange> {
+    fn shut(&self, fds: &SandboxFds, acts: Vec<RevisionStep<Overmount>>) -> Vec<PolicyChange> {
         if acts.is_empty() {
             return Vec::new();
         }
-        let covers = self.nodes(acts.iter().map(|act| (act.path.clone(), act.what)).collect());
-        let done = self.as_own(|begun| inside.shut(covers, begun));
+        let masks = self.mask_nodes(acts.iter().map(|act| (act.path.clone(), act.what)).collect());
+        let done = self.with_own_pid(|begun| fds.mask_paths(masks, begun));
         let why = |at: usize| match &done {
             Ok(holders) => holders
                 .iter()
-                .find(|holder| holder.covered == at)
+                .find(|holder| holder.masked == at)
                 .map(|holder| holder.reason(&acts[at].path)),
-            Err(error) => Some(whole(error)),
+            Err(error) => Some(error_chain(error)),
         };
         let pending: Vec<Option<String>> = (0..acts.len()).map(why).collect();
         let changes = acts.into_iter().zip(pending).filter_map(|(act, why)| {
@@ -237,37 +236,36 @@ impl LivePolicy {
 
     fn bring_in(
         &self,
-        inside: &SandboxFds,
-        standing: &mut ActivePolicy,
+        fds: &SandboxFds,
+        active: &mut ActivePolicy,
         new: &SurveyedPolicy,
         act: RevisionStep<()>,
     ) -> Option<PolicyChange> {
         let RevisionStep { path, change, .. } = act;
         let is_written = new.grants.verdict(&path, Access::Write) == Verdict::Allowed;
-        let brought = match ReadTarget::look(&path, Operation::Read) {
-            None => Err("it is neither a file nor a directory that you can read".to_owned()),
+        let brought = match ReadTarget::find(&path, Operation::Read) {
+            None => Err("it is not a file or directory that you can read".to_owned()),
             Some(target) => {
                 let kind = target.kind;
-                // In a directory that can be written, whatever git obeys would have to be looked
-                // for.
+                // A writable directory would need a scan for files that git obeys.
                 let access = if is_written && kind == FileKind::File {
                     Bound::ReadWrite
                 } else {
                     Bound::ReadOnly
                 };
-                let covers = self.nodes(StillDenied::within(&target, &new.grants).covers);
+                let masks = self.mask_nodes(StillDenied::within(&target, &new.grants).masks);
                 let delivery =
-                    MountGrant { path: path.clone(), identity: target.identity, access, covers };
-                self.bring(inside, kind, &delivery)
+                    MountGrant { path: path.clone(), identity: target.identity, access, masks };
+                self.mount_in_sandbox(fds, kind, &delivery)
                     .map(|()| (kind, access))
-                    .map_err(|error| whole(&error))
+                    .map_err(|error| error_chain(&error))
             }
         };
         let pending = match brought {
             Ok((kind, access)) => {
-                standing.plan.steps.push(Step::Bind { path, access, kind });
+                active.plan.steps.push(Step::Bind { path, access, kind });
                 (is_written && access == Bound::ReadOnly)
-                    .then(|| "by now it can be read; it can be written then".to_owned())
+                    .then(|| "it can be read now; writing has to wait".to_owned())
             }
             Err(why) => Some(why),
         };
@@ -275,7 +273,7 @@ impl LivePolicy {
     }
 }
 
-/// Nobody knows what of it is covered.
+/// Reports a mask batch that failed as a whole: the masked paths are unknown.
 fn not_covered(error: &LaunchError) -> PolicyChange {
     let change = PolicyChange {
         rule: "filesystem".into(),
@@ -284,20 +282,20 @@ fn not_covered(error: &LaunchError) -> PolicyChange {
         direction: ChangeDirection::Narrower,
         pending: None,
     };
-    change.pending(whole(error))
+    change.pending(error_chain(error))
 }
 
-/// One rule may shut many things: what stands in the way of one of them is said.
-fn told_once(changes: Vec<PolicyChange>) -> Vec<PolicyChange> {
-    let mut told: Vec<PolicyChange> = Vec::new();
+/// Merges the changes of one rule, and keeps one reason why it is pending.
+fn merge_by_rule(changes: Vec<PolicyChange>) -> Vec<PolicyChange> {
+    let mut merged: Vec<PolicyChange> = Vec::new();
     for change in changes {
-        match told.iter_mut().find(|one| {
+        match merged.iter_mut().find(|one| {
             (&one.rule, &one.origin, one.turn) == (&change.rule, &change.origin, change.turn)
         }) {
             Some(one) if one.pending.is_none() => one.pending = change.pending,
             Some(_) => {}
-            None => told.push(change),
+            None => merged.push(change),
         }
     }
-    told
+    merged
 }
