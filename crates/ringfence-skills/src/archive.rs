@@ -1,10 +1,9 @@
-//! Archives that tenants bring.
+//! Archives uploaded by tenants.
 //!
-//! Read strictly, by a reader of our own: an archive says everything twice, and whoever made a
-//! bad one counts on two programs believing different halves. Here every byte of the file has to
-//! belong to exactly one thing, both halves have to say the same, and what has more than one
-//! reading is refused as a whole, with the entry that it is about. Nothing is unpacked before all
-//! of that was looked at.
+//! A strict reader of our own: a ZIP archive stores everything twice, and a malicious one relies on
+//! two programs reading different copies. Here every byte must belong to exactly one part, both
+//! copies must agree, and an ambiguous archive is refused as a whole, with the name of the entry.
+//! Nothing is unpacked before all checks pass.
 
 mod fault;
 mod layout;
@@ -21,21 +20,21 @@ use crate::name::SkillName;
 pub use fault::{ArchiveError, ArchiveFault};
 pub(crate) use unpack::{UnpackSink, unpack};
 
-/// What an archive holds, judged and not yet unpacked.
+/// The content of an archive, checked and not yet unpacked.
 #[derive(Debug)]
 pub(crate) struct CheckedArchive {
-    /// Files and directories, in the order of their names: a directory before what is in it.
+    /// Files and directories, sorted by name: a directory before its content.
     pub(crate) entries: Vec<ArchiveEntry>,
-    /// The directories at its top.
+    /// The top-level directories.
     pub(crate) skills: Vec<SkillName>,
-    /// What was left out.
+    /// Warnings about entries that were left out.
     pub(crate) warnings: Vec<SkillWarning>,
 }
 
 /// A file or a directory of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ArchiveEntry {
-    /// From the top of the archive on, without a slash at its end.
+    /// The path in the archive, without a trailing slash.
     pub(crate) name: String,
     pub(crate) kind: ArchiveEntryKind,
     pub(crate) packed: PackedRange,
@@ -48,7 +47,7 @@ pub(crate) enum ArchiveEntryKind {
     Program,
 }
 
-/// Where the bytes of a file stand in the archive.
+/// The position of a file's bytes in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PackedRange {
     pub(crate) at: u64,
@@ -58,13 +57,13 @@ pub(crate) struct PackedRange {
     pub(crate) is_deflated: bool,
 }
 
-/// Looks at all of `archive` but the bytes of its files.
-pub(crate) fn judge(
+/// Checks all of `archive` except the bytes of its files.
+pub(crate) fn check_archive(
     archive: &mut (impl Read + Seek),
     bounds: &UploadBounds,
 ) -> Result<CheckedArchive, ArchiveError> {
     let records = layout::read(archive, bounds)?;
-    let (entries, warnings) = names::judge(records, bounds)?;
+    let (entries, warnings) = names::check_names(records, bounds)?;
     let skills = names::skills(&entries, bounds)?;
     Ok(CheckedArchive { entries, skills, warnings })
 }

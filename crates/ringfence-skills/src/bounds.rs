@@ -1,36 +1,36 @@
-//! How much is taken in and handed out.
+//! Limits of uploads and downloads.
 
 use std::time::Duration;
 
-/// How much is taken in and handed out. What goes beyond is refused, never cut.
+/// Limits of uploads and downloads. Excess input is refused, never truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadBounds {
     /// Bytes of an archive.
     pub archive: u64,
-    /// Entries of an archive, directories included.
+    /// Entries of an archive, with directories.
     pub entries: usize,
     /// Skills of an archive.
     pub skills: usize,
     /// Bytes of everything in an archive, unpacked.
     pub total: u64,
-    /// Bytes of one file, unpacked; also of one that is read or edited.
+    /// Bytes of one unpacked file; also of a file that is read or edited.
     pub file: u64,
-    /// How many times as large something may become by unpacking, beyond its first MiB.
+    /// The maximum compression ratio, beyond the first MiB.
     pub ratio: u64,
-    /// Directories in each other, the skill's own included.
+    /// The maximum depth of directories, with the skill's own.
     pub depth: usize,
     /// Bytes of one component of a name.
     pub component: usize,
     /// Bytes of a whole name.
     pub name: usize,
-    /// Bytes of content that are handed out at once.
+    /// Bytes of content per response.
     pub content: u64,
-    /// Files that are listed of a skill.
+    /// Files listed per skill.
     pub listed: usize,
-    /// Names of files and directories that are counted of a user, who may have no more: each look
-    /// at what the user has goes through all of them.
+    /// The maximum number of file and directory names per user: each count of the usage visits all
+    /// of them.
     pub counted: u64,
-    /// How long somebody waits for others who are at the same skill.
+    /// The time limit for other users of the same skill.
     pub patience: Duration,
 }
 

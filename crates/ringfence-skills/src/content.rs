@@ -1,4 +1,4 @@
-//! What stands in a file.
+//! Reads a file of a skill.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,34 +17,34 @@ use crate::name::SkillId;
 use crate::store::{HeldVersion, SkillStore};
 use crate::tree;
 
-/// What stands in a file, or in some lines of it.
+/// The content of a file, or some lines of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillFileContent {
-    /// As it was asked for.
+    /// The path as requested.
     pub path: String,
-    /// What was asked for of it.
+    /// The requested content.
     #[serde(flatten)]
     pub body: SkillFileBody,
-    /// How long the whole file is.
+    /// The size of the whole file.
     pub bytes: u64,
-    /// SHA-256 of the whole file, in hexadecimal: what a change may expect.
+    /// SHA-256 of the whole file, in hexadecimal, for the precondition of an edit.
     pub etag: String,
-    /// How many lines it has, if it is a text.
+    /// The number of lines, if it is a text.
     pub total_lines: Option<u64>,
-    /// The first line that is here.
+    /// The first line in the content.
     pub start: Option<u64>,
-    /// The last line that is here, or begins here.
+    /// The last line in the content, possibly truncated.
     pub end: Option<u64>,
-    /// Whether there was too much of it to hand it out at once.
+    /// True if the content is truncated.
     pub truncated: bool,
-    /// Whether its owner may run it.
+    /// True if its owner may execute it.
     pub executable: bool,
-    /// When it was last written, in milliseconds since 1970.
+    /// The modification time, in milliseconds since 1970.
     pub modified_ms: u64,
 }
 
-/// Text as it is, anything else in base64.
+/// Text unchanged, anything else in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "encoding", content = "content", rename_all = "camelCase")]
 pub enum SkillFileBody {
@@ -55,7 +55,7 @@ pub enum SkillFileBody {
 }
 
 impl SkillStore {
-    /// What stands in a file of a skill; with `lines`, those of it, which must be a text.
+    /// The content of a file of a skill; with `lines`, only these, and the file must be a text.
     pub fn content(
         &self,
         skill: &SkillId,
@@ -81,20 +81,20 @@ impl SkillStore {
     }
 }
 
-/// Opens a plain file of the version that is held.
+/// Opens a regular file of a held version.
 pub(crate) fn open(held: &HeldVersion, path: &str) -> Result<(File, Stat), StoreError> {
     let not_a_file =
         |kind| StoreError::NotAFile { skill: held.skill.clone(), path: path.to_owned(), kind };
-    let file = tree::readable(&held.directory, path).map_err(|errno| match errno {
+    let file = tree::open_readable(&held.directory, path).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR => {
             StoreError::NoFile { skill: held.skill.clone(), path: path.to_owned() }
         }
-        Errno::LOOP => not_a_file("a link, or lies behind one"),
+        Errno::LOOP => not_a_file("a link, or below one"),
         Errno::NXIO | Errno::NODEV => not_a_file("a socket or a device"),
         errno => StoreError::system("open", format!("skills/{}/{path}", held.skill))(errno),
     })?;
     let stat = rustix::fs::fstat(&file)
-        .map_err(StoreError::system("look at", format!("skills/{}/{path}", held.skill)))?;
+        .map_err(StoreError::system("stat", format!("skills/{}/{path}", held.skill)))?;
     match tree::kind(&stat) {
         FileType::RegularFile => Ok((File::from(file), stat)),
         FileType::Directory => Err(not_a_file("a directory")),
@@ -102,8 +102,8 @@ pub(crate) fn open(held: &HeldVersion, path: &str) -> Result<(File, Stat), Store
     }
 }
 
-/// What names a file in a skill. The kernel keeps it below the skill in any case; this is so that
-/// whoever asks is told what is wrong.
+/// Checks the path of a file in a skill. The kernel enforces that it stays below the skill; this
+/// check gives a better error.
 pub(crate) fn check_path(path: &str, bounds: &UploadBounds) -> Result<(), StoreError> {
     let refuse = |what| {
         Err(StoreError::Path {
@@ -115,25 +115,25 @@ pub(crate) fn check_path(path: &str, bounds: &UploadBounds) -> Result<(), StoreE
         return refuse("it is absolute");
     }
     if path.contains('\0') {
-        return refuse("it has a NUL in it");
+        return refuse("it contains NUL");
     }
     if path.len() > tree::LONGEST || path.split('/').any(|part| part.len() > bounds.component) {
         return refuse("it is too long");
     }
     if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return refuse("a part of it is empty, `.` or `..`");
+        return refuse("a component is empty, `.` or `..`");
     }
     Ok(())
 }
 
-/// A file while it is read, once from its beginning to its end.
+/// A file read once from beginning to end.
 struct FileScan {
     lines: Option<LineRange>,
     most: usize,
     kept: Vec<u8>,
-    is_cut: bool,
+    is_truncated: bool,
     digest: Sha256,
-    /// The line that comes next, from 1, and whether something of it was there.
+    /// The number of the next line, from 1.
     line: u64,
     is_within: bool,
     has_nul: bool,
@@ -147,7 +147,7 @@ impl FileScan {
             lines,
             most: usize::try_from(most).unwrap_or(usize::MAX),
             kept: Vec::new(),
-            is_cut: false,
+            is_truncated: false,
             digest: Sha256::new(),
             line: 1,
             is_within: false,
@@ -157,7 +157,7 @@ impl FileScan {
         }
     }
 
-    /// Ends at `limit` even where the file grows while it is read.
+    /// Stops at `limit`, even if the file grows meanwhile.
     fn read(&mut self, file: File, limit: u64) -> std::io::Result<()> {
         let mut file = BufReader::with_capacity(64 << 10, std::io::Read::take(file, limit));
         loop {
@@ -169,7 +169,7 @@ impl FileScan {
             self.bytes += chunk.len() as u64;
             self.has_nul |= chunk.contains(&0);
             for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-                self.keep(piece);
+                self.keep_piece(piece);
                 self.is_within = !piece.ends_with(b"\n");
                 self.line += u64::from(!self.is_within);
             }
@@ -178,14 +178,14 @@ impl FileScan {
         }
     }
 
-    fn keep(&mut self, piece: &[u8]) {
+    fn keep_piece(&mut self, piece: &[u8]) {
         if self.lines.is_some_and(|lines| !lines.has(self.line)) {
             return;
         }
-        let room = self.most - self.kept.len();
-        self.is_cut |= piece.len() > room;
-        if room > 0 {
-            self.kept.extend_from_slice(&piece[..piece.len().min(room)]);
+        let space = self.most - self.kept.len();
+        self.is_truncated |= piece.len() > space;
+        if space > 0 {
+            self.kept.extend_from_slice(&piece[..piece.len().min(space)]);
             self.last_kept = self.line;
         }
     }
@@ -197,7 +197,7 @@ impl FileScan {
         stat: &Stat,
     ) -> Result<SkillFileContent, StoreError> {
         let total = self.line - 1 + u64::from(self.is_within);
-        let is_text = !self.has_nul && is_utf8(&mut self.kept, self.is_cut);
+        let is_text = !self.has_nul && is_utf8(&mut self.kept, self.is_truncated);
         if let Some(lines) = self.lines {
             if !is_text {
                 return Err(StoreError::NotText { skill: skill.clone(), path: path.to_owned() });
@@ -222,18 +222,18 @@ impl FileScan {
             total_lines: is_text.then_some(total),
             start: has_lines.then_some(start),
             end: has_lines.then_some(self.last_kept),
-            truncated: self.is_cut,
+            truncated: self.is_truncated,
             executable: stat.st_mode & 0o100 != 0,
             modified_ms: tree::modified_ms(stat),
         })
     }
 }
 
-/// Whether it is UTF-8. A character that was cut in two at the end is taken away.
-fn is_utf8(bytes: &mut Vec<u8>, is_cut: bool) -> bool {
+/// True for UTF-8. Removes a truncated character at the end.
+fn is_utf8(bytes: &mut Vec<u8>, is_truncated: bool) -> bool {
     match std::str::from_utf8(bytes) {
         Ok(_) => true,
-        Err(error) if is_cut && error.error_len().is_none() => {
+        Err(error) if is_truncated && error.error_len().is_none() => {
             let valid = error.valid_up_to();
             bytes.truncate(valid);
             true
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_standard() {
+    fn base64_matches_the_standard() {
         for (bytes, expect) in [
             ("", ""),
             ("f", "Zg=="),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_stays_in_the_skill() {
+    fn path_stays_in_the_skill() {
         let check = |path: &str| check_path(path, &UploadBounds::default());
         for path in ["a", "a/b.txt", ".hidden", "a b", "ä\\x", "..."] {
             assert!(check(path).is_ok(), "{path:?}");

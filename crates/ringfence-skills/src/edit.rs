@@ -1,4 +1,4 @@
-//! Changing one file of a skill.
+//! Edits one file of a skill.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,74 +21,74 @@ use crate::store::{HeldVersion, SkillStore};
 use crate::tree;
 use crate::versions::ClaimWait;
 
-/// A change of one file.
+/// An edit of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillEdit {
-    /// From the skill's directory on.
+    /// The path below the skill's directory.
     pub path: String,
-    /// What it is to become.
+    /// The new content.
     pub change: Replacement,
-    /// What it has to be before.
+    /// The precondition.
     pub expect: EditPrecondition,
 }
 
-/// What is put into a file.
+/// The new content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replacement {
-    /// Everything. A file that is not there is made, and the directories that it lies in.
+    /// The whole file. A missing file is created with its parent directories.
     Whole {
-        /// What stands in it then.
+        /// The content.
         bytes: Vec<u8>,
     },
-    /// Some lines of a text; the line behind the last is where something is added.
+    /// Some lines of a text; the line after the last appends.
     Lines {
-        /// Which.
+        /// The lines.
         range: LineRange,
-        /// What stands there then; nothing takes them away.
+        /// The new text; empty removes the lines.
         text: String,
     },
 }
 
-/// What a file has to be before it is changed, against changes that somebody else made meanwhile.
+/// The precondition of an edit, against lost updates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum EditPrecondition {
-    /// Whatever it is.
+    /// None.
     #[default]
     Anything,
-    /// It is not there.
+    /// The file must not exist.
     Absent,
-    /// It has this etag.
+    /// The file must have this etag.
     Etag(String),
 }
 
-/// What became of it.
+/// The result of an edit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillEditResult {
-    /// As it was asked for.
+    /// The path as requested.
     pub path: String,
-    /// What the next change may expect.
+    /// The new etag.
     pub etag: String,
-    /// How long the file is now.
+    /// The new size.
     pub bytes: u64,
-    /// How many lines it has, if it is a text.
+    /// The number of lines, if it is a text.
     pub total_lines: Option<u64>,
-    /// Whether it was not there before.
+    /// True if the file is new.
     pub created: bool,
-    /// For `SKILL.md`: where it departs from the rules for skills.
+    /// For `SKILL.md`: deviations from the rules for skills.
     pub warnings: Vec<SkillWarning>,
 }
 
-/// A file as it was.
+/// The previous content of a file.
 struct FileBefore {
     bytes: Vec<u8>,
     mode: u32,
 }
 
 impl SkillStore {
-    /// Changes one file, as a whole or not at all. Its mode stays. With a `quota`, the user has no
-    /// more bytes than that afterwards. A new `SKILL.md` is what the skill needs from then on;
-    /// some lines of it can be replaced only if no command has changed its needs in it.
+    /// Edits one file atomically. Its mode stays. With a `quota`, the user has at most that many
+    /// bytes afterwards. A new `SKILL.md` defines the skill's needs. Some lines of it can be
+    /// replaced only if no command has changed the needs in it.
     pub fn edit(
         &self,
         skill: &SkillId,
@@ -101,7 +101,7 @@ impl SkillStore {
             let path = edit.path.chars().filter(|c| !is_hidden(*c)).take(200).collect();
             return Err(StoreError::Path {
                 path,
-                what: "it has characters that do not show, or lies too deep",
+                what: "it contains hidden characters or is too deep",
             });
         }
         let _user = quota.map(|_| inner.claim_user(skill)).transpose()?;
@@ -134,7 +134,7 @@ impl SkillStore {
         }
         let less = before.as_ref().map_or(0, |before| before.bytes.len() as u64);
         if let Some(quota) = quota.filter(|_| size > less) {
-            self.afford(&skill.user, size, less, &[], quota)?;
+            self.check_quota(&skill.user, size, less, &[], quota)?;
         }
         let needs = self.needs_after(&held, edit, before.as_ref(), &after)?;
         let mode = before.as_ref().map_or(0o644, |before| before.mode);
@@ -176,7 +176,7 @@ impl SkillStore {
         Ok(Some(FileBefore { bytes, mode: stat.st_mode & 0o777 }))
     }
 
-    /// What the skill needs from then on, if that changes.
+    /// The new needs of the skill, if they change.
     fn needs_after(
         &self,
         held: &HeldVersion,
@@ -190,19 +190,19 @@ impl SkillStore {
         let name = held.skill.skill.as_str();
         let needs = needs_of(after, name)
             .map_err(|source| StoreError::Needs { skill: name.to_owned(), source })?;
-        // Whoever replaces some lines has not said what the others are: a command may have put
-        // needs of its own there and wait for somebody to confirm them.
+        // The author of a line edit has not confirmed the other lines: a command may have added
+        // needs there and wait for a confirmation.
         if matches!(edit.change, Replacement::Lines { .. }) {
-            let said =
+            let old_needs =
                 before.map_or(Ok(SkillNeeds::default()), |before| needs_of(&before.bytes, name));
-            if said.ok() != Some(held.card()?.needs) {
+            if old_needs.ok() != Some(held.metadata()?.needs) {
                 return Err(StoreError::NeedsChanged { skill: held.skill.clone() });
             }
         }
         Ok(Some(needs))
     }
 
-    /// Writes the file beside the skill, and lets it take its place in one step.
+    /// Writes the file to staging, and renames it to its path.
     fn put(
         &self,
         held: &HeldVersion,
@@ -214,41 +214,39 @@ impl SkillStore {
         let inner = &self.inner;
         let shown = || format!("skills/{}/{path}", held.skill);
         let (directory, name) = parent(held, path).map_err(|errno| match errno {
-            Errno::NOTDIR | Errno::LOOP => StoreError::Path {
-                path: path.to_owned(),
-                what: "it lies in something that is no directory",
-            },
-            errno => StoreError::system("make a directory for", shown())(errno),
+            Errno::NOTDIR | Errno::LOOP => {
+                StoreError::Path { path: path.to_owned(), what: "a parent is not a directory" }
+            }
+            errno => StoreError::system("create a directory for", shown())(errno),
         })?;
-        let fresh = inner.fresh();
+        let temporary = inner.unique_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let made = tree::open(&inner.staging, &fresh, flags, Mode::from_raw_mode(0o600))
-            .map_err(StoreError::system("make", shown()))?;
+        let made = tree::open(&inner.staging, &temporary, flags, Mode::from_raw_mode(0o600))
+            .map_err(StoreError::system("create", shown()))?;
         let mut file = File::from(made);
         let placed = (|| {
             file.write_all(bytes).map_err(StoreError::io("write", shown()))?;
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
                 .map_err(StoreError::system("write", shown()))?;
             file.sync_all().map_err(StoreError::io("write", shown()))?;
-            // First what holds, then what is shown: a crash in between leaves what was asked for
-            // in force, and the text behind it.
-            // A skill that nothing is known of stays that until its `SKILL.md` is written.
-            if let Some(needs) = needs.or_else(|| held.card().ok().map(|card| card.needs)) {
+            // The needs first, then the text: after a crash in between, the requested needs are in
+            // force. A skill without metadata stays so until its `SKILL.md` is written.
+            if let Some(needs) = needs.or_else(|| held.metadata().ok().map(|card| card.needs)) {
                 let written = SkillMetadata::new(needs).write(
                     inner.cards.as_fd(),
                     inner.staging.as_fd(),
-                    &inner.fresh(),
+                    &inner.unique_name(),
                     &held.skill,
                     held.number,
                 );
                 written.map_err(StoreError::io("write", format!("cards/{}", held.skill)))?;
             }
-            rustix::fs::renameat(&inner.staging, &fresh, &directory, &name)
+            rustix::fs::renameat(&inner.staging, &temporary, &directory, &name)
                 .map_err(StoreError::system("replace", shown()))?;
             rustix::fs::fsync(&directory).map_err(StoreError::system("write", shown()))
         })();
         if placed.is_err() {
-            let _ = rustix::fs::unlinkat(&inner.staging, &fresh, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&inner.staging, &temporary, AtFlags::empty());
         }
         placed
     }
@@ -271,9 +269,9 @@ fn after(
     Ok(lines::replace(old, range, text)?.into_bytes())
 }
 
-/// The directory that a path lies in, made where it is missing, and the path's last part.
+/// The parent directory of a path, created if it is missing, and the last component.
 fn parent(held: &HeldVersion, path: &str) -> Result<(OwnedFd, String), Errno> {
-    let mut here = tree::directory(&held.directory, ".")?;
+    let mut here = tree::open_directory(&held.directory, ".")?;
     let mut parts = path.split('/').peekable();
     let mut last = String::new();
     while let Some(part) = parts.next() {
@@ -281,10 +279,10 @@ fn parent(held: &HeldVersion, path: &str) -> Result<(OwnedFd, String), Errno> {
             part.clone_into(&mut last);
             break;
         }
-        here = match tree::directory(&here, part) {
+        here = match tree::open_directory(&here, part) {
             Err(Errno::NOENT) => {
-                tree::make(&here, part, 0o755)?;
-                tree::directory(&here, part)?
+                tree::create_directory(&here, part, 0o755)?;
+                tree::open_directory(&here, part)?
             }
             opened => opened?,
         };

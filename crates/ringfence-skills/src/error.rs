@@ -1,4 +1,4 @@
-//! Why the store did not do what was asked.
+//! Errors of the skill store.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,158 +7,158 @@ use crate::archive::ArchiveError;
 use crate::name::{SkillId, SkillName};
 use crate::needs::SkillNeedsError;
 
-/// Why the store did not do what was asked.
+/// The reason a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The directory cannot be the root of a store.
-    #[error("{} cannot hold skills: {what}", path.display())]
+    #[error("{} cannot be a skill store: {what}", path.display())]
     Root {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
-    /// Another service has it.
+    /// Another service uses the store.
     #[error("{} is used by another service", path.display())]
     InUse {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
     },
-    /// An archive is refused; nothing of it was kept.
+    /// The archive is refused; nothing was stored.
     #[error("the archive is refused")]
     Archive {
-        /// Why.
+        /// The reason.
         #[from]
         source: ArchiveError,
     },
-    /// What a skill says it needs cannot be read.
-    #[error("the needs of skill `{skill}` cannot be read")]
+    /// The needs of a skill cannot be parsed.
+    #[error("cannot parse the needs of skill `{skill}`")]
     Needs {
-        /// Which skill.
+        /// The skill.
         skill: String,
-        /// What is wrong with them.
+        /// The problem.
         source: SkillNeedsError,
     },
-    /// Nobody knows what the skill was allowed when it was uploaded.
-    #[error("what {skill} may do is not on record")]
+    /// The needs of the skill at upload are not on record.
+    #[error("the permissions of {skill} are not on record")]
     NeedsUnknown {
-        /// Which skill.
+        /// The skill.
         skill: SkillId,
     },
-    /// `SKILL.md` says something else of needs than when it was last uploaded or edited.
-    #[error("the needs in SKILL.md of {skill} were changed by something that ran there")]
+    /// `SKILL.md` has different needs than at its last upload or edit.
+    #[error("a command changed the needs in SKILL.md of {skill}")]
     NeedsChanged {
-        /// Which skill.
+        /// The skill.
         skill: SkillId,
     },
-    /// There is no such skill.
-    #[error("there is no skill {skill}")]
+    /// The skill does not exist.
+    #[error("the skill {skill} does not exist")]
     NoSkill {
-        /// Which one.
+        /// The skill.
         skill: SkillId,
     },
-    /// There is no such file in the skill.
-    #[error("there is no `{path}` in {skill}")]
+    /// The file does not exist in the skill.
+    #[error("`{path}` does not exist in {skill}")]
     NoFile {
-        /// In which skill.
+        /// The skill.
         skill: SkillId,
-        /// As it was asked for.
+        /// The path as requested.
         path: String,
     },
-    /// A path leads nowhere in a skill.
-    #[error("`{path}` is no path of a file in a skill: {what}")]
+    /// The path is invalid.
+    #[error("`{path}` is not a valid file path in a skill: {what}")]
     Path {
-        /// As it was asked for.
+        /// The path as requested.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
-    /// Something else than a file stands there.
+    /// The path is not a regular file.
     #[error("`{path}` in {skill} is {kind}, not a file")]
     NotAFile {
-        /// In which skill.
+        /// The skill.
         skill: SkillId,
-        /// As it was asked for.
+        /// The path as requested.
         path: String,
-        /// What it is.
+        /// Its type.
         kind: &'static str,
     },
-    /// It is no text, so it has no lines.
-    #[error("`{path}` in {skill} is no text, so it has no lines")]
+    /// The file is not a text, so it has no lines.
+    #[error("`{path}` in {skill} is not a text, so it has no lines")]
     NotText {
-        /// In which skill.
+        /// The skill.
         skill: SkillId,
-        /// As it was asked for.
+        /// The path as requested.
         path: String,
     },
-    /// The lines are not there, or are none.
-    #[error("lines {start} to {end} are none of {total} lines")]
+    /// The lines do not exist, or the range is empty.
+    #[error("lines {start} to {end} are out of range: the file has {total} lines")]
     Lines {
-        /// The first that was asked for.
+        /// The first requested line.
         start: u64,
-        /// The last.
+        /// The last requested line.
         end: u64,
-        /// How many there are.
+        /// The number of lines.
         total: u64,
     },
-    /// It is larger than what is taken.
-    #[error("{what} has {size} bytes, and at most {limit} are taken")]
+    /// It is larger than the limit.
+    #[error("{what} has {size} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// What it is.
+        /// The object.
         what: String,
-        /// How large it is, or would be.
+        /// Its size, or its size after the operation.
         size: u64,
-        /// How large it may be.
+        /// The limit.
         limit: u64,
     },
-    /// The user has more than can be counted, which fits into no quota.
+    /// The user has more names than can be counted, so no quota can be checked.
     #[error(
         "skills of `{user}` have more than {names} names, or directories that are too deep to count"
     )]
     Uncountable {
         /// The user.
         user: SkillName,
-        /// How many names are counted.
+        /// The limit of counted names.
         names: u64,
     },
-    /// The user would have more than allowed.
-    #[error("the user would have {bytes} bytes, and {quota} are allowed")]
+    /// The user would exceed the quota.
+    #[error("the user would have {bytes} bytes, more than the quota of {quota}")]
     Quota {
-        /// How much it would be.
+        /// The size after the operation.
         bytes: u64,
-        /// How much it may be.
+        /// The quota.
         quota: u64,
     },
-    /// The file is not what the caller thinks it is.
+    /// The file does not match the precondition.
     #[error("`{path}` in {skill} was changed meanwhile")]
     Changed {
-        /// In which skill.
+        /// The skill.
         skill: SkillId,
-        /// Which file.
+        /// The file.
         path: String,
-        /// What it is now; nothing if it is not there.
+        /// Its current etag; `None` if it does not exist.
         etag: Option<String>,
     },
-    /// Others were at it for too long.
-    #[error("{skill} is in use by others and did not become free")]
+    /// Other operations held the skill for too long.
+    #[error("timed out waiting for {skill}: other operations use it")]
     Busy {
-        /// Which skill.
+        /// The skill.
         skill: SkillId,
     },
-    /// The operating system refused.
+    /// A syscall failed.
     #[error("cannot {what} {path}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what; below the store's root.
+        /// The path, below the store's root.
         path: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl StoreError {
-    /// A stable word for it.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             StoreError::Root { .. } => "root",
@@ -181,16 +181,16 @@ impl StoreError {
         }
     }
 
-    /// What to do about it.
+    /// The hint.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             StoreError::Root { path, .. } => {
                 format!(
-                    "chmod 700 {0}, and make it the service's own; or name another directory",
+                    "run `sudo chown SERVICE-USER {0} && sudo chmod 700 {0}`, or use another directory",
                     path.display()
                 )
             }
-            StoreError::InUse { .. } => "stop the other service, or name another directory".into(),
+            StoreError::InUse { .. } => "stop the other service, or use another directory".into(),
             StoreError::Archive { source } => return source.hint(),
             StoreError::Needs { source, .. } => source.hint(),
             StoreError::NeedsUnknown { .. } => {
@@ -199,21 +199,17 @@ impl StoreError {
             StoreError::NeedsChanged { .. } => {
                 "write SKILL.md as a whole, or upload the skill again".into()
             }
-            StoreError::NoSkill { .. } => {
-                "the list of the agent's skills names those that are there".into()
-            }
-            StoreError::NoFile { .. } => {
-                "the list of the skill's files names those that are there".into()
-            }
+            StoreError::NoSkill { .. } => "list the agent's skills to see the existing ones".into(),
+            StoreError::NoFile { .. } => "list the skill's files to see the existing ones".into(),
             StoreError::Path { .. } => {
-                "write it from the skill's directory on, such as `scripts/run.py`".into()
+                "use a path relative to the skill's directory, such as `scripts/run.py`".into()
             }
-            StoreError::NotText { .. } => "ask for it without lines".into(),
+            StoreError::NotText { .. } => "request it without lines".into(),
             StoreError::Lines { total, .. } => {
-                format!("lines are counted from 1; there are {total}")
+                format!("lines are counted from 1 to {total}")
             }
             StoreError::Uncountable { .. } => {
-                "replace or remove the skill in which commands made them".into()
+                "replace or remove the skill in which commands created them".into()
             }
             StoreError::Quota { .. } => "remove a skill, or files that commands left in one".into(),
             StoreError::Changed { .. } => "read the file again and repeat the change".into(),

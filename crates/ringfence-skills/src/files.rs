@@ -1,4 +1,4 @@
-//! What lies in a skill.
+//! Lists the files of a skill.
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -12,49 +12,50 @@ use crate::name::SkillId;
 use crate::store::SkillStore;
 use crate::tree::{self, UnreadableDirs};
 
-/// What lies in a skill, by path.
+/// The files of a skill, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillFiles {
-    /// Everything but the skill's own directory.
+    /// Everything except the skill's own directory.
     pub files: Vec<FileInfo>,
-    /// Whether there is more: more than is listed, paths that are too long to be followed, or
-    /// directories that cannot be looked into.
+    /// True if there is more: more entries than the limit, paths that are too long, or unreadable
+    /// directories.
     pub truncated: bool,
 }
 
-/// A file or something else that has a name.
+/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FileInfo {
-    /// From the skill's directory on. What is no UTF-8 shows as `�`, and cannot be asked for.
+    /// The path below the skill's directory. Invalid UTF-8 is shown as `�`, and cannot be
+    /// requested.
     pub path: String,
-    /// What it is.
+    /// The type.
     pub kind: SkillFileKind,
-    /// How long a file is.
+    /// The size of a file.
     pub bytes: u64,
-    /// When it was last written, in milliseconds since 1970.
+    /// The modification time, in milliseconds since 1970.
     pub modified_ms: u64,
-    /// Whether its owner may run it.
+    /// True if its owner may execute it.
     pub executable: bool,
 }
 
-/// What has a name.
+/// The type of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SkillFileKind {
-    /// A plain file.
+    /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A link, which is never followed.
+    /// A symbolic link; it is never followed.
     Link,
     /// A pipe, a socket or a device.
     Other,
 }
 
 impl SkillStore {
-    /// What lies in a skill, at whatever depth.
+    /// The files of a skill, at any depth.
     pub fn files(&self, skill: &SkillId) -> Result<SkillFiles, StoreError> {
         let held = self.hold(skill)?;
         let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! What a skill says of itself.
+//! Information about a skill, from its `SKILL.md`.
 
 mod head;
 
@@ -20,62 +20,63 @@ use crate::usage::count;
 
 pub(crate) use head::SkillFrontMatter;
 
-/// A skill, as its `SKILL.md` describes it.
+/// A skill, as described in its `SKILL.md`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillInfo {
-    /// Its directory.
+    /// The name of its directory.
     pub skill_id: SkillName,
-    /// What it calls itself; its directory if it does not.
+    /// The name in its head; by default that of its directory.
     pub name: String,
-    /// What it is for.
+    /// The description.
     pub description: Option<String>,
-    /// Under which licence.
+    /// The licence.
     pub license: Option<String>,
-    /// What it has to have around it.
+    /// The required environment.
     pub compatibility: Option<String>,
-    /// Whatever else its author wrote, in that order.
+    /// Other metadata of its author, in order.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// Tools that it is meant to use.
+    /// The tools that it intends to use.
     pub allowed_tools: Vec<String>,
-    /// What it may have at most; none if that is not on record, and then nothing should run in it.
+    /// The upper limit of its permissions; `None` if that is not on record. Then nothing should run
+    /// in it.
     pub needs: Option<SkillNeeds>,
-    /// How many bytes of instructions stand below its head.
+    /// The size of the instructions below its head.
     pub body_bytes: u64,
-    /// Where it departs from the rules for skills.
+    /// Deviations from the rules for skills.
     pub warnings: Vec<SkillWarning>,
-    /// Bytes of all its plain files.
+    /// Bytes of all its regular files.
     pub bytes: u64,
-    /// Its files of any kind but directories.
+    /// The number of its files of any type except directories.
     pub files: u64,
-    /// When it was uploaded or last edited, in milliseconds since 1970.
+    /// The time of the upload or last edit, in milliseconds since 1970.
     pub updated_ms: u64,
     /// Skills in directories below it, by path.
     #[serde(default)]
     pub nested: Vec<NestedSkill>,
 }
 
-/// A `SKILL.md` in a directory below a skill. It is listed, and has no needs or files of its own.
+/// A `SKILL.md` in a directory below a skill. It is listed, but has no needs or files of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NestedSkill {
-    /// Its directory, from the skill's directory on.
+    /// Its directory, relative to the skill's directory.
     pub path: String,
     /// The name in its head, or else the name of its directory.
     pub name: String,
     /// The description in its head.
     pub description: Option<String>,
-    /// Where it departs from the rules for skills.
+    /// Deviations from the rules for skills.
     pub warnings: Vec<SkillWarning>,
 }
 
-/// Something that is not as it should be and stands in nobody's way.
+/// A deviation that prevents nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SkillWarning {
-    /// The line of `SKILL.md`, from 1, where it is about one.
+    /// The line of `SKILL.md`, from 1, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<u32>,
-    /// In words.
+    /// The message.
     pub what: String,
 }
 
@@ -89,8 +90,8 @@ impl SkillWarning {
     }
 }
 
-/// What is read of a file for its head: a little more than the longest.
-const READ: u64 = head::LONGEST_HEAD as u64 + 4096;
+/// The number of bytes read for the head: a little more than the longest head.
+const MAX_HEAD_READ: u64 = head::LONGEST_HEAD as u64 + 4096;
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 
 impl SkillStore {
@@ -114,23 +115,22 @@ impl SkillStore {
     }
 }
 
-/// What the version that is held says of itself.
+/// The information about a held version.
 pub(crate) fn describe(held: &HeldVersion, most: u64) -> Result<SkillInfo, StoreError> {
     let usage = count(held.directory.as_fd(), most)
         .map_err(StoreError::system("count", held.skill.path()))?;
     let (head, size) = read(held);
-    let card = held.card().ok();
+    let card = held.metadata().ok();
     let mut warnings = head.warnings;
     match (&head.needs, &card) {
         (_, None) => {
-            warnings.push(SkillWarning::new("what it may do is not on record: upload it again"))
+            warnings.push(SkillWarning::new("its permissions are not on record: upload it again"))
         }
-        (Err(error), Some(_)) => {
-            warnings.push(SkillWarning::new(format!("{error}; what holds is what was uploaded")))
-        }
+        (Err(error), Some(_)) => warnings
+            .push(SkillWarning::new(format!("{error}; the needs of the upload stay in force"))),
         (Ok(says), Some(card)) if *says != card.needs => {
             warnings.push(SkillWarning::new(
-                "something that ran in it changed its needs; what holds is what was uploaded",
+                "a command changed its needs; the needs of the upload stay in force",
             ));
         }
         _ => {}
@@ -153,10 +153,10 @@ pub(crate) fn describe(held: &HeldVersion, most: u64) -> Result<SkillInfo, Store
     })
 }
 
-/// The skills below one, at any depth. Programs of a tenant may have made as many as they like, so
-/// only so many are read, and the walk ends after `most` names.
+/// The skills below one, at any depth. A tenant's programs may create any number of them, so at
+/// most 256 are read, and the walk ends after `most` names.
 fn nested(held: &HeldVersion, most: u64) -> Vec<NestedSkill> {
-    const MOST: usize = 256;
+    const MAX_NESTED: usize = 256;
     let mut paths: Vec<String> = Vec::new();
     let mut names = 0;
     let _ = tree::walk(held.directory.as_fd(), UnreadableDirs::Leave, |found| {
@@ -169,7 +169,7 @@ fn nested(held: &HeldVersion, most: u64) -> Vec<NestedSkill> {
             paths.push(directory.to_owned());
         }
         names += 1;
-        if paths.len() < MOST && names <= most {
+        if paths.len() < MAX_NESTED && names <= most {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
@@ -189,7 +189,7 @@ fn nested(held: &HeldVersion, most: u64) -> Vec<NestedSkill> {
     paths.into_iter().map(describe).collect()
 }
 
-/// The head of the file as it is now; one that is missing is an empty one.
+/// The head of the current file; a missing file has an empty head.
 fn read(held: &HeldVersion) -> (SkillFrontMatter, u64) {
     read_at(held, SKILL_FILE, held.skill.skill.as_str())
 }
@@ -204,23 +204,23 @@ fn read_at(held: &HeldVersion, path: &str, name: &str) -> (SkillFrontMatter, u64
             0,
         )
     };
-    let Ok(file) = tree::readable(&held.directory, path) else {
-        return missing("there is no SKILL.md that can be read");
+    let Ok(file) = tree::open_readable(&held.directory, path) else {
+        return missing("there is no readable SKILL.md");
     };
     let Ok(stat) = rustix::fs::fstat(&file) else {
-        return missing("there is no SKILL.md that can be read");
+        return missing("there is no readable SKILL.md");
     };
     if tree::kind(&stat) != FileType::RegularFile {
-        return missing("SKILL.md is no file");
+        return missing("SKILL.md is not a regular file");
     }
     let mut bytes = Vec::new();
-    if File::from(file).take(READ).read_to_end(&mut bytes).is_err() {
-        return missing("there is no SKILL.md that can be read");
+    if File::from(file).take(MAX_HEAD_READ).read_to_end(&mut bytes).is_err() {
+        return missing("there is no readable SKILL.md");
     }
     (SkillFrontMatter::parse(&bytes, name), stat.st_size as u64)
 }
 
-/// What a `SKILL.md` that comes in says it needs.
+/// The needs in an incoming `SKILL.md`.
 pub(crate) fn needs_of(bytes: &[u8], skill: &str) -> Result<SkillNeeds, SkillNeedsError> {
-    SkillFrontMatter::parse(&bytes[..bytes.len().min(READ as usize)], skill).needs
+    SkillFrontMatter::parse(&bytes[..bytes.len().min(MAX_HEAD_READ as usize)], skill).needs
 }

@@ -1,4 +1,4 @@
-//! A skill for an execution.
+//! A skill leased for an execution.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::name::SkillId;
 use crate::needs::SkillNeeds;
 use crate::store::{HeldVersion, SkillStore};
 
-/// A skill that something runs in.
+/// A lease of a skill, for a command that runs in it.
 ///
-/// From [`Store::lease`] until [`Lease::stands`], what is at [`Lease::path`] is one and the same
-/// version: mount it meanwhile. Afterwards the path may lead to a newer one, and the version that
-/// was mounted stays on disk until the lease is dropped. Dropping the last lease of a replaced
-/// version deletes it, which may take a while.
+/// From [`SkillStore::lease`] until [`SkillLease::sandbox_started`], [`SkillLease::path`] is one
+/// version: mount it in that time. Afterwards the path may lead to a newer version, and the mounted
+/// one stays on disk until the lease is dropped. Dropping the last lease of a replaced version
+/// deletes it, which may take a while.
 #[derive(Debug)]
 pub struct SkillLease {
     store: SkillStore,
@@ -23,12 +23,12 @@ pub struct SkillLease {
 }
 
 impl SkillStore {
-    /// Leases a skill. Waits while it is being replaced, for as long as the bounds say.
+    /// Leases a skill. Waits while it is replaced, up to the limit in the bounds.
     pub fn lease(&self, skill: &SkillId) -> Result<SkillLease, StoreError> {
         let inner = &self.inner;
         let busy = |_| StoreError::Busy { skill: skill.clone() };
-        let mut state = inner.table.set_up(skill, inner.bounds.patience).map_err(busy)?;
-        let entered = inner.enter(skill);
+        let mut state = inner.table.begin_setup(skill, inner.bounds.patience).map_err(busy)?;
+        let entered = inner.open_skill(skill);
         if let Ok((_, number)) = &entered {
             state.hold(*number);
         }
@@ -40,7 +40,7 @@ impl SkillStore {
                 Ok(SkillLease { store: self.clone(), path, is_standing: false, held })
             }
             Err(error) => {
-                inner.table.stands(skill);
+                inner.table.end_setup(skill);
                 Err(error)
             }
         }
@@ -48,31 +48,31 @@ impl SkillStore {
 }
 
 impl SkillLease {
-    /// Where the skill stands on the host.
+    /// The path of the skill on the host.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// The skill.
     pub fn skill(&self) -> &SkillId {
         &self.held.skill
     }
 
-    /// What the version that was leased may have at most.
+    /// The upper limit of permissions of the leased version.
     pub fn needs(&self) -> Result<SkillNeeds, StoreError> {
-        Ok(self.held.card()?.needs)
+        Ok(self.held.metadata()?.needs)
     }
 
-    /// The sandbox is made: from here on the skill may be replaced.
-    pub fn stands(&mut self) {
+    /// Reports that the sandbox is started: from now on the skill may be replaced.
+    pub fn sandbox_started(&mut self) {
         if !std::mem::replace(&mut self.is_standing, true) {
-            self.store.inner.table.stands(&self.held.skill);
+            self.store.inner.table.end_setup(&self.held.skill);
         }
     }
 }
 
 impl Drop for SkillLease {
     fn drop(&mut self) {
-        self.stands();
+        self.sandbox_started();
     }
 }

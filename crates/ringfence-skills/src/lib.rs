@@ -1,12 +1,12 @@
 //! Skills of many tenants on disk.
 //!
-//! A skill is a directory with a `SKILL.md` in it. Tenants bring them as archives, which are
-//! taken in as a whole or not at all; a skill that was there is replaced in one step, so that
-//! whoever reads sees the old one or the new one. What runs in a skill's directory is not
-//! trusted: it may leave links, pipes and whatever else there, so everything is opened by
-//! descriptor, through no link, and nothing that it writes widens what it may do.
+//! A skill is a directory with a `SKILL.md`. Tenants upload archives, which are stored completely
+//! or not at all. A skill is replaced atomically, so a reader sees the old or the new version.
+//! Commands in a skill's directory are not trusted: they may leave links and pipes there. So every
+//! file is opened by fd without following links, and nothing that a command writes gives it more
+//! permissions.
 //!
-//! Nothing here runs a command or knows of a network.
+//! This crate runs no commands and uses no network.
 
 #![forbid(unsafe_code)]
 

@@ -7,14 +7,14 @@ use crate::error::StoreError;
 /// Lines of a text, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineRange {
-    /// The first, from 1.
+    /// The first line, from 1.
     pub start: u64,
-    /// The last; to the end if there is none.
+    /// The last line; `None` for the end of the text.
     pub end: Option<u64>,
 }
 
 impl LineRange {
-    /// Whether it is a range at all, for a text of `total` lines.
+    /// Refuses an empty or invalid range, for a text of `total` lines.
     pub(crate) fn check(self, total: u64) -> Result<(), StoreError> {
         let end = self.end.unwrap_or(u64::MAX);
         if self.start == 0 || end < self.start { Err(self.none_of(total)) } else { Ok(()) }
@@ -29,15 +29,15 @@ impl LineRange {
     }
 }
 
-/// How many lines a text has. What stands behind the last end of a line is one, too.
+/// The number of lines, with an unterminated last line.
 pub(crate) fn count(text: &str) -> u64 {
     text.split_inclusive('\n').count() as u64
 }
 
-/// Puts `new` in the place of lines. The line behind the last is where something is added.
+/// Replaces lines by `new`. The line after the last one appends.
 ///
-/// What is put in ends as the text does that it goes into: with the same ends of lines, and with
-/// one at its own end unless it becomes the last line of a text that had none.
+/// The new text gets the line endings of the old text, and ends with one unless it becomes the last
+/// line of a text without one.
 pub(crate) fn replace(text: &str, range: LineRange, new: &str) -> Result<String, StoreError> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let total = lines.len() as u64;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_replaced_and_others_stay() {
+    fn selected_lines_are_replaced_and_others_stay() {
         check("a\nb\nc\n", 2, Some(2), "x", "a\nx\nc\n");
         check("a\nb\nc\n", 2, Some(2), "x\ny\n", "a\nx\ny\nc\n");
         check("a\nb\nc\n", 1, None, "x\n", "x\n");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_there_are_an_error() {
+    fn lines_out_of_range_are_an_error() {
         for (start, end) in [(0, None), (4, None), (2, Some(1)), (0, Some(0))] {
             let error = replace("a\nb\n", LineRange { start, end }, "x").unwrap_err();
             assert_eq!(error.code(), "lines", "{start} {end:?}");
@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_not_named_stays(lines in prop::collection::vec("[a-c]{0,3}", 1..8), start in 1u64..9, length in 0u64..4, new in "[x\n]{0,5}") {
+        fn lines_outside_the_range_stay(lines in prop::collection::vec("[a-c]{0,3}", 1..8), start in 1u64..9, length in 0u64..4, new in "[x\n]{0,5}") {
             let text = lines.join("\n");
             let range = LineRange { start, end: Some(start + length) };
             let total = count(&text);

@@ -1,8 +1,8 @@
-//! What is kept about a skill where nothing that runs in it can write.
+//! Metadata of a skill, stored where commands in the skill cannot write.
 //!
-//! A card has the number of the directory that it is about (its inode) for a name. It is written
-//! before that directory becomes the skill, so one step changes both: whoever opens the skill's
-//! directory finds the card of that very version, also when a crash came in between.
+//! The file name is the inode number of the skill's directory. It is written before that directory
+//! becomes the skill, so one rename changes both: a reader of the directory finds the metadata of
+//! exactly that version, even after a crash in between.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -20,14 +20,14 @@ use crate::tree;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SkillMetadata {
-    /// What holds, whatever stands in `SKILL.md` by now.
+    /// The needs in force, whatever `SKILL.md` says now.
     pub(crate) needs: SkillNeeds,
-    /// When it was uploaded or last edited.
+    /// The time of the upload or last edit.
     pub(crate) updated_ms: u64,
 }
 
-/// A larger one is none of ours.
-const LARGEST: u64 = 1 << 20;
+/// The size limit of the file.
+const MAX_SIZE: u64 = 1 << 20;
 
 impl SkillMetadata {
     pub(crate) fn new(needs: SkillNeeds) -> SkillMetadata {
@@ -35,19 +35,19 @@ impl SkillMetadata {
         SkillMetadata { needs, updated_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// The card of the version `number` of a skill.
+    /// Reads the metadata of version `number` of a skill.
     pub(crate) fn read(
         cards: impl AsFd,
         skill: &SkillId,
         number: u64,
     ) -> std::io::Result<SkillMetadata> {
-        let file = File::from(tree::readable(cards, path(skill, number))?);
+        let file = File::from(tree::open_readable(cards, path(skill, number))?);
         let mut bytes = Vec::new();
-        file.take(LARGEST).read_to_end(&mut bytes)?;
+        file.take(MAX_SIZE).read_to_end(&mut bytes)?;
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    /// Writes it as a whole: into `staging` under the name `fresh` first.
+    /// Writes it atomically: to `fresh` in `staging` first.
     pub(crate) fn write(
         &self,
         cards: BorrowedFd<'_>,
@@ -56,11 +56,11 @@ impl SkillMetadata {
         skill: &SkillId,
         number: u64,
     ) -> std::io::Result<()> {
-        let mut way = String::new();
+        let mut path_so_far = String::new();
         for name in [&skill.user, &skill.agent, &skill.skill] {
-            way.push_str(name.as_str());
-            tree::make(cards, &way, 0o700)?;
-            way.push('/');
+            path_so_far.push_str(name.as_str());
+            tree::create_directory(cards, &path_so_far, 0o700)?;
+            path_so_far.push('/');
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut file = File::from(tree::open(staging, fresh, flags, Mode::from_raw_mode(0o600))?);
@@ -71,42 +71,43 @@ impl SkillMetadata {
             let _ = rustix::fs::unlinkat(staging, fresh, AtFlags::empty());
         }
         written?;
-        Ok(rustix::fs::fsync(tree::directory(cards, &way[..way.len() - 1])?)?)
+        Ok(rustix::fs::fsync(tree::open_directory(cards, &path_so_far[..path_so_far.len() - 1])?)?)
     }
 
-    /// Takes it away; one that is not there is no matter.
+    /// Removes it; a missing file is ignored.
     pub(crate) fn remove(cards: impl AsFd, skill: &SkillId, number: u64) {
         let _ = rustix::fs::unlinkat(&cards, path(skill, number), AtFlags::empty());
     }
 
-    /// Makes the cards of a skill those of the version that stands, after a crash or after all
-    /// was put back from a copy, in which directories have other numbers.
-    pub(crate) fn settle(
+    /// Keeps only the metadata of the current version, after a crash or after a restore from a
+    /// backup, in which inode numbers differ.
+    pub(crate) fn keep_only_current(
         cards: impl AsFd,
         skill: &SkillId,
-        stands: Option<u64>,
+        current: Option<u64>,
     ) -> Result<(), Errno> {
-        let there: Vec<u64> = match tree::directory(&cards, skill.path()).and_then(tree::names) {
+        let found: Vec<u64> = match tree::open_directory(&cards, skill.path()).and_then(tree::names)
+        {
             Ok(names) => names.iter().filter_map(|name| name.to_str().ok()?.parse().ok()).collect(),
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno),
         };
-        if let (Some(stands), [only]) = (stands, there.as_slice()) {
-            if *only != stands {
-                rustix::fs::renameat(&cards, path(skill, *only), &cards, path(skill, stands))?;
+        if let (Some(current), [only]) = (current, found.as_slice()) {
+            if *only != current {
+                rustix::fs::renameat(&cards, path(skill, *only), &cards, path(skill, current))?;
             }
             return Ok(());
         }
-        for number in there.into_iter().filter(|number| Some(*number) != stands) {
+        for number in found.into_iter().filter(|number| Some(*number) != current) {
             SkillMetadata::remove(&cards, skill, number);
         }
-        if stands.is_none() {
-            // Each goes with the last that was in it.
-            let ways =
+        if current.is_none() {
+            // Each directory is removed when it is empty.
+            let directories =
                 [skill.path(), format!("{}/{}", skill.user, skill.agent), skill.user.to_string()];
-            let _ = ways
-                .iter()
-                .try_for_each(|way| rustix::fs::unlinkat(&cards, way, AtFlags::REMOVEDIR));
+            let _ = directories.iter().try_for_each(|path_so_far| {
+                rustix::fs::unlinkat(&cards, path_so_far, AtFlags::REMOVEDIR)
+            });
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Who and what a path of the service names.
+//! Names of users, agents and skills.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A user, an agent or a skill: 1 to 64 of `A-Z a-z 0-9 . _ @ -`, beginning with a letter or a
-/// digit, without `..` and not ending in a dot. It is one component of a path as it stands.
+/// digit, without `..` and not ending in a dot. It is a valid path component.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -18,57 +18,57 @@ pub struct SkillName(
     String,
 );
 
-/// Why a text is no name.
+/// The reason a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SkillNameError {
-    /// Nothing stands there.
-    #[error("a name is empty")]
+    /// It is empty.
+    #[error("the name is empty")]
     Empty,
     /// It is too long.
-    #[error("a name has {length} characters, and at most {} are taken", SkillName::LONGEST)]
+    #[error("the name has {length} characters, more than the limit of {}", SkillName::LONGEST)]
     TooLong {
-        /// How long it is.
+        /// Its length.
         length: usize,
     },
-    /// It begins with something that no name begins with.
-    #[error("a name begins with {character:?}")]
+    /// The first character is not a letter or a digit.
+    #[error("the name begins with {character:?}")]
     First {
-        /// What it begins with.
+        /// The first character.
         character: char,
     },
-    /// It has a character that no name has.
-    #[error("a name has {character:?} in it")]
+    /// It contains a character that is not allowed.
+    #[error("the name contains {character:?}")]
     Character {
-        /// Which one.
+        /// The character.
         character: char,
     },
-    /// It has `..` in it, or ends in a dot.
-    #[error("a name has two dots in a row, or a dot at its end")]
+    /// It contains `..`, or ends in a dot.
+    #[error("the name contains `..` or ends in a dot")]
     Dots,
 }
 
 impl SkillNameError {
-    /// A stable word for it.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         "name"
     }
 
-    /// What to do about it.
+    /// The hint.
     pub fn hint(&self) -> String {
         format!(
-            "write 1 to {} of A-Z a-z 0-9 . _ @ -, beginning with a letter or a digit",
+            "use 1 to {} characters of A-Z a-z 0-9 . _ @ -, beginning with a letter or a digit",
             SkillName::LONGEST
         )
     }
 }
 
 impl SkillName {
-    /// How many characters it has at most.
+    /// The maximum length.
     pub const LONGEST: usize = 64;
-    /// What it matches, beside its length; for whoever describes it to others.
+    /// The pattern of a name, without its length, for schemas.
     pub const PATTERN: &str = "^[A-Za-z0-9](\\.?[A-Za-z0-9_@-])*$";
 
-    /// As it stands.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -134,16 +134,16 @@ impl fmt::Display for SkillName {
 /// One skill of one agent of one user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SkillId {
-    /// Whose it is.
+    /// The owner.
     pub user: SkillName,
-    /// Which of the user's agents has it.
+    /// The user's agent.
     pub agent: SkillName,
-    /// Which one.
+    /// The skill.
     pub skill: SkillName,
 }
 
 impl SkillId {
-    /// Where it stands below a directory of users.
+    /// The path below a directory of users.
     pub(crate) fn path(&self) -> String {
         format!("{}/{}/{}", self.user, self.agent, self.skill)
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_plain_component() {
+    fn name_is_one_path_component() {
         for text in ["a", "7", "user_1", "ada@example.org", "a-b.c", &"x".repeat(64)] {
             check(text, Ok(()));
         }
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_checked_too() {
+    fn deserialized_name_is_checked() {
         assert!(serde_json::from_str::<SkillName>("\"../x\"").is_err());
         assert_eq!(serde_json::to_string(&SkillName::try_from("a").unwrap()).unwrap(), "\"a\"");
     }
 
     proptest! {
         #[test]
-        fn a_name_never_leads_elsewhere(text in "[a.@/_\\-\\\\\u{0}é]{0,8}") {
+        fn name_never_leaves_its_directory(text in "[a.@/_\\-\\\\\u{0}é]{0,8}") {
             if let Ok(name) = text.parse::<SkillName>() {
                 let mut parts = std::path::Path::new(name.as_str()).components();
                 prop_assert!(matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == text.as_str()));

@@ -1,87 +1,87 @@
-//! What a skill says it needs: hosts, places to write, limits.
+//! The needs that a skill declares: hosts, writable paths, limits.
 //!
-//! They are a ceiling. So whatever could be one and cannot be read for certain is an error, and
-//! never the same as having said nothing.
+//! They are an upper limit. So anything that may be a need and cannot be parsed is an error, never
+//! treated as no need.
 
 use ringfence_policy::front_matter::{FrontMatterEntry, FrontMatterKind, FrontMatterValue};
 use ringfence_policy::{FrontMatter, HostRule, HostRuleError, Limit, is_hidden};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a skill says it needs, under `metadata` in its `SKILL.md`. What is none was not said; an
-/// empty list says that nothing is needed.
+/// The needs that a skill declares, under `metadata` in its `SKILL.md`. `None` means not declared;
+/// an empty list means that nothing is needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillNeeds {
     /// Hosts, as rules of a policy.
     pub hosts: Option<Vec<String>>,
-    /// Paths from the skill's directory on; `.` is the whole of it.
+    /// Paths relative to the skill's directory; `.` is all of it.
     pub writes: Option<Vec<String>>,
-    /// Limits of a policy, each with how much.
+    /// Limits of a policy with their values.
     pub limits: Option<Vec<(String, String)>>,
 }
 
-/// Why needs cannot be read.
+/// The reason needs cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SkillNeedsError {
-    /// Something that may be one of them stands where it cannot be read.
-    #[error("line {line}: `{key}` stands in a head that cannot be read: {what}")]
+    /// A possible need is in a head that cannot be parsed.
+    #[error("line {line}: `{key}` is in a head that cannot be parsed: {what}")]
     Unreadable {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// Why not.
+        /// The reason.
         what: String,
     },
-    /// It stands where it means nothing.
-    #[error("line {line}: `{key}` means nothing here")]
+    /// The key is not under `metadata`, or is misspelled.
+    #[error("line {line}: `{key}` is not allowed here")]
     Misplaced {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
-        /// As it is written.
+        /// The key as written.
         key: String,
     },
-    /// It is of a shape that it cannot have.
+    /// The value has the wrong type.
     #[error("line {line}: `{key}` is neither a text nor a list of texts")]
     Shape {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
-        /// Which key.
+        /// The key.
         key: &'static str,
     },
-    /// A host is none.
-    #[error("line {line}: `{text}` is no host: {source}")]
+    /// A host is invalid.
+    #[error("line {line}: `{text}` is not a valid host: {source}")]
     Host {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
-        /// As it is written.
+        /// The text.
         text: String,
-        /// Why not.
+        /// The reason.
         source: HostRuleError,
     },
-    /// A path is none of the skill's.
-    #[error("line {line}: `{text}` is no path below the skill's directory")]
+    /// A path is not below the skill's directory.
+    #[error("line {line}: `{text}` is not a path below the skill's directory")]
     Write {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
-        /// As it is written.
+        /// The text.
         text: String,
     },
-    /// A limit is none, is there twice, or says nothing.
-    #[error("line {line}: `{text}` is no limit")]
+    /// A limit is unknown, repeated or has no value.
+    #[error("line {line}: `{text}` is not a valid limit")]
     Limit {
-        /// Where, from 1.
+        /// The line, from 1.
         line: u32,
-        /// As it is written.
+        /// The text.
         text: String,
-        /// What can be said instead.
+        /// The expected text.
         expected: String,
     },
 }
 
 impl SkillNeedsError {
-    /// What to do about it.
+    /// The hint.
     pub fn hint(&self) -> String {
         match self {
             SkillNeedsError::Unreadable { .. } => {
@@ -103,13 +103,13 @@ impl SkillNeedsError {
 const KEYS: [&str; 3] = ["hosts", "writes", "limits"];
 
 impl SkillNeeds {
-    /// Whether nothing was said.
+    /// True if no need is declared.
     pub fn is_empty(&self) -> bool {
         *self == SkillNeeds::default()
     }
 
-    /// Reads them out of a head.
-    pub(crate) fn of(head: &FrontMatter) -> Result<SkillNeeds, SkillNeedsError> {
+    /// Parses them from a head.
+    pub(crate) fn from_front_matter(head: &FrontMatter) -> Result<SkillNeeds, SkillNeedsError> {
         if let Some(entry) = head.entries.iter().find(|entry| key_of(&entry.key).is_some()) {
             return Err(SkillNeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() });
         }
@@ -119,15 +119,15 @@ impl SkillNeeds {
             FrontMatterKind::Map(entries) => entries,
             FrontMatterKind::Nothing => return Ok(needs),
             FrontMatterKind::Raw(text) | FrontMatterKind::Text(text) => {
-                return mentioned(text).map_or(Ok(needs), |(line, key)| {
-                    Err(unreadable(metadata.value.at.0 + line, key, "`metadata` is no map"))
+                return find_key(text).map_or(Ok(needs), |(line, key)| {
+                    Err(unreadable(metadata.value.at.0 + line, key, "`metadata` is not a map"))
                 });
             }
             FrontMatterKind::List(items) => {
                 let texts =
-                    items.iter().filter_map(|item| Some((item.at.0, mentioned(&text(item)?)?.1)));
+                    items.iter().filter_map(|item| Some((item.at.0, find_key(&text(item)?)?.1)));
                 return texts.into_iter().next().map_or(Ok(needs), |(line, key)| {
-                    Err(unreadable(line, key, "`metadata` is no map"))
+                    Err(unreadable(line, key, "`metadata` is not a map"))
                 });
             }
         };
@@ -148,9 +148,9 @@ impl SkillNeeds {
         Ok(needs)
     }
 
-    /// Whether a head that cannot be read may hold some.
-    pub(crate) fn suspected(head: &str, what: &str) -> Result<(), SkillNeedsError> {
-        mentioned(head).map_or(Ok(()), |(line, key)| Err(unreadable(line + 1, key, what)))
+    /// Refuses a head that cannot be parsed if it may contain needs.
+    pub(crate) fn refuse_possible_needs(head: &str, what: &str) -> Result<(), SkillNeedsError> {
+        find_key(head).map_or(Ok(()), |(line, key)| Err(unreadable(line + 1, key, what)))
     }
 }
 
@@ -162,8 +162,8 @@ fn key_of(word: &str) -> Option<&'static str> {
     KEYS.into_iter().find(|key| key.eq_ignore_ascii_case(word))
 }
 
-/// The line, from 0, in which a text has one of the keys as a word of its own.
-fn mentioned(text: &str) -> Option<(u32, &'static str)> {
+/// The line, from 0, that contains one of the keys as a word.
+fn find_key(text: &str) -> Option<(u32, &'static str)> {
     let mut lines = (0u32..).zip(text.lines());
     lines.find_map(|(i, line)| {
         let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'));
@@ -219,7 +219,7 @@ fn writes(entry: &FrontMatterEntry) -> Result<Vec<String>, SkillNeedsError> {
     for (line, text) in texts(entry, "writes", &[',', '\n'])? {
         let path = text.trim_end_matches('/');
         let path = path.strip_prefix("./").unwrap_or(path);
-        // What a policy gives a meaning to would mean more here than it says.
+        // Characters with a meaning in a policy are refused.
         let is_plain = !path.contains(|c: char| is_hidden(c) || "*?[]{}$~!\\".contains(c))
             && !path.starts_with('@');
         let is_below = !text.starts_with('/')
@@ -263,8 +263,8 @@ fn limits(entry: &FrontMatterEntry) -> Result<Vec<(String, String)>, SkillNeedsE
         };
         let all = || Limit::ALL.iter().map(|limit| limit.word()).collect::<Vec<_>>().join(", ");
         let limit: Limit = word.parse().map_err(|()| fail(format!("write one of {}", all())))?;
-        if limit.amount(&amount).is_none() {
-            return Err(fail(format!("write {}", limit.expected())));
+        if limit.parse_amount(&amount).is_none() {
+            return Err(fail(format!("write {}", limit.expected_format())));
         }
         if limits.iter().any(|(there, _)| *there == word) {
             return Err(fail("write each limit once".into()));

@@ -1,4 +1,4 @@
-//! The store: a root with skills, and beside them what is on its way in and out.
+//! The skill store: a root directory with skills, metadata, staging and trash.
 
 mod root;
 
@@ -19,8 +19,8 @@ use crate::needs::SkillNeeds;
 use crate::tree;
 use crate::versions::{ClaimKey, ClaimWait, RetiredVersion, SkillClaim, VersionTable};
 
-/// Skills of many users on disk. Cheap to clone; every function waits for the disk, and some for
-/// others who are at the same skill, so call them from threads that may wait.
+/// Skills of many users on disk. Cheap to clone. Every function blocks on the disk, and some on
+/// other operations on the same skill, so call them from threads that may block.
 #[derive(Debug, Clone)]
 pub struct SkillStore {
     pub(crate) inner: Arc<SkillStoreInner>,
@@ -32,23 +32,22 @@ pub(crate) struct SkillStoreInner {
     pub(crate) bounds: UploadBounds,
     /// `USER/AGENT/SKILL/`
     pub(crate) skills: OwnedFd,
-    /// `USER/AGENT/SKILL/NUMBER`: what is known of the version with that number.
+    /// `USER/AGENT/SKILL/NUMBER`: the metadata of the version with that number.
     pub(crate) cards: OwnedFd,
-    /// What is not yet a skill, or part of one.
+    /// Incoming skills and files.
     pub(crate) staging: OwnedFd,
-    /// What is one no longer.
+    /// Removed skills.
     pub(crate) trash: OwnedFd,
     pub(crate) table: VersionTable,
-    /// Locked for as long as the store is open.
+    /// Locked while the store is open.
     _lock: File,
     next: AtomicU64,
 }
 
 impl SkillStore {
-    /// Opens the store at `root`, and makes what is missing of it for nobody else to look into.
-    /// What an earlier service left half done when it was killed is cleared away. Refused are a
-    /// root that is a link, that others may write to, that another service has, or on whose file
-    /// system two directories cannot change places.
+    /// Opens the store at `root`, and creates missing directories with private modes. Removes what
+    /// a killed service left half done. Refuses a root that is a link, is writable by other users,
+    /// is used by another service, or whose file system does not support `RENAME_EXCHANGE`.
     pub fn open(root: &Path, bounds: UploadBounds) -> Result<SkillStore, StoreError> {
         let opened = root::open(root)?;
         let inner = SkillStoreInner {
@@ -66,31 +65,31 @@ impl SkillStore {
         Ok(SkillStore { inner: Arc::new(inner) })
     }
 
-    /// What is taken in and handed out at most.
+    /// The limits.
     pub fn bounds(&self) -> &UploadBounds {
         &self.inner.bounds
     }
 
-    /// Every user who has skills.
+    /// All users with skills.
     pub fn users(&self) -> Result<Vec<SkillName>, StoreError> {
         self.inner.children(".")
     }
 
-    /// Every agent of a user that has skills.
+    /// All agents of a user with skills.
     pub fn agents(&self, user: &SkillName) -> Result<Vec<SkillName>, StoreError> {
         self.inner.children(user.as_str())
     }
 
-    /// What a skill said it needs when it was uploaded or last edited, whatever commands have
-    /// made of its `SKILL.md` since.
+    /// The needs of a skill at its upload or last edit, whatever commands have changed in its
+    /// `SKILL.md` since.
     pub fn needs(&self, skill: &SkillId) -> Result<SkillNeeds, StoreError> {
-        Ok(self.hold(skill)?.card()?.needs)
+        Ok(self.hold(skill)?.metadata()?.needs)
     }
 
-    /// The version that is the skill now. It stays whole while it is held.
+    /// The current version. It stays complete while it is held.
     pub(crate) fn hold(&self, skill: &SkillId) -> Result<HeldVersion, StoreError> {
         let mut state = self.inner.table.state();
-        let (directory, number) = self.inner.enter(skill)?;
+        let (directory, number) = self.inner.open_skill(skill)?;
         state.hold(number);
         drop(state);
         Ok(HeldVersion::new(Arc::clone(&self.inner), skill.clone(), directory, number))
@@ -98,41 +97,41 @@ impl SkillStore {
 }
 
 impl SkillStoreInner {
-    /// A name that nothing in staging or trash has.
-    pub(crate) fn fresh(&self) -> String {
+    /// A unique name in staging and trash.
+    pub(crate) fn unique_name(&self) -> String {
         self.next.fetch_add(1, Ordering::Relaxed).to_string()
     }
 
-    /// Opens the directory of a skill. Only for whoever has the table.
-    pub(crate) fn enter(&self, skill: &SkillId) -> Result<(OwnedFd, u64), StoreError> {
-        let opened = tree::directory(&self.skills, skill.path()).or_else(|errno| match errno {
-            // What ran there took away its own right to read it, which is nobody else's loss.
-            Errno::ACCESS => tree::unlocked(&self.skills, &skill.path()),
-            errno => Err(errno),
-        });
+    /// Opens the directory of a skill. The caller holds the table.
+    pub(crate) fn open_skill(&self, skill: &SkillId) -> Result<(OwnedFd, u64), StoreError> {
+        let opened =
+            tree::open_directory(&self.skills, skill.path()).or_else(|errno| match errno {
+                // A command removed its own read permission, which must not affect others.
+                Errno::ACCESS => tree::open_unlocked(&self.skills, &skill.path()),
+                errno => Err(errno),
+            });
         let directory = opened.map_err(|errno| match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => {
                 StoreError::NoSkill { skill: skill.clone() }
             }
             errno => StoreError::system("open", format!("skills/{skill}"))(errno),
         })?;
-        let number = rustix::fs::fstat(&directory)
-            .map_err(StoreError::system("look at", skill.path()))?
-            .st_ino;
+        let number =
+            rustix::fs::fstat(&directory).map_err(StoreError::system("stat", skill.path()))?.st_ino;
         Ok((directory, number))
     }
 
     pub(crate) fn claim(
         &self,
         skills: &[SkillId],
-        heed: ClaimWait,
+        wait: ClaimWait,
     ) -> Result<SkillClaim<'_>, StoreError> {
         let keys = skills.iter().cloned().map(ClaimKey::Skill).collect();
         let busy = |_| StoreError::Busy { skill: skills[0].clone() };
-        self.table.claim(keys, heed, self.bounds.patience).map_err(busy)
+        self.table.claim(keys, wait, self.bounds.patience).map_err(busy)
     }
 
-    /// Has the sum of what a user has alone, so that two changes cannot both fit into what is left.
+    /// Locks the usage of a user, so that two changes cannot use the same free quota.
     pub(crate) fn claim_user(&self, skill: &SkillId) -> Result<SkillClaim<'_>, StoreError> {
         let busy = |_| StoreError::Busy { skill: skill.clone() };
         self.table
@@ -144,7 +143,7 @@ impl SkillStoreInner {
             .map_err(busy)
     }
 
-    /// Makes `name` in `from` the skill, in one step; answers whether there was one before.
+    /// Makes `name` in `from` the skill atomically. Returns true if there was one before.
     pub(crate) fn replace(
         &self,
         from: &OwnedFd,
@@ -154,10 +153,10 @@ impl SkillStoreInner {
         let fail = |errno| StoreError::system("replace", format!("skills/{skill}"))(errno);
         let mut state = self.table.state();
         let agent = format!("{}/{}", skill.user, skill.agent);
-        tree::make(&self.skills, skill.user.as_str(), 0o700)
-            .and_then(|()| tree::make(&self.skills, &agent, 0o700))
+        tree::create_directory(&self.skills, skill.user.as_str(), 0o700)
+            .and_then(|()| tree::create_directory(&self.skills, &agent, 0o700))
             .map_err(fail)?;
-        let directory = tree::directory(&self.skills, &agent).map_err(fail)?;
+        let directory = tree::open_directory(&self.skills, &agent).map_err(fail)?;
         let target = skill.skill.as_str();
         let retired =
             match rustix::fs::renameat_with(from, name, &directory, target, RenameFlags::NOREPLACE)
@@ -173,7 +172,7 @@ impl SkillStoreInner {
                             RenameFlags::EXCHANGE,
                         )
                     };
-                    tree::unlocking(&directory, target, exchange).map_err(fail)?;
+                    tree::rename_unlocking(&directory, target, exchange).map_err(fail)?;
                     Some(self.retire(from, name, skill).map_err(fail)?)
                 }
                 Err(errno) => return Err(fail(errno)),
@@ -182,22 +181,22 @@ impl SkillStoreInner {
         let gone = retired.and_then(|retired| state.retire(retired));
         drop(state);
         for path in [agent.as_str(), skill.user.as_str(), "."] {
-            tree::directory(&self.skills, path).and_then(rustix::fs::fsync).map_err(fail)?;
+            tree::open_directory(&self.skills, path).and_then(rustix::fs::fsync).map_err(fail)?;
         }
         gone.into_iter().for_each(|gone| self.delete(&gone));
         Ok(is_replaced)
     }
 
-    /// Moves what was a skill into the trash.
+    /// Moves a former skill to the trash.
     pub(crate) fn retire(
         &self,
         from: impl AsFd,
         name: &str,
         skill: &SkillId,
     ) -> Result<RetiredVersion, Errno> {
-        let number = tree::look(&from, name)?.st_ino;
+        let number = tree::stat(&from, name)?.st_ino;
         loop {
-            let retired = RetiredVersion { name: self.fresh(), skill: skill.clone(), number };
+            let retired = RetiredVersion { name: self.unique_name(), skill: skill.clone(), number };
             let rename = || {
                 rustix::fs::renameat_with(
                     &from,
@@ -207,7 +206,7 @@ impl SkillStoreInner {
                     RenameFlags::NOREPLACE,
                 )
             };
-            match tree::unlocking(&from, name, rename) {
+            match tree::rename_unlocking(&from, name, rename) {
                 Ok(()) => return Ok(retired),
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
@@ -215,26 +214,26 @@ impl SkillStoreInner {
         }
     }
 
-    /// Deletes a version that nobody holds. What cannot be deleted stays in the trash, and is
-    /// tried again when the store is next opened.
+    /// Deletes a version without holders. On failure it stays in the trash until the store is
+    /// opened again.
     pub(crate) fn delete(&self, retired: &RetiredVersion) {
-        // Before the directory: its number may be given to the next one that is made.
+        // Before the directory: its inode number may be reused.
         SkillMetadata::remove(&self.cards, &retired.skill, retired.number);
-        let _ = tree::delete(self.trash.as_fd(), &retired.name, || self.fresh());
+        let _ = tree::delete(self.trash.as_fd(), &retired.name, || self.unique_name());
     }
 
-    /// Takes the directories of agent and user away with the last skill. Only for whoever has the
+    /// Removes the directories of the agent and the user after the last skill. The caller holds the
     /// table.
-    pub(crate) fn tidy(&self, skill: &SkillId) {
-        let ways = [format!("{}/{}", skill.user, skill.agent), skill.user.to_string()];
-        let _ = ways
+    pub(crate) fn remove_empty_parents(&self, skill: &SkillId) {
+        let paths = [format!("{}/{}", skill.user, skill.agent), skill.user.to_string()];
+        let _ = paths
             .iter()
-            .try_for_each(|way| rustix::fs::unlinkat(&self.skills, way, AtFlags::REMOVEDIR));
+            .try_for_each(|path| rustix::fs::unlinkat(&self.skills, path, AtFlags::REMOVEDIR));
     }
 
-    /// The names of directories below a path of `skills`, in order.
+    /// The sorted names of directories below a path of `skills`.
     pub(crate) fn children(&self, path: &str) -> Result<Vec<SkillName>, StoreError> {
-        let names = match tree::directory(&self.skills, path).and_then(tree::names) {
+        let names = match tree::open_directory(&self.skills, path).and_then(tree::names) {
             Ok(names) => names,
             Err(Errno::NOENT) => Vec::new(),
             Err(errno) => return Err(StoreError::system("list", format!("skills/{path}"))(errno)),
@@ -246,7 +245,7 @@ impl SkillStoreInner {
     }
 }
 
-/// A version of a skill that stays whole until this is dropped.
+/// A version of a skill that stays complete until this is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldVersion {
     inner: Arc<SkillStoreInner>,
@@ -265,7 +264,7 @@ impl HeldVersion {
         HeldVersion { inner, skill, directory, number }
     }
 
-    pub(crate) fn card(&self) -> Result<SkillMetadata, StoreError> {
+    pub(crate) fn metadata(&self) -> Result<SkillMetadata, StoreError> {
         SkillMetadata::read(&self.inner.cards, &self.skill, self.number)
             .map_err(|_| StoreError::NeedsUnknown { skill: self.skill.clone() })
     }

@@ -1,8 +1,8 @@
-//! Directories that strangers write to, by descriptor.
+//! Access by fd to directories that untrusted commands write to.
 //!
-//! Whatever runs in a skill's directory may exchange any name for a link at any moment. So each
-//! path is resolved by the kernel below a directory that was opened before, through no link, and
-//! what was opened is what is looked at.
+//! A command in a skill's directory may replace any name by a link at any time. So the kernel
+//! resolves each path below a directory that is already open, without links, and all checks use the
+//! opened fd.
 
 use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
@@ -14,10 +14,10 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Resolve
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// Below the directory, and through no link of either kind.
+/// Below the directory, without symbolic or magic links.
 const BELOW: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-/// Longer paths are refused by the kernel.
+/// The kernel refuses longer paths.
 pub(crate) const LONGEST: usize = 4095;
 
 pub(crate) fn open(
@@ -29,19 +29,19 @@ pub(crate) fn open(
     rustix::fs::openat2(at, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, BELOW)
 }
 
-/// A directory, to be listed.
-pub(crate) fn directory(at: impl AsFd, path: impl Arg) -> Result<OwnedFd, Errno> {
+/// Opens a directory for listing.
+pub(crate) fn open_directory(at: impl AsFd, path: impl Arg) -> Result<OwnedFd, Errno> {
     open(at, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
 }
 
-/// Something to be read. It need not be a file: look at it before you read. A pipe that nobody
-/// writes to is not waited for.
-pub(crate) fn readable(at: impl AsFd, path: impl Arg) -> Result<OwnedFd, Errno> {
+/// Opens a path for reading. The caller must check its type. Does not block on a pipe without a
+/// writer.
+pub(crate) fn open_readable(at: impl AsFd, path: impl Arg) -> Result<OwnedFd, Errno> {
     open(at, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())
 }
 
-/// Makes a directory with exactly this mode, or leaves one that is there.
-pub(crate) fn make(at: impl AsFd, name: &str, mode: u32) -> Result<(), Errno> {
+/// Creates a directory with exactly this mode; an existing one stays unchanged.
+pub(crate) fn create_directory(at: impl AsFd, name: &str, mode: u32) -> Result<(), Errno> {
     match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(mode)) {
         Ok(()) => {
             let made = open(&at, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -52,13 +52,13 @@ pub(crate) fn make(at: impl AsFd, name: &str, mode: u32) -> Result<(), Errno> {
     }
 }
 
-/// The names in a directory that nobody else writes to.
+/// The names in a directory that only the store writes to.
 pub(crate) fn names(directory: impl AsFd) -> Result<Vec<CString>, Errno> {
     first_names(directory, usize::MAX)
 }
 
-/// So many names of a directory as are deleted at a time: there may be millions.
-const AT_ONCE: usize = 10_000;
+/// The number of names deleted at a time: there may be millions.
+const BATCH_SIZE: usize = 10_000;
 
 fn first_names(directory: impl AsFd, most: usize) -> Result<Vec<CString>, Errno> {
     let mut names = Vec::new();
@@ -74,7 +74,7 @@ fn first_names(directory: impl AsFd, most: usize) -> Result<Vec<CString>, Errno>
     Ok(names)
 }
 
-pub(crate) fn look(at: impl AsFd, name: impl Arg) -> Result<Stat, Errno> {
+pub(crate) fn stat(at: impl AsFd, name: impl Arg) -> Result<Stat, Errno> {
     rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
@@ -82,29 +82,28 @@ pub(crate) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Whether a walk may make directories readable that whoever owns them cannot look into.
+/// The treatment of directories without read permission for their owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnreadableDirs {
-    /// They are opened for their owner: what is in them has to be known.
+    /// Add the owner's permissions: their content must be counted.
     Open,
-    /// They are left as they are.
+    /// Leave them unchanged.
     Leave,
 }
 
-/// What a walk comes by.
+/// An entry of a walk.
 pub(crate) struct TreeEntry<'a> {
-    /// From the walk's root on.
+    /// The path relative to the root of the walk.
     pub(crate) path: &'a [u8],
     pub(crate) stat: Stat,
 }
 
-/// Directories that a walk keeps in mind at most. More of them beside each other are nobody's work.
-const WAITING: usize = 100_000;
+/// The limit of pending directories of a walk, above any normal use.
+const MAX_PENDING: usize = 100_000;
 
-/// Looks at everything below `root`, a directory before what is in it, by one descriptor at a
-/// time. Answers whether that was everything: paths beyond what the kernel takes, directories
-/// that cannot be looked into, and crowds of them are left out. What vanishes meanwhile is not
-/// there.
+/// Visits everything below `root`, a directory before its content, with one fd at a time. Returns
+/// true if that was everything: too long paths, unreadable directories and too many directories are
+/// left out. Entries that disappear meanwhile are ignored.
 pub(crate) fn walk(
     root: BorrowedFd<'_>,
     locked: UnreadableDirs,
@@ -113,8 +112,7 @@ pub(crate) fn walk(
     walk_except(root, locked, &[], visit)
 }
 
-/// The same without the directories at the paths in `except`, from the root on, and all that is
-/// in them.
+/// As [`walk`], without the directories in `except`, relative to the root, and their content.
 pub(crate) fn walk_except(
     root: BorrowedFd<'_>,
     locked: UnreadableDirs,
@@ -122,15 +120,15 @@ pub(crate) fn walk_except(
     mut visit: impl FnMut(TreeEntry<'_>) -> ControlFlow<()>,
 ) -> Result<bool, Errno> {
     let mut is_all = true;
-    let mut waiting: Vec<(Rc<[u8]>, CString)> = vec![(Rc::from([]), CString::from(c"."))];
-    while let Some((above, name)) = waiting.pop() {
+    let mut pending: Vec<(Rc<[u8]>, CString)> = vec![(Rc::from([]), CString::from(c"."))];
+    while let Some((above, name)) = pending.pop() {
         let is_root = name.as_bytes() == b".";
         let here: Rc<[u8]> =
             if is_root { Rc::from(*b".") } else { Rc::from(join(&above, name.as_bytes())) };
         if locked == UnreadableDirs::Open {
             let _ = unlock(root, &*here);
         }
-        let opened = directory(root, &*here)
+        let opened = open_directory(root, &*here)
             .and_then(|directory| Ok((Dir::read_from(&directory)?, directory)));
         let (entries, directory) = match opened {
             Ok(opened) => opened,
@@ -141,14 +139,14 @@ pub(crate) fn walk_except(
                 continue;
             }
         };
-        let way: Rc<[u8]> = if is_root { Rc::from([]) } else { here };
+        let prefix: Rc<[u8]> = if is_root { Rc::from([]) } else { here };
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let stat = match look(&directory, name) {
+            let stat = match stat(&directory, name) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
                 Err(_) => {
@@ -156,7 +154,7 @@ pub(crate) fn walk_except(
                     continue;
                 }
             };
-            let path = join(&way, name.to_bytes());
+            let path = join(&prefix, name.to_bytes());
             if except.iter().any(|other| other.as_bytes() == path) {
                 continue;
             }
@@ -164,10 +162,10 @@ pub(crate) fn walk_except(
                 return Ok(false);
             }
             if kind(&stat) == FileType::Directory {
-                if path.len() > LONGEST || waiting.len() >= WAITING {
+                if path.len() > LONGEST || pending.len() >= MAX_PENDING {
                     is_all = false;
                 } else {
-                    waiting.push((Rc::clone(&way), name.to_owned()));
+                    pending.push((Rc::clone(&prefix), name.to_owned()));
                 }
             }
         }
@@ -179,36 +177,35 @@ fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
     if above.is_empty() { name.to_vec() } else { [above, b"/", name].concat() }
 }
 
-/// Lets the owner of a directory look into it and change it, where what ran there forbade that.
+/// Adds the owner's permissions to a directory, if a command removed them.
 fn unlock(at: impl AsFd, path: impl Arg) -> Result<(), Errno> {
     let held = open(at, path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
     let mode = rustix::fs::fstat(&held)?.st_mode & 0o7777;
     if mode & 0o700 == 0o700 {
         return Ok(());
     }
-    // By the descriptor and not by the name, which could have become a link; what was opened for
-    // its path alone has no `fchmod`.
-    let by = format!("/proc/self/fd/{}", held.as_raw_fd());
-    rustix::fs::chmodat(CWD, by, Mode::from_raw_mode(mode | 0o700), AtFlags::empty())
+    // By fd, not by name, which could have become a link. An `O_PATH` fd does not support `fchmod`.
+    let proc_path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    rustix::fs::chmodat(CWD, proc_path, Mode::from_raw_mode(mode | 0o700), AtFlags::empty())
 }
 
-/// A directory that was locked by what ran in it, opened.
-pub(crate) fn unlocked(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+/// Opens a directory whose permissions a command removed.
+pub(crate) fn open_unlocked(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     unlock(&at, path)?;
-    directory(at, path)
+    open_directory(at, path)
 }
 
-/// How often a directory is opened for its owner that somebody who runs there locks again.
-const PATIENCE: u32 = 1000;
+/// The number of attempts if a running command removes the permissions again.
+const MAX_UNLOCKS: u32 = 1000;
 
-/// Moves a directory, which has to be writable itself for that: what runs in it may have forbidden
-/// it, and may do so again and again.
-pub(crate) fn unlocking(
+/// Moves a directory, which must be writable for that. A running command may remove the permission
+/// again and again.
+pub(crate) fn rename_unlocking(
     at: impl AsFd,
     name: &str,
     mut rename: impl FnMut() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_UNLOCKS {
         match rename() {
             Err(Errno::ACCESS | Errno::PERM) => unlock(&at, name)?,
             done => return done,
@@ -217,21 +214,20 @@ pub(crate) fn unlocking(
     rename()
 }
 
-/// How often a directory is gone through that others still write to.
-const ROUNDS: u32 = 16;
+/// The number of passes over a directory that other processes still write to.
+const MAX_PASSES: u32 = 16;
 
-/// Deletes `name` in `bin` with everything in it.
+/// Deletes `name` in `bin` with all its content.
 ///
-/// Directories that are not empty are moved up into `bin`, under names that `fresh` makes: so no
-/// depth takes more than two descriptors, or is beyond any path. What is left by a crash lies in
-/// `bin` and is found there.
+/// Non-empty directories are moved up to `bin`, under names from `fresh`: so any depth needs only
+/// two fds and no long path. After a crash the rest is in `bin`.
 pub(crate) fn delete(
     bin: BorrowedFd<'_>,
     name: &str,
     mut fresh: impl FnMut() -> String,
 ) -> Result<(), Errno> {
-    let mut waiting = vec![name.to_owned()];
-    while let Some(name) = waiting.pop() {
+    let mut pending = vec![name.to_owned()];
+    while let Some(name) = pending.pop() {
         match unlock(bin, &name) {
             Err(Errno::NOENT) => continue,
             Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -240,19 +236,19 @@ pub(crate) fn delete(
             }
             Ok(()) | Err(_) => {}
         }
-        let directory = directory(bin, &name)?;
-        let mut rounds = 0;
+        let directory = open_directory(bin, &name)?;
+        let mut passes = 0;
         loop {
-            let entries = first_names(&directory, AT_ONCE)?;
-            let is_some = entries.len() == AT_ONCE;
+            let entries = first_names(&directory, BATCH_SIZE)?;
+            let is_some = entries.len() == BATCH_SIZE;
             for entry in entries {
                 if let Some(moved) = discard(bin, &directory, &entry, &mut fresh)? {
-                    waiting.push(moved);
+                    pending.push(moved);
                 }
             }
             match rustix::fs::unlinkat(bin, &name, AtFlags::REMOVEDIR) {
                 Err(Errno::NOTEMPTY | Errno::EXIST) if is_some => {}
-                Err(Errno::NOTEMPTY | Errno::EXIST) if rounds < ROUNDS => rounds += 1,
+                Err(Errno::NOTEMPTY | Errno::EXIST) if passes < MAX_PASSES => passes += 1,
                 done => break done?,
             }
         }
@@ -260,8 +256,8 @@ pub(crate) fn delete(
     Ok(())
 }
 
-/// Deletes a tree that strangers made, however deep and however locked: `name` in `bin`, which
-/// is nobody else's. What is left by a crash lies in `bin`, under a name that begins with a dot.
+/// Deletes a tree made by untrusted commands, at any depth and with any modes: `name` in `bin`,
+/// which is private. After a crash the rest is in `bin`, under a name that begins with a dot.
 pub fn delete_tree(bin: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let begun = std::process::id();
@@ -269,7 +265,7 @@ pub fn delete_tree(bin: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
     delete(bin, name, fresh).map_err(std::io::Error::from)
 }
 
-/// Deletes one name of a directory, or moves it up into `bin`.
+/// Deletes one entry of a directory, or moves it up to `bin`.
 fn discard(
     bin: BorrowedFd<'_>,
     from: &OwnedFd,
@@ -286,7 +282,7 @@ fn discard(
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
-    // A directory that changes its parent has to be writable itself.
+    // A directory that gets another parent must be writable.
     unlock(from, entry)?;
     loop {
         let to = fresh();
@@ -298,7 +294,7 @@ fn discard(
     }
 }
 
-/// Milliseconds since 1970.
+/// The modification time in milliseconds since 1970.
 pub(crate) fn modified_ms(stat: &Stat) -> u64 {
     let (seconds, nanoseconds) = (i128::from(stat.st_mtime), i128::from(stat.st_mtime_nsec));
     u64::try_from(seconds * 1000 + nanoseconds / 1_000_000).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Taking in an archive.
+//! Stores the skills of an archive.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -19,33 +19,32 @@ use crate::store::{SkillStore, SkillStoreInner};
 use crate::tree;
 use crate::versions::ClaimWait;
 
-/// What was taken in.
+/// The result of an upload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UploadResult {
     /// Every skill of the archive.
     pub skills: Vec<UploadedSkill>,
-    /// What is to be said of the archive itself.
+    /// Warnings about the archive itself.
     pub warnings: Vec<SkillWarning>,
 }
 
-/// A skill that was taken in.
+/// An uploaded skill.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UploadedSkill {
-    /// As it is now.
+    /// The skill as it is now.
     #[serde(flatten)]
     pub info: SkillInfo,
-    /// Whether one of that name was there before.
+    /// True if a skill of that name existed.
     pub replaced: bool,
 }
 
-/// Beyond so many files, all of the file system is written to disk at once.
-const MANY: usize = 64;
+/// The number of files above which `syncfs` replaces one fsync per file.
+const SYNCFS_THRESHOLD: usize = 64;
 
 impl SkillStore {
-    /// Takes in the skills of an archive: the directories at its top. Those of the same names are
-    /// replaced, each in one step; the agent's others stay. An archive with anything wrong in it
-    /// is refused, and then nothing has changed. With a `quota`, the user has no more bytes than
-    /// that afterwards.
+    /// Stores the skills of an archive: its top-level directories. Skills of the same names are
+    /// replaced, each atomically; other skills of the agent stay. An archive with any fault is
+    /// refused without changes. With a `quota`, the user has at most that many bytes afterwards.
     pub fn upload(
         &self,
         user: &SkillName,
@@ -54,7 +53,7 @@ impl SkillStore {
         quota: Option<u64>,
     ) -> Result<UploadResult, StoreError> {
         let inner = &self.inner;
-        let judged = archive::judge(&mut archive, &inner.bounds)?;
+        let judged = archive::check_archive(&mut archive, &inner.bounds)?;
         let staged = StagingDir::new(inner)?;
         let needs = staged.fill(&mut archive, &judged)?;
         let skill_of = |skill: &SkillName| SkillId {
@@ -67,17 +66,17 @@ impl SkillStore {
         let _user = quota.map(|_| inner.claim_user(&skills[0])).transpose()?;
         if let Some(quota) = quota {
             let size = judged.entries.iter().map(|entry| entry.packed.size).sum();
-            self.afford(user, size, 0, &skills, quota)?;
+            self.check_quota(user, size, 0, &skills, quota)?;
         }
         let _claim = inner.claim(&skills, ClaimWait::Setups)?;
         for (skill, needs) in skills.iter().zip(needs) {
-            let number = tree::look(&staged.directory, skill.skill.as_str())
-                .map_err(StoreError::system("look at", skill.path()))?
+            let number = tree::stat(&staged.directory, skill.skill.as_str())
+                .map_err(StoreError::system("stat", skill.path()))?
                 .st_ino;
             let written = SkillMetadata::new(needs).write(
                 inner.cards.as_fd(),
                 inner.staging.as_fd(),
-                &inner.fresh(),
+                &inner.unique_name(),
                 skill,
                 number,
             );
@@ -88,7 +87,7 @@ impl SkillStore {
             let replaced = inner.replace(&staged.directory, skill.skill.as_str(), skill)?;
             taken.push((skill, replaced));
         }
-        // While nobody else can replace or remove them: what is told is what was taken in.
+        // Still under the claim: the result describes the uploaded versions.
         let taken = taken
             .into_iter()
             .map(|(skill, replaced)| Ok(UploadedSkill { info: self.info(skill)?, replaced }));
@@ -99,7 +98,7 @@ impl SkillStore {
     }
 }
 
-/// A directory of our own in staging, gone when this is dropped.
+/// A private directory in staging, removed when dropped.
 struct StagingDir<'a> {
     inner: &'a SkillStoreInner,
     name: String,
@@ -108,20 +107,20 @@ struct StagingDir<'a> {
 
 impl<'a> StagingDir<'a> {
     fn new(inner: &'a SkillStoreInner) -> Result<StagingDir<'a>, StoreError> {
-        let name = inner.fresh();
-        let made = tree::make(&inner.staging, &name, 0o700)
-            .and_then(|()| tree::directory(&inner.staging, &name));
-        let directory = made.map_err(StoreError::system("make", format!("staging/{name}")))?;
+        let name = inner.unique_name();
+        let made = tree::create_directory(&inner.staging, &name, 0o700)
+            .and_then(|()| tree::open_directory(&inner.staging, &name));
+        let directory = made.map_err(StoreError::system("create", format!("staging/{name}")))?;
         Ok(StagingDir { inner, name, directory })
     }
 
-    /// Unpacks everything and brings it to disk. Answers what each skill needs.
+    /// Unpacks everything and syncs it. Returns the needs of each skill.
     fn fill(
         &self,
         from: &mut (impl Read + Seek),
         archive: &CheckedArchive,
     ) -> Result<Vec<SkillNeeds>, StoreError> {
-        let is_many = archive.entries.len() > MANY;
+        let is_many = archive.entries.len() > SYNCFS_THRESHOLD;
         let mut tree = StagedTree {
             staged: self,
             made: HashSet::new(),
@@ -136,14 +135,14 @@ impl<'a> StagingDir<'a> {
         if is_many {
             rustix::fs::syncfs(&self.directory).map_err(fail())?;
         } else {
-            // All at the end: the first brings nearly everything to disk that the others wait for.
+            // All at the end: the first fsync writes most of what the others wait for.
             tree.written
                 .iter()
                 .try_for_each(File::sync_all)
                 .map_err(StoreError::io("write", format!("staging/{}", self.name)))?;
             made.push(".".into());
             for path in made {
-                tree::directory(&self.directory, &path)
+                tree::open_directory(&self.directory, &path)
                     .and_then(rustix::fs::fsync)
                     .map_err(fail())?;
             }
@@ -154,8 +153,8 @@ impl<'a> StagingDir<'a> {
     fn needs(&self, skill: &SkillName) -> Result<SkillNeeds, StoreError> {
         let path = format!("{skill}/{SKILL_FILE}");
         let mut bytes = Vec::new();
-        let opened =
-            tree::readable(&self.directory, &path).map_err(StoreError::system("read", &path))?;
+        let opened = tree::open_readable(&self.directory, &path)
+            .map_err(StoreError::system("read", &path))?;
         File::from(opened).read_to_end(&mut bytes).map_err(StoreError::io("read", &path))?;
         needs_of(&bytes, skill.as_str())
             .map_err(|source| StoreError::Needs { skill: skill.to_string(), source })
@@ -164,17 +163,17 @@ impl<'a> StagingDir<'a> {
 
 impl Drop for StagingDir<'_> {
     fn drop(&mut self) {
-        let _ = tree::delete(self.inner.staging.as_fd(), &self.name, || self.inner.fresh());
+        let _ = tree::delete(self.inner.staging.as_fd(), &self.name, || self.inner.unique_name());
     }
 }
 
-/// Files and directories as they are made.
+/// Creates files and directories.
 struct StagedTree<'a> {
     staged: &'a StagingDir<'a>,
     made: HashSet<String>,
     file: Option<File>,
     path: String,
-    /// What is to be brought to disk file by file.
+    /// Files that need an fsync.
     written: Vec<File>,
     is_many: bool,
 }
@@ -183,11 +182,11 @@ impl StagedTree<'_> {
     fn directories(&mut self, path: &str) -> Result<(), StoreError> {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for end in ends {
-            let way = &path[..end];
-            if !self.made.contains(way) {
-                tree::make(&self.staged.directory, way, 0o755)
-                    .map_err(StoreError::system("make", way))?;
-                self.made.insert(way.to_owned());
+            let parent = &path[..end];
+            if !self.made.contains(parent) {
+                tree::create_directory(&self.staged.directory, parent, 0o755)
+                    .map_err(StoreError::system("create", parent))?;
+                self.made.insert(parent.to_owned());
             }
         }
         Ok(())
@@ -216,7 +215,7 @@ impl UnpackSink for StagedTree<'_> {
             Mode::from_raw_mode(0o600),
         );
         let made = made.and_then(|made| rustix::fs::fchmod(&made, mode).map(|()| made));
-        self.file = Some(File::from(made.map_err(StoreError::system("make", &self.path))?));
+        self.file = Some(File::from(made.map_err(StoreError::system("create", &self.path))?));
         Ok(())
     }
 

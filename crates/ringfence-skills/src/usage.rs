@@ -1,4 +1,4 @@
-//! How much a user has.
+//! Storage usage of a user.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,29 +12,29 @@ use crate::name::{SkillId, SkillName};
 use crate::store::SkillStore;
 use crate::tree::{self, UnreadableDirs};
 
-/// How much a user has, what commands left in the skills included.
+/// The storage usage of a user, with files that commands left in the skills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageUsage {
-    /// Bytes of plain files and of large directories. A file counts by its length, or by the blocks
-    /// that it takes on the disk where those are more or fewer by one at least.
+    /// Bytes of regular files and large directories. A file counts by its length, or by its
+    /// allocated blocks if these differ by at least one block.
     pub bytes: u64,
-    /// Files of any kind but directories.
+    /// The number of files of any type except directories.
     pub files: u64,
-    /// Skills.
+    /// The number of skills.
     pub skills: u64,
-    /// Whether that is all: there may be more names than are counted, or paths that are too long
-    /// to be followed.
+    /// True if everything was counted. False if there are more names than the limit, or paths that
+    /// are too long.
     pub is_complete: bool,
 }
 
-/// What lies below a directory. Directories that commands have locked are opened for it:
-/// otherwise they would be where a quota ends.
+/// The usage below a directory. Unreadable directories get the owner's permissions, else they would
+/// escape the quota.
 pub(crate) fn count(directory: BorrowedFd<'_>, most: u64) -> Result<StorageUsage, Errno> {
     count_except(directory, most, &[])
 }
 
-/// The same without some directories.
+/// As [`count`], without some directories.
 fn count_except(
     directory: BorrowedFd<'_>,
     most: u64,
@@ -46,14 +46,14 @@ fn count_except(
         let kind = tree::kind(&found.stat);
         usage.files += u64::from(kind != FileType::Directory);
         usage.bytes = usage.bytes.saturating_add(charged(kind, &found.stat));
-        // By name and not by file: a file with a million links is a million steps for each walk.
+        // By name, not by file: a file with a million hard links takes a million steps per walk.
         names += 1;
         if names > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(usage)
 }
 
-/// Bytes that something counts for.
+/// The number of bytes charged for an entry.
 fn charged(kind: FileType, stat: &Stat) -> u64 {
     const SECTOR: u64 = 512;
     let length = u64::try_from(stat.st_size).unwrap_or_default();
@@ -62,14 +62,14 @@ fn charged(kind: FileType, stat: &Stat) -> u64 {
     match kind {
         FileType::RegularFile if taken.abs_diff(length) < block => length,
         FileType::RegularFile => taken,
-        // Names take room, too, where there are many.
+        // Large directories take space too.
         FileType::Directory if taken > block => taken,
         _ => 0,
     }
 }
 
 impl SkillStore {
-    /// How much a user has; nothing for one who is not there.
+    /// The usage of a user; zero for an unknown user.
     pub fn usage(&self, user: &SkillName) -> Result<StorageUsage, StoreError> {
         let mut usage = self.usage_except(user, &[])?;
         for agent in self.agents(user)? {
@@ -78,7 +78,7 @@ impl SkillStore {
         Ok(usage)
     }
 
-    /// The same without some skills, and without their number.
+    /// As [`SkillStore::usage`], without some skills, and without the number of skills.
     fn usage_except(
         &self,
         user: &SkillName,
@@ -87,7 +87,7 @@ impl SkillStore {
         let fail = |errno| StoreError::system("count", format!("skills/{user}"))(errno);
         let except: Vec<String> =
             skills.iter().map(|skill| format!("{}/{}", skill.agent, skill.skill)).collect();
-        match tree::directory(&self.inner.skills, user.as_str()) {
+        match tree::open_directory(&self.inner.skills, user.as_str()) {
             Ok(directory) => {
                 count_except(directory.as_fd(), self.inner.bounds.counted, &except).map_err(fail)
             }
@@ -96,9 +96,9 @@ impl SkillStore {
         }
     }
 
-    /// Whether a user may have `more` bytes in the place of what `skills` have, or of `less`. A
-    /// skill that is replaced is not counted, so it can be replaced also if it cannot be counted.
-    pub(crate) fn afford(
+    /// Checks the quota for `more` bytes that replace `skills` or `less` bytes. A replaced skill is
+    /// not counted, so an uncountable skill can be replaced.
+    pub(crate) fn check_quota(
         &self,
         user: &SkillName,
         more: u64,

@@ -1,9 +1,9 @@
-//! Who is at which skill, within the one process that has the store.
+//! Concurrent access to skills, in the one process that has the store open.
 //!
-//! Whoever changes a skill has it alone. An execution that is being set up has a share in it, for
-//! the moment in which paths are looked up and mounted; whoever replaces the skill waits for
-//! those, and new ones wait for them in turn, so that neither waits for ever. Whoever reads or
-//! runs holds a *version*: the directory itself, which stays until the last of them has gone.
+//! A change of a skill has exclusive access. An execution in setup has shared access while it
+//! resolves and mounts paths. A replacement waits for running setups, and new setups wait for the
+//! replacement, so neither starves. A reader or a running command holds a *version*: the directory
+//! itself, which stays until its last holder is gone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,32 +11,32 @@ use std::time::{Duration, Instant};
 
 use crate::name::{SkillId, SkillName};
 
-/// What somebody has alone.
+/// A key of exclusive access.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ClaimKey {
-    /// Changing how much a user has.
+    /// The usage of a user.
     User(SkillName),
-    /// Changing a skill.
+    /// A skill.
     Skill(SkillId),
 }
 
-/// Whom one who changes a skill waits for.
+/// The operations that a change waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimWait {
-    /// Others who change it.
+    /// Other changes.
     Changes,
-    /// These, and executions that are being set up.
+    /// Other changes, and executions in setup.
     Setups,
 }
 
-/// A version that is no longer the skill, and goes with the last who holds it.
+/// A version that is no longer the skill. It is deleted after its last holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RetiredVersion {
     /// Its name in the trash.
     pub(crate) name: String,
-    /// Which skill it was.
+    /// The skill.
     pub(crate) skill: SkillId,
-    /// Its number.
+    /// Its inode number.
     pub(crate) number: u64,
 }
 
@@ -60,21 +60,21 @@ pub(crate) struct VersionTable {
     freed: Condvar,
 }
 
-/// Nobody became free in time.
+/// The time limit was reached.
 #[derive(Debug)]
 pub(crate) struct ClaimTimeout;
 
 impl VersionTable {
-    /// A thread that panics leaves the table whole: each change of it is one step.
+    /// A panic leaves the table consistent: each change is one step.
     pub(crate) fn state(&self) -> MutexGuard<'_, VersionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has all of `keys` alone, at once, so that two who want the same never have half each.
+    /// Takes all of `keys` at once, so that two callers never hold half each.
     pub(crate) fn claim(
         &self,
         keys: Vec<ClaimKey>,
-        heed: ClaimWait,
+        wait: ClaimWait,
         patience: Duration,
     ) -> Result<SkillClaim<'_>, ClaimTimeout> {
         let skills: Vec<SkillId> = keys
@@ -83,7 +83,7 @@ impl VersionTable {
                 |key| if let ClaimKey::Skill(skill) = key { Some(skill.clone()) } else { None },
             )
             .collect();
-        let skills = if heed == ClaimWait::Setups { skills } else { Vec::new() };
+        let skills = if wait == ClaimWait::Setups { skills } else { Vec::new() };
         let mut state = self.state();
         for skill in &skills {
             *state.waiting.entry(skill.clone()).or_default() += 1;
@@ -92,11 +92,11 @@ impl VersionTable {
             keys.iter().all(|key| !state.held.contains(key))
                 && skills.iter().all(|skill| !state.setups.contains_key(skill))
         };
-        let (mut state, is_had) = self.wait(state, patience, is_free);
+        let (mut state, is_acquired) = self.wait(state, patience, is_free);
         for skill in &skills {
-            less(&mut state.waiting, skill);
+            decrement(&mut state.waiting, skill);
         }
-        if !is_had {
+        if !is_acquired {
             self.freed.notify_all();
             return Err(ClaimTimeout);
         }
@@ -104,8 +104,8 @@ impl VersionTable {
         Ok(SkillClaim { table: self, keys })
     }
 
-    /// Has a share in `skill`: nobody replaces it until [`Table::stands`].
-    pub(crate) fn set_up(
+    /// Takes shared access to `skill`: it is not replaced until [`VersionTable::end_setup`].
+    pub(crate) fn begin_setup(
         &self,
         skill: &SkillId,
         patience: Duration,
@@ -114,17 +114,17 @@ impl VersionTable {
         let is_free = |state: &mut VersionState| {
             !state.held.contains(&key) && !state.waiting.contains_key(skill)
         };
-        let (mut state, is_had) = self.wait(self.state(), patience, is_free);
-        if !is_had {
+        let (mut state, is_acquired) = self.wait(self.state(), patience, is_free);
+        if !is_acquired {
             return Err(ClaimTimeout);
         }
         *state.setups.entry(skill.clone()).or_default() += 1;
         Ok(state)
     }
 
-    /// Gives the share up.
-    pub(crate) fn stands(&self, skill: &SkillId) {
-        less(&mut self.state().setups, skill);
+    /// Ends the shared access.
+    pub(crate) fn end_setup(&self, skill: &SkillId) {
+        decrement(&mut self.state().setups, skill);
         self.freed.notify_all();
     }
 
@@ -148,7 +148,7 @@ impl VersionTable {
     }
 }
 
-fn less(counts: &mut HashMap<SkillId, u32>, skill: &SkillId) {
+fn decrement(counts: &mut HashMap<SkillId, u32>, skill: &SkillId) {
     if let Some(count) = counts.get_mut(skill) {
         *count -= 1;
         if *count == 0 {
@@ -158,12 +158,12 @@ fn less(counts: &mut HashMap<SkillId, u32>, skill: &SkillId) {
 }
 
 impl VersionState {
-    /// One more holds this version.
+    /// Adds a holder of this version.
     pub(crate) fn hold(&mut self, number: u64) {
         self.versions.entry(number).or_default().holders += 1;
     }
 
-    /// One less; what is to be deleted for that.
+    /// Removes a holder. Returns the version if it must be deleted now.
     pub(crate) fn release(&mut self, number: u64) -> Option<RetiredVersion> {
         let version = self.versions.get_mut(&number)?;
         version.holders -= 1;
@@ -173,7 +173,7 @@ impl VersionState {
         self.versions.remove(&number)?.retired
     }
 
-    /// It is no longer the skill; given back if nobody holds it, to be deleted.
+    /// Marks a version as replaced. Returns it if it has no holders and must be deleted now.
     pub(crate) fn retire(&mut self, retired: RetiredVersion) -> Option<RetiredVersion> {
         match self.versions.get_mut(&retired.number) {
             Some(version) => {
@@ -185,7 +185,7 @@ impl VersionState {
     }
 }
 
-/// What somebody has alone until it is dropped.
+/// Exclusive access until dropped.
 #[derive(Debug)]
 pub(crate) struct SkillClaim<'a> {
     table: &'a VersionTable,

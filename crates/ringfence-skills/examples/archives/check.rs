@@ -1,4 +1,4 @@
-//! What must hold for every archive.
+//! Invariants for every archive.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,13 +9,13 @@ use std::process::{Command, Stdio};
 
 use ringfence_skills::{SkillName, SkillStore, UploadBounds};
 
-/// One of so many that were taken is shown to Python.
-const SHOWN: u64 = 50;
-/// More than a few times what is unpacked at most.
+/// One of so many accepted archives is also unpacked by Python.
+const PYTHON_INTERVAL: u64 = 50;
+/// Well above the unpacked size.
 const MEMORY_KIB: u64 = 256 << 10;
 
-pub(crate) struct Ground {
-    /// Nothing but the store may ever be in it.
+pub(crate) struct FuzzStore {
+    /// Contains only the store.
     place: PathBuf,
     store: SkillStore,
     user: SkillName,
@@ -25,9 +25,9 @@ pub(crate) struct Ground {
 
 type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
-impl Ground {
-    pub(crate) fn new() -> Result<Ground, Box<dyn Error>> {
-        // In memory where that is possible: what is brought to disk is not what is tried.
+impl FuzzStore {
+    pub(crate) fn new() -> Result<FuzzStore, Box<dyn Error>> {
+        // In memory if possible: the disk is not under test.
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let place = base.join(format!("ringfence-archives-{}", std::process::id()));
@@ -47,10 +47,10 @@ impl Ground {
             .stderr(Stdio::null())
             .status()
             .is_ok();
-        Ok(Ground { place, store, user: "fuzz".parse()?, taken: 0, has_python })
+        Ok(FuzzStore { place, store, user: "fuzz".parse()?, taken: 0, has_python })
     }
 
-    /// Whether it was taken in, or what is wrong with that.
+    /// True if it was accepted; an error if an invariant is violated.
     pub(crate) fn check(&mut self, bytes: &[u8]) -> Result<bool, Box<dyn Error>> {
         let agent: SkillName = "agent".parse()?;
         let result = self.store.upload(&self.user, &agent, Cursor::new(bytes), None);
@@ -67,11 +67,11 @@ impl Ground {
         }
         let uploaded = match result {
             Err(error) if error.code() == "system" => {
-                return Err(format!("it fails: {error:?}").into());
+                return Err(format!("the upload failed: {error:?}").into());
             }
             Err(error) => {
                 if !self.store.users()?.is_empty() {
-                    return Err(format!("it is refused ({error}) and there").into());
+                    return Err(format!("refused ({error}), but stored").into());
                 }
                 return Ok(false);
             }
@@ -79,17 +79,17 @@ impl Ground {
         };
         let mut found = Files::new();
         collect(&root.join("skills/fuzz/agent"), &mut Vec::new(), &mut found)?;
-        // It minds times that are none, which nobody here reads; then Python is asked.
+        // The `zip` crate refuses some invalid times; then Python is used.
         let other = by_zip(bytes);
         if other.as_ref().is_ok_and(|other| *other != found) {
-            return Err("another program unpacks something else".into());
+            return Err("the zip crate unpacks different files".into());
         }
         self.taken += 1;
         if self.has_python
-            && (other.is_err() || self.taken.is_multiple_of(SHOWN))
+            && (other.is_err() || self.taken.is_multiple_of(PYTHON_INTERVAL))
             && by_python(bytes)? != listing(&found)
         {
-            return Err("Python unpacks something else".into());
+            return Err("Python unpacks different files".into());
         }
         for taken in &uploaded.skills {
             self.store.remove(&ringfence_skills::SkillId {
@@ -105,31 +105,35 @@ impl Ground {
         let status = std::fs::read_to_string("/proc/self/status")?;
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
         let peak: u64 = line.split_whitespace().nth(1).unwrap_or_default().parse()?;
-        if peak > MEMORY_KIB { Err(format!("it took {peak} KiB of memory").into()) } else { Ok(()) }
+        if peak > MEMORY_KIB { Err(format!("used {peak} KiB of memory").into()) } else { Ok(()) }
     }
 }
 
-impl Drop for Ground {
+impl Drop for FuzzStore {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.place);
     }
 }
 
-/// Plain files with plain modes and nothing else, each with its bytes.
-fn collect(directory: &Path, way: &mut Vec<u8>, found: &mut Files) -> Result<(), Box<dyn Error>> {
+/// Collects regular files with normal modes; anything else is an error.
+fn collect(
+    directory: &Path,
+    prefix: &mut Vec<u8>,
+    found: &mut Files,
+) -> Result<(), Box<dyn Error>> {
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         let mode = entry.metadata()?.permissions().mode() & 0o7777;
-        let length = way.len();
-        way.extend(entry.file_name().as_encoded_bytes());
+        let length = prefix.len();
+        prefix.extend(entry.file_name().as_encoded_bytes());
         match (kind.is_dir(), kind.is_file(), mode) {
             (true, _, 0o755) => {
-                way.push(b'/');
-                collect(&entry.path(), way, found)?;
+                prefix.push(b'/');
+                collect(&entry.path(), prefix, found)?;
             }
             (_, true, 0o644 | 0o755) => {
-                found.insert(way.clone(), std::fs::read(entry.path())?);
+                found.insert(prefix.clone(), std::fs::read(entry.path())?);
             }
             _ => {
                 return Err(
@@ -137,7 +141,7 @@ fn collect(directory: &Path, way: &mut Vec<u8>, found: &mut Files) -> Result<(),
                 );
             }
         }
-        way.truncate(length);
+        prefix.truncate(length);
     }
     Ok(())
 }

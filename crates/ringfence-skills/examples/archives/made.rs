@@ -1,6 +1,6 @@
-//! Good archives, and what chance makes of them.
+//! Valid archives with random changes.
 
-use crate::chance::Chance;
+use crate::chance::ArchiveRng;
 use crate::pack::{Header, Item, Pack};
 
 const NAMES: &[&str] = &[
@@ -56,21 +56,21 @@ const HEADS: &[&str] = &[
     "",
 ];
 
-pub(crate) fn archive(chance: &mut Chance) -> Vec<u8> {
+pub(crate) fn archive(chance: &mut ArchiveRng) -> Vec<u8> {
     let mut pack = good(chance);
-    // Some stay good, so that what is taken is looked at as well.
+    // Some stay valid, so that accepted archives are checked too.
     for _ in 0..chance.below(3) {
-        bend(&mut pack, chance);
+        change_field(&mut pack, chance);
     }
     let mut bytes = pack.bytes();
     for _ in 0..chance.below(6).saturating_sub(3) {
-        scratch(&mut bytes, chance);
+        change_bytes(&mut bytes, chance);
     }
     bytes
 }
 
-fn good(chance: &mut Chance) -> Pack {
-    let mut items = vec![Item::file("a/SKILL.md", chance.of(HEADS))];
+fn good(chance: &mut ArchiveRng) -> Pack {
+    let mut items = vec![Item::file("a/SKILL.md", chance.pick(HEADS))];
     if chance.below(2) == 0 {
         items.push(Item::directory("a/d/"));
     }
@@ -87,11 +87,11 @@ fn good(chance: &mut Chance) -> Pack {
     if chance.below(3) == 0 {
         items.insert(chance.below(items.len()), Item::file("b/SKILL.md", "x").deflated());
     }
-    Pack::of(items)
+    Pack::new(items)
 }
 
-/// Changes what an archive says, in one place.
-fn bend(pack: &mut Pack, chance: &mut Chance) {
+/// Changes one field of an archive.
+fn change_field(pack: &mut Pack, chance: &mut ArchiveRng) {
     let at = chance.below(pack.items.len());
     let other = pack.items[chance.below(pack.items.len())].clone();
     let item = &mut pack.items[at];
@@ -100,10 +100,10 @@ fn bend(pack: &mut Pack, chance: &mut Chance) {
         1 => *item = item.clone().local(header(chance)),
         2 => *item = item.clone().central(header(chance)),
         3 => {
-            let name = chance.of(NAMES).as_bytes().to_vec();
+            let name = chance.pick(NAMES).as_bytes().to_vec();
             *item = item.clone().both(|header| header.name.clone_from(&name));
         }
-        4 => item.attributes = chance.of(MODES) << 16 | chance.of(&[0u32, 0, 0x10, 0x20]),
+        4 => item.attributes = chance.pick(MODES) << 16 | chance.pick(&[0u32, 0, 0x10, 0x20]),
         5 => item.at = Some(chance.below(400) as u32),
         6 => item.behind = (0..chance.below(30)).map(|_| chance.next() as u8).collect(),
         7 => {
@@ -114,17 +114,17 @@ fn bend(pack: &mut Pack, chance: &mut Chance) {
         }
         8 => pack.items.push(other),
         9 => pack.before = vec![b'#'; chance.below(40)],
-        10 => pack.between = chance.of(SIGNS).to_vec(),
-        11 => pack.comment = chance.of(SIGNS).repeat(chance.below(8)),
+        10 => pack.between = chance.pick(SIGNS).to_vec(),
+        11 => pack.comment = chance.pick(SIGNS).repeat(chance.below(8)),
         12 => pack.count = Some(chance.below(8) as u16),
-        _ => pack.trailing = Pack::of([other]).bytes(),
+        _ => pack.trailing = Pack::new([other]).bytes(),
     }
 }
 
-fn header(chance: &mut Chance) -> impl Fn(&mut Header) + use<> {
-    let (which, number, flags) = (chance.below(7), *chance.of(NUMBERS), *chance.of(FLAGS));
-    let method = *chance.of(&[0u16, 8, 9, 12, 99]);
-    let id = *chance.of(&[1u16, 0x0d, 0x17, 0x756e, 0x7075, 0x9901, 0x5455]);
+fn header(chance: &mut ArchiveRng) -> impl Fn(&mut Header) + use<> {
+    let (which, number, flags) = (chance.below(7), *chance.pick(NUMBERS), *chance.pick(FLAGS));
+    let method = *chance.pick(&[0u16, 8, 9, 12, 99]);
+    let id = *chance.pick(&[1u16, 0x0d, 0x17, 0x756e, 0x7075, 0x9901, 0x5455]);
     let extra =
         [&id.to_le_bytes()[..], &(number as u16 % 20).to_le_bytes(), &vec![7; chance.below(20)]]
             .concat();
@@ -139,8 +139,8 @@ fn header(chance: &mut Chance) -> impl Fn(&mut Header) + use<> {
     }
 }
 
-/// Changes bytes, whatever they are.
-fn scratch(bytes: &mut Vec<u8>, chance: &mut Chance) {
+/// Changes random bytes.
+fn change_bytes(bytes: &mut Vec<u8>, chance: &mut ArchiveRng) {
     let at = chance.below(bytes.len());
     match chance.below(6) {
         0 if !bytes.is_empty() => bytes[at] ^= 1 << chance.below(8),
@@ -157,7 +157,7 @@ fn scratch(bytes: &mut Vec<u8>, chance: &mut Chance) {
             bytes.drain(at..end);
         }
         _ => {
-            let sign = chance.of(SIGNS);
+            let sign = chance.pick(SIGNS);
             bytes.splice(at..at, sign.iter().copied());
         }
     }

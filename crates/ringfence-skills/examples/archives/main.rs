@@ -1,7 +1,7 @@
-//! Archives that nobody would make, taken in or refused.
+//! Fuzzes the archive reader.
 //!
-//! `archives fuzz SECONDS [SEED]` makes them of good ones, and fails if one breaks the reader,
-//! leaves something behind, keeps somebody waiting, or is read differently by other programs.
+//! `archives fuzz SECONDS [SEED]` changes valid archives, and fails if one makes the reader panic,
+//! leaves files behind, takes too long, or is read differently by other programs.
 
 mod chance;
 mod check;
@@ -12,8 +12,8 @@ mod pack;
 use std::error::Error;
 use std::time::{Duration, Instant, SystemTime};
 
-use chance::Chance;
-use check::Ground;
+use chance::ArchiveRng;
+use check::FuzzStore;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -27,23 +27,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One that takes longer is a way to keep somebody waiting.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit per archive.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
     println!("fuzz: seed {seed}, {} s", long.as_secs());
-    let mut ground = Ground::new()?;
-    let mut chance = Chance::new(seed);
+    let mut store = FuzzStore::new()?;
+    let mut chance = ArchiveRng::new(seed);
     let (began, mut tried, mut taken) = (Instant::now(), 0u64, 0u64);
     while began.elapsed() < long {
         let bytes = made::archive(&mut chance);
         let start = Instant::now();
         let checked =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ground.check(&bytes)));
-        let why = match checked.unwrap_or_else(|_| Err("it breaks the reader".into())) {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.check(&bytes)));
+        let why = match checked.unwrap_or_else(|_| Err("the reader panicked".into())) {
             Ok(is_taken) => {
                 taken += u64::from(is_taken);
-                (start.elapsed() > PATIENCE).then(|| format!("it takes {:?}", start.elapsed()))
+                (start.elapsed() > TIME_LIMIT).then(|| format!("it took {:?}", start.elapsed()))
             }
             Err(why) => Some(why.to_string()),
         };
@@ -54,12 +54,12 @@ fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
         }
         tried += 1;
     }
-    ground.check_memory()?;
+    store.check_memory()?;
     if taken == 0 || taken == tried {
         return Err(
-            format!("of {tried} archives {taken} were taken: nothing is tried by that").into()
+            format!("{taken} of {tried} archives were accepted: the test shows nothing").into()
         );
     }
-    println!("fuzz: {tried} archives, {taken} of them taken, none broke anything");
+    println!("fuzz: {tried} archives, {taken} accepted, no failure");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Why an archive is refused.
+//! Reasons to refuse an archive.
 
 use std::fmt;
 use std::io;
@@ -7,52 +7,52 @@ use ringfence_policy::is_hidden;
 
 use crate::name::SkillNameError;
 
-/// Why an archive is refused, and for which of its entries.
+/// The reason an archive is refused, and the entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveError {
-    /// The entry's name, with whatever does not show spelt out; none where it is the whole archive.
+    /// The entry's name, with hidden characters escaped; `None` for the whole archive.
     pub entry: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub fault: ArchiveFault,
 }
 
-/// What is wrong with an archive.
+/// A fault of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ArchiveFault {
-    #[error("it cannot be read: {kind}")]
+    #[error("cannot read the archive: {kind}")]
     Unreadable { kind: io::ErrorKind },
-    #[error("it has {size} bytes, and at most {limit} are taken")]
+    #[error("the archive has {size} bytes, more than the limit of {limit}")]
     ArchiveSize { size: u64, limit: u64 },
-    #[error("it is no ZIP archive, or its end is missing")]
+    #[error("not a ZIP archive, or the end is missing")]
     NoArchive,
-    #[error("its directory is broken: {what}")]
+    #[error("the central directory is broken: {what}")]
     Broken { what: &'static str },
-    #[error("bytes {from} to {to} belong to nothing in it")]
+    #[error("bytes {from} to {to} do not belong to any part of the archive")]
     Stray { from: u64, to: u64 },
-    #[error("it is one of several volumes")]
+    #[error("the archive is one of several volumes")]
     Volumes,
-    #[error("it is written in the form for huge archives (zip64)")]
+    #[error("the zip64 format is not supported")]
     Zip64,
-    #[error("it has {count} entries, and at most {limit} are taken")]
+    #[error("the archive has {count} entries, more than the limit of {limit}")]
     Entries { count: u64, limit: u64 },
-    #[error("it has {count} skills, and at most {limit} are taken")]
+    #[error("the archive has {count} skills, more than the limit of {limit}")]
     Skills { count: u64, limit: u64 },
-    #[error("there is no skill in it")]
+    #[error("the archive contains no skill")]
     Empty,
     #[error("it is encrypted")]
     Encrypted,
-    #[error("its flags say something that is not known here ({flags:#06x})")]
+    #[error("it has unknown flags ({flags:#06x})")]
     Flags { flags: u16 },
-    #[error("it needs a version of the format that is not known here ({version:#06x})")]
+    #[error("it needs an unknown version of the format ({version:#06x})")]
     Version { version: u16 },
-    #[error("it is compressed by method {method}, and only deflate is read")]
+    #[error("it is compressed by method {method}; only deflate is supported")]
     Method { method: u16 },
     #[error("its two headers disagree about its {what}")]
     Disagreement { what: &'static str },
-    #[error("its bytes are those of another entry, too")]
+    #[error("its bytes overlap another entry")]
     Overlap,
-    #[error("an extra field of it ({id:#06x}) gives it another {what}")]
+    #[error("an extra field ({id:#06x}) gives it a different {what}")]
     Extra { id: u16, what: &'static str },
     #[error("its name is not UTF-8")]
     NotUtf8,
@@ -60,62 +60,62 @@ pub enum ArchiveFault {
     Nameless,
     #[error("its name is absolute")]
     Absolute,
-    #[error("its name leads upwards (`..`)")]
+    #[error("its name contains `..`")]
     Upwards,
     #[error("a part of its name is empty or `.`")]
     EmptyPart,
     #[error("its name has a backslash")]
     Backslash,
-    #[error("its name begins with the letter of a drive")]
+    #[error("its name begins with a drive letter")]
     Drive,
-    #[error("its name has {character:?} in it, which does not show")]
+    #[error("its name contains the hidden character {character:?}")]
     Character { character: char },
     #[error("its name, or a part of it, is longer than {limit} bytes")]
     TooLong { limit: usize },
-    #[error("it lies deeper than {limit} directories")]
+    #[error("it is more than {limit} directories deep")]
     TooDeep { limit: usize },
     #[error("it is a link")]
     Link,
     #[error("it is a device, a pipe or a socket")]
     Special,
-    #[error("it sets its user, its group or the sticky bit")]
+    #[error("it has the setuid, setgid or sticky bit")]
     Privileged,
-    #[error("it says both that it is a file and that it is a directory")]
+    #[error("it is declared both as a file and as a directory")]
     TwoKinds,
-    #[error("it is there twice")]
+    #[error("it occurs twice")]
     Twice,
-    #[error("on some systems it is the same name as `{other}`")]
+    #[error("some systems treat it as the same name as `{other}`")]
     Alike { other: String },
-    #[error("it is a file, and other entries lie in it")]
+    #[error("it is a file, but other entries are below it")]
     FileAndDirectory,
-    #[error("it is a file beside the skills")]
+    #[error("it is a file at the top level, outside a skill")]
     TopLevelFile,
-    #[error("SKILL.md stands at the top, so the skill has no name")]
+    #[error("SKILL.md is at the top level, so the skill has no name")]
     SkillAtTop,
     #[error("its directory cannot be the name of a skill: {source}")]
     SkillName { source: SkillNameError },
-    #[error("there is no SKILL.md directly in it")]
+    #[error("it has no SKILL.md directly in it")]
     NoSkillFile,
-    #[error("it has {size} bytes, and at most {limit} are taken")]
+    #[error("it has {size} bytes, more than the limit of {limit}")]
     FileSize { size: u64, limit: u64 },
-    #[error("all files have {size} bytes together, and at most {limit} are taken")]
+    #[error("all files together have {size} bytes, more than the limit of {limit}")]
     TotalSize { size: u64, limit: u64 },
-    #[error("it becomes more than {limit} times as large by unpacking")]
+    #[error("it is compressed more than {limit} times")]
     Ratio { limit: u64 },
     #[error("its bytes cannot be unpacked")]
     Data,
-    #[error("it is not of the size that it says")]
+    #[error("its size does not match its header")]
     Size,
     #[error("its checksum is wrong")]
     Checksum,
 }
 
 impl ArchiveFault {
-    pub(crate) fn whole(self) -> ArchiveError {
+    pub(crate) fn for_archive(self) -> ArchiveError {
         ArchiveError { entry: None, fault: self }
     }
 
-    pub(crate) fn of(self, name: &[u8]) -> ArchiveError {
+    pub(crate) fn for_entry(self, name: &[u8]) -> ArchiveError {
         let text = String::from_utf8_lossy(name);
         let shown = text.chars().flat_map(|c| {
             if is_hidden(c) { c.escape_default().collect::<Vec<_>>() } else { vec![c] }
@@ -125,7 +125,7 @@ impl ArchiveFault {
 }
 
 impl ArchiveError {
-    /// A stable word for it.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         match self.fault {
             ArchiveFault::Unreadable { .. } => "archive-unreadable",
@@ -175,15 +175,15 @@ impl ArchiveError {
         }
     }
 
-    /// What to do about it.
+    /// The hint: a command to type.
     pub fn hint(&self) -> Option<String> {
         Some(match &self.fault {
             ArchiveFault::Encrypted => "pack it without a password".into(),
             ArchiveFault::Method { .. } | ArchiveFault::Zip64 | ArchiveFault::Volumes | ArchiveFault::Stray { .. } => {
-                "pack it anew as one plain ZIP: `zip -r skills.zip my-skill`".into()
+                "pack it again as one plain ZIP: `zip -r skills.zip my-skill`".into()
             }
-            ArchiveFault::Link => "pack what it leads to: `zip -r` follows links".into(),
-            ArchiveFault::Privileged => "take the bits away: `chmod -R u-s,g-s,-t my-skill`".into(),
+            ArchiveFault::Link => "pack the target of the link: `zip -r` follows links".into(),
+            ArchiveFault::Privileged => "remove the bits: `chmod -R u-s,g-s,-t my-skill`".into(),
             ArchiveFault::Empty | ArchiveFault::TopLevelFile | ArchiveFault::SkillAtTop | ArchiveFault::NoSkillFile => {
                 "pack the directory of each skill, with SKILL.md in it: `zip -r skills.zip my-skill`".into()
             }

@@ -1,10 +1,9 @@
-//! Which byte of an archive belongs to what.
+//! The layout of an archive: entries without gaps from the first byte, then the directory, then its
+//! end with a comment, up to the last byte.
 //!
-//! The entries, one behind the other from the first byte on; then the directory; then its end
-//! with a comment, up to the last byte. There is no other form in which no two programs see
-//! different archives: a gap may hold headers for one that reads from the front, bytes before
-//! the first entry move every offset for one that reads from the back, and entries that share
-//! their bytes make petabytes of a few of them.
+//! In any other layout two programs may see different archives: a gap may hold headers for a reader
+//! from the front, bytes before the first entry shift every offset for a reader from the back, and
+//! entries that share bytes expand a few bytes to petabytes.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -12,40 +11,46 @@ use super::fault::{ArchiveError, ArchiveFault};
 use super::record::{CentralRecord, DESCRIPTOR, RecordCursor, extras};
 use crate::bounds::UploadBounds;
 
-/// The end of the directory without its comment.
+/// The length of the end record without its comment.
 const END: u64 = 22;
-/// An entry's header without its name and extra field.
+/// The length of an entry's header without name and extra field.
 const HEADER: u64 = 30;
-/// A directory of as many entries as are taken is far smaller, if its names are.
-const LARGEST_DIRECTORY: u64 = 16 << 20;
+/// The size limit of the directory, far above that of a valid one.
+const MAX_DIRECTORY_SIZE: u64 = 16 << 20;
 
-/// Every entry in the order of the directory, each at a place of its own.
+/// All entries in the order of the directory, without overlap.
 pub(super) fn read(
     archive: &mut (impl Read + Seek),
     bounds: &UploadBounds,
 ) -> Result<Vec<CentralRecord>, ArchiveError> {
-    let size = archive.seek(SeekFrom::End(0)).map_err(|error| ArchiveFault::from(error).whole())?;
+    let size =
+        archive.seek(SeekFrom::End(0)).map_err(|error| ArchiveFault::from(error).for_archive())?;
     if size > bounds.archive {
-        return Err(ArchiveFault::ArchiveSize { size, limit: bounds.archive }.whole());
+        return Err(ArchiveFault::ArchiveSize { size, limit: bounds.archive }.for_archive());
     }
-    let directory = CentralDirectory::find(archive, size, bounds).map_err(ArchiveFault::whole)?;
-    let bytes = piece(archive, directory.at, directory.length).map_err(ArchiveFault::whole)?;
+    let directory =
+        CentralDirectory::find(archive, size, bounds).map_err(ArchiveFault::for_archive)?;
+    let bytes =
+        read_range(archive, directory.at, directory.length).map_err(ArchiveFault::for_archive)?;
     let mut fields = RecordCursor(&bytes);
     let mut records = Vec::new();
     for _ in 0..directory.count {
-        records.push(CentralRecord::central(&mut fields).map_err(|(name, fault)| fault.of(&name))?);
+        records.push(
+            CentralRecord::central(&mut fields).map_err(|(name, fault)| fault.for_entry(&name))?,
+        );
     }
     if !fields.0.is_empty() {
-        return Err(ArchiveFault::Broken { what: "it is longer than its entries" }.whole());
+        return Err(ArchiveFault::Broken { what: "it is longer than its entries" }.for_archive());
     }
     for record in &mut records {
-        enter(archive, record, directory.at).map_err(|fault| fault.of(&record.name))?;
+        read_local_header(archive, record, directory.at)
+            .map_err(|fault| fault.for_entry(&record.name))?;
     }
-    tile(archive, &records, directory.at)?;
+    check_no_gaps(archive, &records, directory.at)?;
     Ok(records)
 }
 
-/// Where the directory stands.
+/// The position of the directory.
 struct CentralDirectory {
     at: u64,
     length: u64,
@@ -59,8 +64,8 @@ impl CentralDirectory {
         bounds: &UploadBounds,
     ) -> Result<CentralDirectory, ArchiveFault> {
         let tail = size.min(END + u64::from(u16::MAX));
-        let bytes = piece(archive, size - tail, tail)?;
-        // The last one counts, for everybody who reads from the back.
+        let bytes = read_range(archive, size - tail, tail)?;
+        // The last end record counts, as for all readers from the back.
         let from = bytes
             .windows(4)
             .rposition(|window| window == b"PK\x05\x06")
@@ -97,15 +102,15 @@ impl CentralDirectory {
                 limit: bounds.entries as u64,
             });
         }
-        if length > LARGEST_DIRECTORY {
+        if length > MAX_DIRECTORY_SIZE {
             return Err(ArchiveFault::Broken { what: "it is larger than 16 MiB" });
         }
         Ok(CentralDirectory { at: begin, length, count })
     }
 }
 
-/// Reads the header before an entry's bytes, and finds out where they begin.
-fn enter(
+/// Reads the header before an entry's bytes, and finds their position.
+fn read_local_header(
     archive: &mut (impl Read + Seek),
     record: &mut CentralRecord,
     end: u64,
@@ -113,9 +118,9 @@ fn enter(
     if record.header + HEADER > end {
         return Err(ArchiveFault::Broken { what: "an entry is not where the directory says" });
     }
-    let fixed = piece(archive, record.header, HEADER)?;
+    let fixed = read_range(archive, record.header, HEADER)?;
     let (name, extra) = record.compare(&fixed)?;
-    let bytes = piece(archive, record.header + HEADER, (name + extra) as u64)?;
+    let bytes = read_range(archive, record.header + HEADER, (name + extra) as u64)?;
     let (name, extra) = bytes.split_at(name);
     if name != record.name {
         return Err(ArchiveFault::Disagreement { what: "name" });
@@ -125,8 +130,8 @@ fn enter(
     Ok(())
 }
 
-/// Whether the entries stand one behind the other, from the first byte up to the directory.
-fn tile(
+/// Checks that the entries follow each other from the first byte to the directory.
+fn check_no_gaps(
     archive: &mut (impl Read + Seek),
     records: &[CentralRecord],
     end: u64,
@@ -135,16 +140,17 @@ fn tile(
     order.sort_by_key(|record| record.header);
     let first = order.first().map_or(end, |record| record.header);
     if first != 0 {
-        return Err(ArchiveFault::Stray { from: 0, to: first }.whole());
+        return Err(ArchiveFault::Stray { from: 0, to: first }.for_archive());
     }
     for (i, record) in order.iter().enumerate() {
         let next = order.get(i + 1).map_or(end, |next| next.header);
-        let behind = record.data + record.length;
-        let fault = match next.checked_sub(behind) {
+        let data_end = record.data + record.length;
+        let fault = match next.checked_sub(data_end) {
             None => Some(ArchiveFault::Overlap),
             Some(gap) if record.flags & DESCRIPTOR != 0 => {
                 let bytes = if gap <= 16 {
-                    piece(archive, behind, gap).map_err(|fault| fault.of(&record.name))?
+                    read_range(archive, data_end, gap)
+                        .map_err(|fault| fault.for_entry(&record.name))?
                 } else {
                     Vec::new()
                 };
@@ -152,16 +158,20 @@ fn tile(
                     .then_some(ArchiveFault::Disagreement { what: "size" })
             }
             Some(0) => None,
-            Some(_) => Some(ArchiveFault::Stray { from: behind, to: next }),
+            Some(_) => Some(ArchiveFault::Stray { from: data_end, to: next }),
         };
         if let Some(fault) = fault {
-            return Err(fault.of(&record.name));
+            return Err(fault.for_entry(&record.name));
         }
     }
     Ok(())
 }
 
-fn piece(archive: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, ArchiveFault> {
+fn read_range(
+    archive: &mut (impl Read + Seek),
+    at: u64,
+    length: u64,
+) -> Result<Vec<u8>, ArchiveFault> {
     archive.seek(SeekFrom::Start(at))?;
     let mut bytes = vec![
         0;

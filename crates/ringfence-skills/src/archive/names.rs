@@ -1,4 +1,4 @@
-//! Which names an archive may have, one by one and beside each other.
+//! Checks of the names in an archive, alone and together.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -13,40 +13,40 @@ use crate::bounds::UploadBounds;
 use crate::info::SkillWarning;
 use crate::name::SkillName;
 
-/// What some systems put into every archive, and nobody misses.
-const LITTER: &[&str] = &["__MACOSX", ".DS_Store"];
-/// Small things may become as much larger as they like.
+/// Files that some systems add to every archive.
+const IGNORED_NAMES: &[&str] = &["__MACOSX", ".DS_Store"];
+/// The size up to which the compression ratio is not checked.
 const SMALL: u64 = 1 << 20;
 
-/// The entries by name, and what was left out.
-pub(super) fn judge(
+/// The entries by name, and warnings about entries left out.
+pub(super) fn check_names(
     records: Vec<CentralRecord>,
     bounds: &UploadBounds,
 ) -> Result<(Vec<ArchiveEntry>, Vec<SkillWarning>), ArchiveError> {
     let mut entries = BTreeMap::new();
     let mut known = KnownNames::default();
-    let (mut total, mut litter) = (0u64, 0u64);
+    let (mut total, mut ignored) = (0u64, 0u64);
     for record in records {
-        let fail = |fault: ArchiveFault| fault.of(&record.name);
-        let entry = one(&record, bounds).map_err(fail)?;
+        let fail = |fault: ArchiveFault| fault.for_entry(&record.name);
+        let entry = check_record(&record, bounds).map_err(fail)?;
         total = total.saturating_add(entry.packed.size);
         if total > bounds.total {
             return Err(fail(ArchiveFault::TotalSize { size: total, limit: bounds.total }));
         }
-        if entry.name.split('/').any(|part| LITTER.contains(&part)) {
-            litter += 1;
+        if entry.name.split('/').any(|part| IGNORED_NAMES.contains(&part)) {
+            ignored += 1;
             continue;
         }
         known.add(&entry).map_err(fail)?;
         entries.insert(entry.name.clone(), entry);
     }
-    let warnings = (litter > 0).then(|| {
-        SkillWarning::new(format!("{litter} entries of `__MACOSX` and `.DS_Store` were left out"))
+    let warnings = (ignored > 0).then(|| {
+        SkillWarning::new(format!("left out {ignored} entries of `__MACOSX` and `.DS_Store`"))
     });
     Ok((entries.into_values().collect(), warnings.into_iter().collect()))
 }
 
-/// The skills that stand at the top of it.
+/// The skills at the top level.
 pub(super) fn skills(
     entries: &[ArchiveEntry],
     bounds: &UploadBounds,
@@ -61,14 +61,15 @@ pub(super) fn skills(
             } else {
                 ArchiveFault::TopLevelFile
             };
-            return Err(fault.of(top.as_bytes()));
+            return Err(fault.for_entry(top.as_bytes()));
         }
         if skills.last().is_none_or(|last| last.as_str() != top)
             && !skills.iter().any(|skill| skill.as_str() == top)
         {
             skills.push(
-                SkillName::try_from(top)
-                    .map_err(|source| ArchiveFault::SkillName { source }.of(top.as_bytes()))?,
+                SkillName::try_from(top).map_err(|source| {
+                    ArchiveFault::SkillName { source }.for_entry(top.as_bytes())
+                })?,
             );
         }
         if skills.len() > bounds.skills {
@@ -76,7 +77,7 @@ pub(super) fn skills(
                 count: skills.len() as u64,
                 limit: bounds.skills as u64,
             }
-            .whole());
+            .for_archive());
         }
     }
     for skill in &skills {
@@ -85,14 +86,17 @@ pub(super) fn skills(
             .iter()
             .any(|entry| entry.name == file && entry.kind != ArchiveEntryKind::Directory)
         {
-            return Err(ArchiveFault::NoSkillFile.of(skill.as_str().as_bytes()));
+            return Err(ArchiveFault::NoSkillFile.for_entry(skill.as_str().as_bytes()));
         }
     }
-    if skills.is_empty() { Err(ArchiveFault::Empty.whole()) } else { Ok(skills) }
+    if skills.is_empty() { Err(ArchiveFault::Empty.for_archive()) } else { Ok(skills) }
 }
 
-/// What one record says by itself.
-fn one(record: &CentralRecord, bounds: &UploadBounds) -> Result<ArchiveEntry, ArchiveFault> {
+/// Checks one record alone.
+fn check_record(
+    record: &CentralRecord,
+    bounds: &UploadBounds,
+) -> Result<ArchiveEntry, ArchiveFault> {
     let name = std::str::from_utf8(&record.name).map_err(|_| ArchiveFault::NotUtf8)?;
     let (name, is_directory) = name.strip_suffix('/').map_or((name, false), |name| (name, true));
     check_name(name, bounds)?;
@@ -149,8 +153,8 @@ fn check_name(name: &str, bounds: &UploadBounds) -> Result<(), ArchiveFault> {
     if depth > bounds.depth { Err(ArchiveFault::TooDeep { limit: bounds.depth }) } else { Ok(()) }
 }
 
-/// What it is, by its name, its mode and what DOS said of it: all three have to agree. The mode is
-/// looked at whoever made the archive, as some programs do that unpack.
+/// The type of an entry, by its name, its mode and its DOS attributes, which must agree. The mode
+/// is checked whatever system made the archive, as some unpackers do.
 fn kind(record: &CentralRecord, is_directory: bool) -> Result<ArchiveEntryKind, ArchiveFault> {
     let mode = record.attributes >> 16;
     match mode & 0o170_000 {
@@ -174,29 +178,29 @@ fn kind(record: &CentralRecord, is_directory: bool) -> Result<ArchiveEntryKind, 
     })
 }
 
-/// The names so far, with every directory on the way to them.
+/// The names so far, with their parent directories.
 #[derive(Default)]
 struct KnownNames {
-    /// By what all spellings of a name have in common.
+    /// By the normalized name.
     names: HashMap<String, (String, KnownKind)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KnownKind {
     File,
-    /// It has an entry of its own.
+    /// It has its own entry.
     Directory,
-    /// Something lies in it.
-    Way,
+    /// It is a parent of an entry.
+    Parent,
 }
 
 impl KnownNames {
     fn add(&mut self, entry: &ArchiveEntry) -> Result<(), ArchiveFault> {
         for (at, _) in entry.name.match_indices('/') {
-            match self.put(&entry.name[..at], KnownKind::Way)? {
+            match self.put(&entry.name[..at], KnownKind::Parent)? {
                 Some(KnownKind::File) => return Err(ArchiveFault::FileAndDirectory),
                 Some(KnownKind::Directory) | None => {}
-                Some(KnownKind::Way) => {}
+                Some(KnownKind::Parent) => {}
             }
         }
         let is = if entry.kind == ArchiveEntryKind::Directory {
@@ -205,16 +209,16 @@ impl KnownNames {
             KnownKind::File
         };
         match (is, self.put(&entry.name, is)?) {
-            (_, None) | (KnownKind::Directory, Some(KnownKind::Way)) => Ok(()),
+            (_, None) | (KnownKind::Directory, Some(KnownKind::Parent)) => Ok(()),
             (KnownKind::File, Some(KnownKind::File))
             | (KnownKind::Directory, Some(KnownKind::Directory)) => Err(ArchiveFault::Twice),
             _ => Err(ArchiveFault::FileAndDirectory),
         }
     }
 
-    /// What was there by that name. A directory's own entry stays known as that.
+    /// Adds a name and returns its previous kind. The kind `Directory` is never replaced.
     fn put(&mut self, name: &str, is: KnownKind) -> Result<Option<KnownKind>, ArchiveFault> {
-        let key = common(name);
+        let key = normal_form(name);
         let Some((spelt, was)) = self.names.get_mut(&key) else {
             self.names.insert(key, (name.to_owned(), is));
             return Ok(None);
@@ -223,15 +227,15 @@ impl KnownNames {
             return Err(ArchiveFault::Alike { other: spelt.clone() });
         }
         let before = *was;
-        if is == KnownKind::Directory && before == KnownKind::Way {
+        if is == KnownKind::Directory && before == KnownKind::Parent {
             *was = KnownKind::Directory;
         }
         Ok(Some(before))
     }
 }
 
-/// What all spellings of a name have in common that some system takes for the same: upper and
-/// lower case, composed and decomposed characters.
-fn common(name: &str) -> String {
+/// The normal form of a name: equal for names that some system treats as the same (case, composed
+/// and decomposed characters).
+fn normal_form(name: &str) -> String {
     name.nfkd().collect::<String>().to_uppercase().to_lowercase().nfkd().collect()
 }

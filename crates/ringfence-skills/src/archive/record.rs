@@ -1,4 +1,4 @@
-//! One entry as the two headers of it tell, byte by byte.
+//! One entry, as its two headers describe it.
 
 use super::fault::ArchiveFault;
 
@@ -6,7 +6,7 @@ use super::fault::ArchiveFault;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CentralRecord {
     pub(super) name: Vec<u8>,
-    /// Which edition of the format is needed to unpack it, in tenths; the upper half is a system.
+    /// The version of the format needed to unpack it, in tenths; the upper half is a system.
     pub(super) version: u16,
     pub(super) flags: u16,
     pub(super) method: u16,
@@ -15,25 +15,25 @@ pub(super) struct CentralRecord {
     pub(super) size: u64,
     /// The upper half is the mode on Unix.
     pub(super) attributes: u32,
-    /// Where the header before its bytes stands.
+    /// The offset of its local header.
     pub(super) header: u64,
-    /// Where its bytes stand; known once that header was read.
+    /// The offset of its bytes, known after its local header was read.
     pub(super) data: u64,
 }
 
-/// In `flags`: what follows the bytes says how many they were.
+/// In `flags`: a data descriptor follows the bytes.
 pub(super) const DESCRIPTOR: u16 = 1 << 3;
 const ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
-/// How hard the compressor tried, which nobody needs to know.
-const EFFORT: u16 = 0b110;
+/// The compression level, which does not matter.
+const COMPRESSION_LEVEL: u16 = 0b110;
 const UTF8: u16 = 1 << 11;
 
-/// Version 6.3 of the format: nobody knows what a newer one will mean.
-const NEWEST: u16 = 63;
+/// Version 6.3 of the format, the newest known one.
+const MAX_VERSION: u16 = 63;
 const STORED: u16 = 0;
 pub(super) const DEFLATED: u16 = 8;
 
-/// A cursor over bytes that ends with `Broken`, never with a panic.
+/// A cursor over bytes that returns `Broken` at the end, never panics.
 pub(super) struct RecordCursor<'a>(pub(super) &'a [u8]);
 
 impl<'a> RecordCursor<'a> {
@@ -58,7 +58,7 @@ impl<'a> RecordCursor<'a> {
 }
 
 impl CentralRecord {
-    /// Reads the next one of the central directory.
+    /// Reads the next entry of the central directory.
     pub(super) fn central(
         fields: &mut RecordCursor<'_>,
     ) -> Result<CentralRecord, (Vec<u8>, ArchiveFault)> {
@@ -110,13 +110,13 @@ impl CentralRecord {
         if disk != 0 {
             return Err(ArchiveFault::Volumes);
         }
-        if self.version & 0xff > NEWEST {
+        if self.version & 0xff > MAX_VERSION {
             return Err(ArchiveFault::Version { version: self.version });
         }
         if self.flags & ENCRYPTED != 0 {
             return Err(ArchiveFault::Encrypted);
         }
-        if self.flags & !(EFFORT | DESCRIPTOR | UTF8) != 0 {
+        if self.flags & !(COMPRESSION_LEVEL | DESCRIPTOR | UTF8) != 0 {
             return Err(ArchiveFault::Flags { flags: self.flags });
         }
         match self.method {
@@ -126,8 +126,8 @@ impl CentralRecord {
         }
     }
 
-    /// Holds the header before the bytes, without name and extra field, against this one. Returns
-    /// how long those two are.
+    /// Compares the local header, without name and extra field, with this record. Returns the
+    /// lengths of those two.
     pub(super) fn compare(&self, fixed: &[u8]) -> Result<(usize, usize), ArchiveFault> {
         let mut fields = RecordCursor(fixed);
         if fields.u32()? != 0x0403_4b50 {
@@ -142,48 +142,47 @@ impl CentralRecord {
         }
         let is_later = self.flags & DESCRIPTOR != 0;
         let same = |here: u32, there: u64| u64::from(here) == there || (is_later && here == 0);
-        for (holds, what) in [
-            (flags & !EFFORT == self.flags & !EFFORT, "flags"),
+        for (is_equal, what) in [
+            (flags & !COMPRESSION_LEVEL == self.flags & !COMPRESSION_LEVEL, "flags"),
             (method == self.method, "method"),
             (same(checksum, self.checksum.into()), "checksum"),
             (same(length, self.length) && same(size, self.size), "size"),
         ] {
-            if !holds {
+            if !is_equal {
                 return Err(ArchiveFault::Disagreement { what });
             }
         }
         Ok((fields.u16()?.into(), fields.u16()?.into()))
     }
 
-    /// Whether `bytes` behind those of the entry say the same as the directory: with a signature
-    /// or without.
+    /// True if the data descriptor `bytes` agrees with the directory, with or without a signature.
     pub(super) fn is_described_by(&self, bytes: &[u8]) -> bool {
-        let says = |bytes: &[u8]| {
+        let agrees = |bytes: &[u8]| {
             let mut fields = RecordCursor(bytes);
             let mut is = |value: u64| fields.u32().is_ok_and(|field| u64::from(field) == value);
             is(self.checksum.into()) && is(self.length) && is(self.size)
         };
         match bytes.len() {
-            12 => says(bytes),
-            16 => bytes.starts_with(b"PK\x07\x08") && says(&bytes[4..]),
+            12 => agrees(bytes),
+            16 => bytes.starts_with(b"PK\x07\x08") && agrees(&bytes[4..]),
             _ => false,
         }
     }
 }
 
-/// Extra fields carry times and owners, which nobody needs here; but some could make of the entry
-/// something else than its header says.
+/// Checks the extra fields. Most hold times and owners, but some could change the type or name of
+/// the entry.
 pub(super) fn extras(bytes: &[u8], name: &[u8]) -> Result<(), ArchiveFault> {
     let mut fields = RecordCursor(bytes);
     while fields.0.len() >= 4 {
         let (id, length) = (fields.u16()?, fields.u16()?);
         let data = fields.take(length.into()).map_err(|_| ArchiveFault::Broken {
-            what: "an extra field is longer than all of them",
+            what: "an extra field is longer than all fields together",
         })?;
         match id {
             0x0001 => return Err(ArchiveFault::Zip64),
             0x0017 | 0x9901 => return Err(ArchiveFault::Encrypted),
-            // The first four numbers are times and owners; behind them stands where a link leads.
+            // The first four numbers are times and owners; then comes the target of a link.
             0x000d if data.len() > 12 => return Err(ArchiveFault::Link),
             0x756e => return Err(ArchiveFault::Extra { id, what: "kind" }),
             0x7075 if data.get(5..) != Some(name) => {
@@ -192,7 +191,7 @@ pub(super) fn extras(bytes: &[u8], name: &[u8]) -> Result<(), ArchiveFault> {
             _ => {}
         }
     }
-    // Programs that align what they pack leave up to three zeros.
+    // Programs that align the data leave up to three zero bytes.
     if fields.0.iter().any(|byte| *byte != 0) {
         return Err(ArchiveFault::Broken { what: "an extra field has no end" });
     }

@@ -1,4 +1,4 @@
-//! The bytes of files, counted while they come.
+//! Unpacks files, with checks on the fly.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -10,13 +10,13 @@ use crate::error::StoreError;
 
 const CHUNK: usize = 64 << 10;
 
-/// Who takes what is unpacked.
+/// The receiver of unpacked entries.
 pub(crate) trait UnpackSink {
-    /// The next entry: a file of this kind, or a directory.
+    /// Begins the next entry: a file of this kind, or a directory.
     fn begin(&mut self, entry: &ArchiveEntry) -> Result<(), StoreError>;
-    /// More bytes of it.
+    /// Adds bytes to it.
     fn more(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
-    /// That was all of it.
+    /// Ends it.
     fn end(&mut self) -> Result<(), StoreError>;
 }
 
@@ -55,8 +55,8 @@ fn copy(
     }
 }
 
-/// The stream must end where the entry does: what stands behind it would be seen by nobody, or by
-/// others only.
+/// The stream must end with the entry: hidden bytes behind it would be visible to some readers
+/// only.
 fn inflate(
     mut packed: impl Read,
     checked: &mut CheckedEntry<'_, impl UnpackSink>,
@@ -89,7 +89,7 @@ fn inflate(
                 is_over = true;
                 break;
             }
-            // Nothing more comes of what is there.
+            // The input is used up.
             if read == 0 && made == 0 {
                 break;
             }
@@ -109,7 +109,7 @@ fn fill(from: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// The bytes of one entry, held against what it says of them.
+/// The bytes of one entry, compared with its header.
 struct CheckedEntry<'a, S> {
     entry: &'a ArchiveEntry,
     into: &'a mut S,
@@ -120,7 +120,7 @@ struct CheckedEntry<'a, S> {
 impl<S: UnpackSink> CheckedEntry<'_, S> {
     fn take(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.size += bytes.len() as u64;
-        // Its bounds were held against the size that it says: no more than that comes out of it.
+        // The limits were checked against the declared size, so no more bytes are accepted.
         if self.size > self.entry.packed.size {
             return Err(self.fault(ArchiveFault::Size));
         }
@@ -139,7 +139,7 @@ impl<S: UnpackSink> CheckedEntry<'_, S> {
     }
 
     fn fault(&self, fault: ArchiveFault) -> StoreError {
-        let error: ArchiveError = fault.of(self.entry.name.as_bytes());
+        let error: ArchiveError = fault.for_entry(self.entry.name.as_bytes());
         error.into()
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     use super::super::{ArchiveEntryKind, PackedRange};
     use super::*;
 
-    /// How many bytes it was given.
+    /// Counts the bytes it gets.
     #[derive(Default)]
     struct Counting(u64);
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lies_about_its_size_writes_no_more_than_it_says() {
+    fn entry_with_a_wrong_size_writes_no_more_than_declared() {
         let mut encoder =
             flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&vec![0; 8 << 20]).unwrap();

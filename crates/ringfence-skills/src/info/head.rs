@@ -1,7 +1,7 @@
 //! The head of a `SKILL.md`, by the rules of agentskills.io.
 //!
-//! Authors rely on what other programs make of it, so nothing but needs is an error: whatever
-//! departs from the rules is told with its line.
+//! Authors rely on the behaviour of other programs, so only invalid needs are an error. Other
+//! deviations are warnings with their line.
 
 use ringfence_policy::front_matter::{FrontMatterEntry, FrontMatterKind, FrontMatterValue};
 use ringfence_policy::{AbsPath, FrontMatter};
@@ -18,18 +18,18 @@ pub(crate) struct SkillFrontMatter {
     pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
     pub(crate) allowed_tools: Vec<String>,
     pub(crate) needs: Result<SkillNeeds, SkillNeedsError>,
-    /// How many bytes it has, both fences included.
+    /// Its length in bytes, with both fences.
     pub(crate) length: u64,
     pub(crate) warnings: Vec<SkillWarning>,
 }
 
 const KEYS: &[&str] =
     &["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
-/// Longer ones are not read at all.
+/// The size limit of a head.
 pub(super) const LONGEST_HEAD: usize = 1 << 18;
-const LONGEST_NAME: usize = 64;
-const LONGEST_DESCRIPTION: usize = 1024;
-const LONGEST_COMPATIBILITY: usize = 500;
+const MAX_NAME: usize = 64;
+const MAX_DESCRIPTION: usize = 1024;
+const MAX_COMPATIBILITY: usize = 500;
 
 impl SkillFrontMatter {
     pub(crate) fn none() -> SkillFrontMatter {
@@ -46,10 +46,10 @@ impl SkillFrontMatter {
         }
     }
 
-    /// Reads what a file begins with; `directory` is the skill's.
+    /// Parses the head of a file; `directory` is the name of the skill's directory.
     pub(crate) fn parse(bytes: &[u8], directory: &str) -> SkillFrontMatter {
         let text = String::from_utf8_lossy(bytes);
-        // Errors name a file; this one has no other name that tells a reader anything.
+        // Errors name a file, and this one has no other meaningful path.
         let file = AbsPath::root().join("SKILL.md");
         let read = match FrontMatter::parse(&text, &file, &[]) {
             Ok(read) => read,
@@ -57,11 +57,14 @@ impl SkillFrontMatter {
                 let what = error.to_string();
                 let what = what.strip_prefix(&format!("{file}:")).unwrap_or(&what);
                 let head = head_of(&text);
-                // Nobody has looked at the rest of one that is too long.
-                let is_cut = head.len() > LONGEST_HEAD;
-                let needs = SkillNeeds::suspected(if is_cut { "hosts" } else { head }, what)
-                    .map(|()| SkillNeeds::default());
-                let warning = SkillWarning::at(1, format!("its head cannot be read: {what}"));
+                // The rest of a head that is too long was not checked.
+                let is_truncated = head.len() > LONGEST_HEAD;
+                let needs = SkillNeeds::refuse_possible_needs(
+                    if is_truncated { "hosts" } else { head },
+                    what,
+                )
+                .map(|()| SkillNeeds::default());
+                let warning = SkillWarning::at(1, format!("cannot parse its head: {what}"));
                 return SkillFrontMatter {
                     needs,
                     warnings: vec![warning],
@@ -70,7 +73,7 @@ impl SkillFrontMatter {
             }
         };
         let mut head = SkillFrontMatter {
-            needs: SkillNeeds::of(&read),
+            needs: SkillNeeds::from_front_matter(&read),
             length: (text.len() - read.body.len()) as u64,
             ..SkillFrontMatter::none()
         };
@@ -78,16 +81,16 @@ impl SkillFrontMatter {
             head.warn(1, "it is not UTF-8");
         }
         head.name(&read, directory);
-        head.description = head.text(&read, "description", LONGEST_DESCRIPTION);
+        head.description = head.text(&read, "description", MAX_DESCRIPTION);
         if head.description.is_none() {
-            head.warn(1, "`description` is missing: nobody can tell when to use the skill");
+            head.warn(1, "`description` is missing: an agent cannot tell when to use the skill");
         }
-        head.license = head.text(&read, "license", LONGEST_DESCRIPTION);
-        head.compatibility = head.text(&read, "compatibility", LONGEST_COMPATIBILITY);
+        head.license = head.text(&read, "license", MAX_DESCRIPTION);
+        head.compatibility = head.text(&read, "compatibility", MAX_COMPATIBILITY);
         head.metadata(&read);
         head.tools(&read);
         for entry in read.entries.iter().filter(|entry| !KEYS.contains(&entry.key.as_str())) {
-            head.warn(entry.at.0, format!("`{}` is not known for skills", entry.key));
+            head.warn(entry.at.0, format!("`{}` is not a known key for skills", entry.key));
         }
         head
     }
@@ -96,7 +99,7 @@ impl SkillFrontMatter {
         self.warnings.push(SkillWarning::at(line, what));
     }
 
-    /// The text of a key; one that cannot be read strictly is taken as it stands.
+    /// The text of a key; an invalid one is taken unchanged, with a warning.
     fn text(&mut self, read: &FrontMatter, key: &str, longest: usize) -> Option<String> {
         let entry = read.get(key)?;
         let line = entry.at.0;
@@ -104,7 +107,7 @@ impl SkillFrontMatter {
             FrontMatterKind::Text(text) | FrontMatterKind::Raw(text) => text.trim().to_owned(),
             FrontMatterKind::Nothing => String::new(),
             FrontMatterKind::List(_) | FrontMatterKind::Map(_) => {
-                self.warn(line, format!("`{key}` is no text"));
+                self.warn(line, format!("`{key}` is not a text"));
                 return None;
             }
         };
@@ -113,7 +116,7 @@ impl SkillFrontMatter {
             return None;
         }
         if matches!(entry.value.kind, FrontMatterKind::Raw(_)) {
-            self.warn(line, format!("`{key}` is no plain YAML: write it in quotation marks"));
+            self.warn(line, format!("`{key}` is not plain YAML: write it in quotation marks"));
         }
         let length = text.chars().count();
         if length > longest {
@@ -124,10 +127,10 @@ impl SkillFrontMatter {
 
     fn name(&mut self, read: &FrontMatter, directory: &str) {
         let line = read.get("name").map_or(1, |entry| entry.at.0);
-        self.name = self.text(read, "name", LONGEST_NAME);
+        self.name = self.text(read, "name", MAX_NAME);
         let Some(name) = self.name.clone() else {
             if read.get("name").is_none() {
-                self.warn(1, "`name` is missing; the directory's is taken");
+                self.warn(1, "`name` is missing; the directory's name is used");
             }
             return;
         };
@@ -136,11 +139,16 @@ impl SkillFrontMatter {
         if !is_plain || name.starts_with('-') || name.ends_with('-') || name.contains("--") {
             self.warn(
                 line,
-                "`name` is not of lower case letters and digits with single hyphens between them",
+                "`name` must consist of lower case letters and digits with single hyphens between them",
             );
         }
         if name != directory {
-            self.warn(line, format!("`name` is not that of the directory (`{directory}`), by which the skill is found"));
+            self.warn(
+                line,
+                format!(
+                    "`name` differs from the directory (`{directory}`), which identifies the skill"
+                ),
+            );
         }
     }
 
@@ -150,13 +158,10 @@ impl SkillFrontMatter {
             FrontMatterKind::Map(entries) => self.metadata = map(entries),
             FrontMatterKind::Nothing => {}
             FrontMatterKind::Text(text) | FrontMatterKind::Raw(text) => {
-                // Many write it as JSON, which is YAML as well.
+                // Many authors write JSON, which is valid YAML.
                 match serde_json::from_str(text) {
                     Ok(serde_json::Value::Object(entries)) => self.metadata = entries,
-                    _ => self.warn(
-                        entry.at.0,
-                        "`metadata` is no map of keys and values that can be read",
-                    ),
+                    _ => self.warn(entry.at.0, "`metadata` is not a valid map of keys and values"),
                 }
             }
             FrontMatterKind::List(_) => self.warn(entry.at.0, "`metadata` is a list, not a map"),
@@ -182,17 +187,19 @@ impl SkillFrontMatter {
                     .collect();
                 self.warn(
                     entry.at.0,
-                    "`allowed-tools` is a list; the rules say words with blanks between them",
+                    "`allowed-tools` is a list; it should be words separated by spaces",
                 );
             }
             FrontMatterKind::Nothing => {}
-            FrontMatterKind::Map(_) => self
-                .warn(entry.at.0, "`allowed-tools` is a map, not words with blanks between them"),
+            FrontMatterKind::Map(_) => self.warn(
+                entry.at.0,
+                "`allowed-tools` is a map; it should be words separated by spaces",
+            ),
         }
     }
 }
 
-/// What stands before the second fence; nothing where there is no first one.
+/// The text before the second fence; empty without a first fence.
 fn head_of(text: &str) -> &str {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.split_inclusive('\n');
@@ -215,7 +222,7 @@ fn value(of: &FrontMatterValue) -> serde_json::Value {
     }
 }
 
-/// Words with blanks or commas between them; those in parentheses belong to the word.
+/// Splits words separated by spaces or commas; text in parentheses stays with its word.
 fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut depth = 0u32;

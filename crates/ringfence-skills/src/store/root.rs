@@ -1,4 +1,4 @@
-//! Opening a root, and what a crash has left in it.
+//! Opens a root, and removes what a crash left in it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,24 +31,24 @@ pub(super) fn open(root: &Path) -> Result<StoreRoot, StoreError> {
             .recursive(true)
             .mode(0o700)
             .create(root)
-            .map_err(fail("make"))?;
+            .map_err(fail("create"))?;
     }
-    let found = rustix::fs::lstat(root).map_err(|errno| fail("look at")(errno.into()))?;
+    let found = rustix::fs::lstat(root).map_err(|errno| fail("stat")(errno.into()))?;
     match FileType::from_raw_mode(found.st_mode) {
         FileType::Directory => {}
         FileType::Symlink => return Err(refuse("it is a link")),
-        _ => return Err(refuse("it is no directory")),
+        _ => return Err(refuse("it is not a directory")),
     }
-    let path = root.canonicalize().map_err(fail("look at"))?;
+    let path = root.canonicalize().map_err(fail("stat"))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let here = rustix::fs::openat(CWD, &path, flags, Mode::empty())
         .map_err(|errno| fail("open")(errno.into()))?;
-    let found = rustix::fs::fstat(&here).map_err(|errno| fail("look at")(errno.into()))?;
+    let found = rustix::fs::fstat(&here).map_err(|errno| fail("stat")(errno.into()))?;
     if found.st_mode & 0o022 != 0 {
-        return Err(refuse("others may write to it"));
+        return Err(refuse("other users can write to it"));
     }
     if found.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(refuse("it belongs to somebody else"));
+        return Err(refuse("it belongs to another user"));
     }
     let lock = tree::open(&here, "lock", OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o600))
         .map_err(|errno| fail("lock")(errno.into()))?;
@@ -58,35 +58,35 @@ pub(super) fn open(root: &Path) -> Result<StoreRoot, StoreError> {
             errno => fail("lock")(errno.into()),
         },
     )?;
-    let part =
-        |name: &str| tree::make(&here, name, 0o700).and_then(|()| tree::directory(&here, name));
-    let part = |name: &'static str| part(name).map_err(StoreError::system("open", name));
+    let store_part = |name: &str| {
+        tree::create_directory(&here, name, 0o700).and_then(|()| tree::open_directory(&here, name))
+    };
+    let store_part =
+        |name: &'static str| store_part(name).map_err(StoreError::system("open", name));
     let opened = StoreRoot {
-        skills: part("skills")?,
-        cards: part("cards")?,
-        staging: part("staging")?,
-        trash: part("trash")?,
+        skills: store_part("skills")?,
+        cards: store_part("cards")?,
+        staging: store_part("staging")?,
+        trash: store_part("trash")?,
         lock: File::from(lock),
         path: path.clone(),
     };
     check_exchange(&opened).map_err(|errno| match errno {
-        Errno::INVAL | Errno::NOSYS => {
-            refuse("two directories cannot change places on its file system")
-        }
-        Errno::XDEV => refuse("it lies on more than one file system"),
+        Errno::INVAL | Errno::NOSYS => refuse("its file system does not support RENAME_EXCHANGE"),
+        Errno::XDEV => refuse("it spans more than one file system"),
         errno => fail("write to")(errno.into()),
     })?;
     rustix::fs::fsync(&here).map_err(|errno| fail("write to")(errno.into()))?;
     Ok(opened)
 }
 
-/// Tries what a replacement will do: that it cannot be done is to be known before the first upload.
+/// Tries the rename of a replacement, so that a failure is known before the first upload.
 fn check_exchange(opened: &StoreRoot) -> Result<(), Errno> {
-    // No number, so it is no name of anything else; left by a crash, it is cleared away like that.
+    // Not a number, so it is unique; after a crash it is removed like the rest.
     let (one, other) = ("probe-staging", "probe-trash");
-    tree::make(&opened.staging, one, 0o700)?;
+    tree::create_directory(&opened.staging, one, 0o700)?;
     // No user can have that name.
-    tree::make(&opened.skills, "-probe", 0o700)?;
+    tree::create_directory(&opened.skills, "-probe", 0o700)?;
     rustix::fs::renameat_with(
         &opened.staging,
         one,
@@ -99,39 +99,39 @@ fn check_exchange(opened: &StoreRoot) -> Result<(), Errno> {
     rustix::fs::unlinkat(&opened.skills, "-probe", AtFlags::REMOVEDIR)
 }
 
-/// Deletes what was on its way, and lets each skill have the card of the version that stands.
+/// Deletes unfinished work, and keeps for each skill only the metadata of its current version.
 pub(super) fn recover(inner: &SkillStoreInner) -> Result<(), StoreError> {
     let past = largest(inner.staging.as_fd()).max(largest(inner.trash.as_fd()));
     inner.next.store(past + 1, std::sync::atomic::Ordering::Relaxed);
     for (bin, shown) in [(inner.staging.as_fd(), "staging"), (inner.trash.as_fd(), "trash")] {
         for name in tree::names(bin).map_err(StoreError::system("list", shown))? {
             let name = name.to_string_lossy();
-            tree::delete(bin, &name, || inner.fresh())
-                .map_err(StoreError::system("clear away", format!("{shown}/{name}")))?;
+            tree::delete(bin, &name, || inner.unique_name())
+                .map_err(StoreError::system("remove", format!("{shown}/{name}")))?;
         }
     }
-    for skill in carded(inner)? {
-        let stands = match inner.enter(&skill) {
+    for skill in skills_with_metadata(inner)? {
+        let current = match inner.open_skill(&skill) {
             Ok((_, number)) => Some(number),
             Err(StoreError::NoSkill { .. }) => None,
             Err(error) => return Err(error),
         };
-        SkillMetadata::settle(&inner.cards, &skill, stands)
-            .map_err(StoreError::system("settle", format!("cards/{skill}")))?;
+        SkillMetadata::keep_only_current(&inner.cards, &skill, current)
+            .map_err(StoreError::system("repair", format!("cards/{skill}")))?;
     }
     Ok(())
 }
 
-/// The largest number that something there has for a name.
+/// The largest number used as a name there.
 fn largest(bin: impl AsFd) -> u64 {
     let names = tree::names(bin).unwrap_or_default();
     names.iter().filter_map(|name| name.to_str().ok()?.parse().ok()).max().unwrap_or(0)
 }
 
-/// Every skill that has a card.
-fn carded(inner: &SkillStoreInner) -> Result<Vec<SkillId>, StoreError> {
+/// Every skill with metadata.
+fn skills_with_metadata(inner: &SkillStoreInner) -> Result<Vec<SkillId>, StoreError> {
     let children = |path: &str| -> Result<Vec<SkillName>, StoreError> {
-        let names = tree::directory(&inner.cards, path)
+        let names = tree::open_directory(&inner.cards, path)
             .and_then(tree::names)
             .map_err(StoreError::system("list", format!("cards/{path}")))?;
         Ok(names.iter().filter_map(|name| SkillName::try_from(name.to_str().ok()?).ok()).collect())

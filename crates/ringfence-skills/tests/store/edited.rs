@@ -1,4 +1,4 @@
-//! Files that are changed by the service's callers.
+//! Files edited by the service's callers.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -30,7 +30,7 @@ fn with_needs(hosts: &str) -> String {
 
 tests! { "edited":
 #[test]
-fn a_file_is_replaced_as_a_whole_or_by_lines(stage) {
+fn file_is_replaced_completely_or_by_lines(stage) {
     let one = stage.put("one", &[("a.txt", "1\r\n2\r\n3\r\n")]);
     std::fs::set_permissions(one.join("a.txt"), PermissionsExt::from_mode(0o750)).unwrap();
     let edited = stage.store.edit(&id("one"), &lines("a.txt", 2, 2, "zwei\nzwei"), None).unwrap();
@@ -54,7 +54,7 @@ fn a_file_is_replaced_as_a_whole_or_by_lines(stage) {
 }
 
 #[test]
-fn no_change_is_lost(stage) {
+fn concurrent_edits_with_etag_are_all_kept(stage) {
     stage.put("one", &[("n", "0")]);
     let etag = stage.store.content(&id("one"), "n", None).unwrap().etag;
     let expecting = |text: &str, expect: EditPrecondition| stage.store.edit(&id("one"), &SkillEdit { expect, ..whole("n", text) }, None);
@@ -86,28 +86,28 @@ fn no_change_is_lost(stage) {
 }
 
 #[test]
-fn a_quota_holds_for_changes(stage) {
+fn quota_applies_to_edits(stage) {
     stage.put("one", &[("a", "12345")]);
     let quota = skill_md("one").len() as u64 + 5;
     assert_eq!(stage.store.edit(&id("one"), &whole("a", "123456"), Some(quota)).unwrap_err().code(), "quota");
     assert_eq!(stage.store.edit(&id("one"), &whole("b", "1"), Some(quota)).unwrap_err().code(), "quota");
     stage.store.edit(&id("one"), &whole("a", "54321"), Some(quota)).unwrap();
-    // Less is always possible, also for one who has too much.
+    // A smaller file is always accepted, even above the quota.
     stage.store.edit(&id("one"), &whole("a", "1"), Some(1)).unwrap();
 }
 
-/// Promise: P102
+/// Promise: skill-rights
 #[test]
-fn needs_are_those_of_the_upload_or_of_an_edit(stage) {
-    stage.upload(&Pack::of([Item::file("one/SKILL.md", with_needs("a.example.org"))])).unwrap();
+fn needs_change_only_by_upload_or_edit(stage) {
+    stage.upload(&Pack::new([Item::file("one/SKILL.md", with_needs("a.example.org"))])).unwrap();
     let hosts = || stage.store.needs(&id("one")).unwrap().hosts.unwrap();
     assert_eq!(hosts(), ["a.example.org"]);
-    // A command writes what it likes; it holds no more for that.
+    // A command changes the needs, without effect.
     std::fs::write(stage.at("one/SKILL.md"), with_needs("evil.example.org")).unwrap();
     assert_eq!(hosts(), ["a.example.org"]);
     let info = stage.store.info(&id("one")).unwrap();
     assert!(info.warnings.iter().any(|warning| warning.what.contains("changed its needs")), "{info:?}");
-    // Nor is it confirmed by somebody who changes another line.
+    // An edit of another line does not confirm them.
     assert_eq!(stage.store.edit(&id("one"), &lines("SKILL.md", 7, 7, "more"), None).unwrap_err().code(), "needs-changed");
     std::fs::write(stage.at("one/SKILL.md"), "---\nhosts: x\n---\n").unwrap();
     assert_eq!(stage.store.edit(&id("one"), &lines("SKILL.md", 2, 2, "name: one"), None).unwrap_err().code(), "needs-changed");
@@ -120,10 +120,10 @@ fn needs_are_those_of_the_upload_or_of_an_edit(stage) {
     let error = stage.store.edit(&id("one"), &whole("SKILL.md", &with_needs("http://x/")), None).unwrap_err();
     assert_eq!(error.code(), "needs");
     assert_eq!(hosts(), ["c.example.org"]);
-    // One that is gone takes nothing with it.
+    // A removed file changes nothing.
     std::fs::remove_file(stage.at("one/SKILL.md")).unwrap();
     assert_eq!(hosts(), ["c.example.org"]);
-    let refused = stage.upload(&Pack::of([Item::file("one/SKILL.md", with_needs("http://x/"))])).unwrap_err();
+    let refused = stage.upload(&Pack::new([Item::file("one/SKILL.md", with_needs("http://x/"))])).unwrap_err();
     assert_eq!(refused.code(), "needs");
     assert_eq!(hosts(), ["c.example.org"]);
     stage.check_clear();

@@ -1,4 +1,4 @@
-//! What commands leave in a skill, and do there while somebody looks.
+//! Hostile content of a skill, and concurrent changes by commands.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -22,7 +22,7 @@ fn whole(path: &str, text: &str) -> SkillEdit {
     }
 }
 
-/// Directories in each other, deeper than any path leads.
+/// Nested directories, deeper than the longest path.
 fn dig(top: &Path, depth: usize) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut here = rustix::fs::openat(CWD, top, flags, Mode::empty()).unwrap();
@@ -39,9 +39,9 @@ fn lock(path: &Path, mode: u32) {
 }
 
 tests! { "hostile":
-/// Promise: P101
+/// Promise: skill-files
 #[test]
-fn links_lead_nowhere(stage) {
+fn links_in_a_skill_are_never_followed(stage) {
     let secret = stage.root.with_file_name("secret");
     fs::create_dir(&secret).unwrap();
     fs::write(secret.join("key"), "secret").unwrap();
@@ -61,7 +61,7 @@ fn links_lead_nowhere(stage) {
     assert_eq!(files.files.iter().filter(|file| file.kind == SkillFileKind::Link).count(), 5);
     assert!(!files.files.iter().any(|file| file.path.contains("away/")));
     assert_eq!(stage.store.usage(&name("ada")).unwrap().bytes, (skill_md("one").len() * 2 + 7) as u64);
-    // As `SKILL.md` itself, too.
+    // Also as `SKILL.md` itself.
     fs::remove_file(one.join("SKILL.md")).unwrap();
     symlink(secret.join("key"), one.join("SKILL.md")).unwrap();
     let info = stage.store.info(&id("one")).unwrap();
@@ -74,7 +74,7 @@ fn links_lead_nowhere(stage) {
 }
 
 #[test]
-fn the_skill_itself_as_a_link_is_none(stage) {
+fn skill_directory_that_is_a_link_is_no_skill(stage) {
     let one = stage.put("one", &[]);
     let moved = stage.root.with_file_name("moved");
     fs::rename(&one, &moved).unwrap();
@@ -84,7 +84,7 @@ fn the_skill_itself_as_a_link_is_none(stage) {
 }
 
 #[test]
-fn nobody_waits_for_a_pipe_or_a_socket(stage) {
+fn pipes_and_sockets_never_block_the_service(stage) {
     let one = stage.put("one", &[]);
     rustix::fs::mknodat(CWD, one.join("pipe"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(one.join("socket")).unwrap();
@@ -101,15 +101,15 @@ fn nobody_waits_for_a_pipe_or_a_socket(stage) {
     stage.check_clear();
 }
 
-/// Promise: P101
+/// Promise: skill-files
 #[test]
-fn what_is_locked_is_counted_replaced_and_removed(stage) {
+fn locked_directories_are_counted_replaced_and_removed(stage) {
     let one = stage.put("one", &[("d/e/f", "12345"), ("d/g", "1")]);
     lock(&one.join("d/e/f"), 0);
     lock(&one.join("d/e"), 0);
     lock(&one.join("d"), 0o400);
     lock(&one, 0);
-    // A skill whose own directory was locked is there all the same.
+    // A skill with a locked directory still exists.
     assert!(stage.store.info(&id("one")).is_ok());
     lock(&one.join("d"), 0o100);
     assert_eq!(stage.store.usage(&name("ada")).unwrap().bytes, skill_md("one").len() as u64 + 6);
@@ -123,16 +123,16 @@ fn what_is_locked_is_counted_replaced_and_removed(stage) {
     stage.check_clear();
 }
 
-/// Promise: P101
+/// Promise: skill-files
 #[test]
-fn no_depth_is_too_deep_to_be_removed(stage) {
+fn deep_directories_can_be_removed(stage) {
     let one = stage.put("one", &[]);
     dig(&one, 2000);
     let files = stage.store.files(&id("one")).unwrap();
     assert!(files.truncated && files.files.len() > 100);
     assert!(!stage.store.usage(&name("ada")).unwrap().is_complete);
-    // What cannot be counted fits into no quota.
-    let bytes = std::io::Cursor::new(Pack::of(skill("two", &[])).bytes());
+    // A skill that cannot be counted exceeds every quota.
+    let bytes = std::io::Cursor::new(Pack::new(skill("two", &[])).bytes());
     let error = stage.store.upload(&name("ada"), &name("helper"), bytes, Some(u64::MAX)).unwrap_err();
     assert_eq!(error.code(), "quota");
     stage.put("one", &[]);
@@ -145,19 +145,19 @@ fn no_depth_is_too_deep_to_be_removed(stage) {
 #[test]
 fn skill_that_cannot_be_counted_can_be_replaced_within_a_quota(stage) {
     dig(&stage.put("one", &[]), 2000);
-    let bytes = std::io::Cursor::new(Pack::of(skill("one", &[])).bytes());
+    let bytes = std::io::Cursor::new(Pack::new(skill("one", &[])).bytes());
     stage.store.upload(&name("ada"), &name("helper"), bytes, Some(1 << 20)).unwrap();
     assert!(stage.store.usage(&name("ada")).unwrap().is_complete);
     stage.check_clear();
 }
 
 #[test]
-fn names_are_limited_also_those_of_one_file(stage) {
+fn number_of_names_is_limited_including_hard_links(stage) {
     let root = stage.root.with_file_name("crowded");
-    let bounds = ringfence_skills::UploadBounds { counted: 100, ..crate::stage::Stage::bounds() };
+    let bounds = ringfence_skills::UploadBounds { counted: 100, ..crate::stage::SkillStage::bounds() };
     let store = ringfence_skills::SkillStore::open(&root, bounds).unwrap();
     let upload = |name_of: &str| {
-        let bytes = std::io::Cursor::new(Pack::of(skill(name_of, &[("x", "")])).bytes());
+        let bytes = std::io::Cursor::new(Pack::new(skill(name_of, &[("x", "")])).bytes());
         store.upload(&name("ada"), &name("helper"), bytes, Some(1 << 30))
     };
     upload("one").unwrap();
@@ -174,19 +174,19 @@ fn names_are_limited_also_those_of_one_file(stage) {
 #[test]
 fn search_for_nested_skills_ends_at_the_limit_of_names(stage) {
     let root = stage.root.with_file_name("crowded");
-    let bounds = ringfence_skills::UploadBounds { counted: 100, ..crate::stage::Stage::bounds() };
+    let bounds = ringfence_skills::UploadBounds { counted: 100, ..crate::stage::SkillStage::bounds() };
     let store = ringfence_skills::SkillStore::open(&root, bounds).unwrap();
-    let bytes = std::io::Cursor::new(Pack::of(skill("one", &[("below/SKILL.md", "")])).bytes());
+    let bytes = std::io::Cursor::new(Pack::new(skill("one", &[("below/SKILL.md", "")])).bytes());
     store.upload(&name("ada"), &name("helper"), bytes, None).unwrap();
     assert_eq!(store.info(&id("one")).unwrap().nested.len(), 1);
-    // All names of a directory come before those in the directories below it.
+    // All entries of a directory come before those of its subdirectories.
     let one = root.join("skills/ada/helper/one");
     (0..110).for_each(|i| drop(fs::File::create(one.join(format!("f{i}"))).unwrap()));
     assert_eq!(store.info(&id("one")).unwrap().nested.len(), 0);
 }
 
 #[test]
-fn bytes_are_those_that_files_take_on_the_disk(stage) {
+fn usage_counts_allocated_blocks(stage) {
     let one = stage.put("one", &[]);
     let before = stage.store.usage(&name("ada")).unwrap().bytes;
     let reserved = fs::File::create(one.join("reserved")).unwrap();
@@ -197,7 +197,7 @@ fn bytes_are_those_that_files_take_on_the_disk(stage) {
 }
 
 #[test]
-fn crowds_are_cut_and_said_to_be(stage) {
+fn long_listing_is_truncated_and_reported(stage) {
     let one = stage.put("one", &[]);
     for i in 0..stage.store.bounds().listed + 5 {
         fs::File::create(one.join(format!("f{i}"))).unwrap();
@@ -210,7 +210,7 @@ fn crowds_are_cut_and_said_to_be(stage) {
 }
 
 #[test]
-fn sparse_giants_are_not_read(stage) {
+fn large_sparse_files_are_not_read(stage) {
     let one = stage.put("one", &[]);
     fs::File::create(one.join("giant")).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(stage.store.content(&id("one"), "giant", None).unwrap_err().code(), "too-large");
@@ -222,9 +222,9 @@ fn sparse_giants_are_not_read(stage) {
     assert!(content.truncated && content.total_lines.is_none() && matches!(content.body, SkillFileBody::Base64(text) if text.len() == (8 << 20) / 3 * 4 + 4));
 }
 
-/// Promise: P101
+/// Promise: skill-files
 #[test]
-fn a_name_that_is_swapped_shows_nothing_from_outside(stage) {
+fn swapped_name_never_shows_files_outside(stage) {
     let secret = stage.root.with_file_name("secret");
     fs::create_dir(&secret).unwrap();
     fs::write(secret.join("x"), "secret").unwrap();

@@ -1,12 +1,12 @@
-//! The store as a service uses it, as the superuser and as an ordinary user.
+//! The store as a service uses it, as root and as an ordinary user.
 //!
-//! Each test runs in a process of its own, with a store of its own.
+//! Each test runs in its own process, with its own store.
 
-/// Tests that are given a stage.
+/// Tests with a stage as parameter.
 macro_rules! tests {
-    ($module:literal: $(#[test] fn $name:ident($stage:ident) $body:block)*) => {
-        pub(crate) const TESTS: &[crate::Test] = &[$((concat!($module, "::", stringify!($name)), $name)),*];
-        $(fn $name($stage: &crate::stage::Stage) $body)*
+    ($module:literal: $($(#[doc = $doc:literal])* #[test] fn $name:ident($stage:ident) $body:block)*) => {
+        pub(crate) const TESTS: &[crate::StoreTest] = &[$((concat!($module, "::", stringify!($name)), $name)),*];
+        $($(#[doc = $doc])* fn $name($stage: &crate::stage::SkillStage) $body)*
     };
 }
 
@@ -24,12 +24,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_testkit::ProcessPerTest;
-use stage::Stage;
+use stage::SkillStage;
 
 /// A test, by its name.
-type Test = (&'static str, fn(&Stage));
+type StoreTest = (&'static str, fn(&SkillStage));
 
-fn tests() -> impl Iterator<Item = Test> {
+fn tests() -> impl Iterator<Item = StoreTest> {
     [taken::TESTS, refused::TESTS, hostile::TESTS, replaced::TESTS, edited::TESTS, crashed::TESTS]
         .into_iter()
         .flatten()
@@ -49,6 +49,6 @@ fn main() -> ExitCode {
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     let (_, test) = tests().find(|(known, _)| *known == name).ok_or("no such test")?;
-    test(&Stage::new(directory));
+    test(&SkillStage::new(directory));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Archives made by hand, byte by byte: also those that no program writes.
+//! Archives built byte by byte, including invalid ones.
 
 use std::io::Write;
 
@@ -17,16 +17,16 @@ pub(crate) struct Header {
     pub(crate) extra: Vec<u8>,
 }
 
-/// An entry: two headers that may lie, and bytes.
+/// An entry: two headers, which may be wrong, and bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) local: Header,
     pub(crate) central: Header,
     pub(crate) attributes: u32,
     pub(crate) data: Vec<u8>,
-    /// What stands behind the bytes.
+    /// Bytes after the data.
     pub(crate) behind: Vec<u8>,
-    /// Where the directory says that it stands, if not where it does.
+    /// The offset in the directory, if it is wrong.
     pub(crate) at: Option<u32>,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Item {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pack {
     pub(crate) items: Vec<Item>,
-    /// What stands before the first entry.
+    /// Bytes before the first entry.
     pub(crate) before: Vec<u8>,
-    /// What stands between the entries and the directory.
+    /// Bytes between the entries and the directory.
     pub(crate) between: Vec<u8>,
     pub(crate) comment: Vec<u8>,
-    /// How many entries the end tells of, if not as many as there are.
+    /// The number of entries in the end record, if it is wrong.
     pub(crate) count: Option<u16>,
-    /// What stands behind everything.
+    /// Bytes after the end.
     pub(crate) trailing: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn deflate(bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Item {
-    /// A file that is stored as it is.
+    /// A stored file.
     pub(crate) fn file(name: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> Item {
         let bytes = bytes.as_ref();
         let size = u32::try_from(bytes.len()).unwrap();
@@ -86,7 +86,7 @@ impl Item {
         Item::file(name, "").attributes(0o040_755 << 16 | 0x10)
     }
 
-    /// The same, compressed.
+    /// The same item, compressed.
     pub(crate) fn deflated(self) -> Item {
         let data = deflate(&self.data);
         let length = u32::try_from(data.len()).unwrap();
@@ -116,7 +116,7 @@ impl Item {
         self
     }
 
-    /// As programs write it that do not know the size beforehand.
+    /// With a data descriptor, as written by programs that do not know the size in advance.
     pub(crate) fn described(self) -> Item {
         let Header { checksum, length, size, .. } = self.central;
         let mut item = self.both(|header| header.flags |= 8);
@@ -133,7 +133,7 @@ impl Item {
 }
 
 impl Pack {
-    pub(crate) fn of(items: impl IntoIterator<Item = Item>) -> Pack {
+    pub(crate) fn new(items: impl IntoIterator<Item = Item>) -> Pack {
         Pack { items: items.into_iter().collect(), ..Pack::default() }
     }
 

@@ -1,13 +1,13 @@
-//! Archives that are refused as a whole, each for one thing.
+//! Archives that are refused, each for one reason.
 
 use std::io::Cursor;
 
 use ringfence_skills::{ArchiveError, ArchiveFault, SkillStore, StoreError, UploadBounds};
 
 use crate::pack::{Item, Pack, deflate};
-use crate::stage::{Stage, name, shape, skill, skill_md};
+use crate::stage::{SkillStage, name, shape, skill, skill_md};
 
-/// The one reason for which an archive is refused.
+/// The reason for which an archive is refused.
 fn fault(store: &SkillStore, bytes: Vec<u8>) -> ArchiveError {
     match store.upload(&name("ada"), &name("helper"), Cursor::new(bytes), None) {
         Err(StoreError::Archive { source }) => source,
@@ -15,14 +15,14 @@ fn fault(store: &SkillStore, bytes: Vec<u8>) -> ArchiveError {
     }
 }
 
-/// Refused, for that, with nothing changed and nothing left.
+/// Asserts that it is refused for this reason, without changes or leftovers.
 #[track_caller]
-fn check(stage: &Stage, pack: &Pack, entry: Option<&str>, expect: ArchiveFault) {
+fn check(stage: &SkillStage, pack: &Pack, entry: Option<&str>, expect: ArchiveFault) {
     check_bytes(stage, pack.bytes(), entry, expect);
 }
 
 #[track_caller]
-fn check_bytes(stage: &Stage, bytes: Vec<u8>, entry: Option<&str>, expect: ArchiveFault) {
+fn check_bytes(stage: &SkillStage, bytes: Vec<u8>, entry: Option<&str>, expect: ArchiveFault) {
     if !stage.at("one").exists() {
         stage.put("one", &[("kept.txt", "kept")]);
     }
@@ -34,16 +34,16 @@ fn check_bytes(stage: &Stage, bytes: Vec<u8>, entry: Option<&str>, expect: Archi
     stage.check_clear();
 }
 
-/// A good skill, and one entry more.
+/// A valid skill with one more entry.
 fn with(item: Item) -> Pack {
     let mut items = skill("one", &[]);
     items.push(item);
-    Pack::of(items)
+    Pack::new(items)
 }
 
-/// By its name alone.
+/// Asserts that an entry is refused because of its name.
 #[track_caller]
-fn check_name(stage: &Stage, path: &str, expect: ArchiveFault) {
+fn check_name(stage: &SkillStage, path: &str, expect: ArchiveFault) {
     let shown: String = path
         .chars()
         .flat_map(|c| {
@@ -55,18 +55,18 @@ fn check_name(stage: &Stage, path: &str, expect: ArchiveFault) {
 
 tests! { "refused":
 #[test]
-fn a_good_one_passes_the_same_way(stage) {
+fn valid_archive_is_accepted(stage) {
     stage.upload(&with(Item::file("one/x", "x"))).unwrap();
     stage.upload(&with(Item::file("one/x", "x").deflated().described())).unwrap();
-    // Without the signature, as the first programs wrote it.
+    // Without the signature, as in early programs.
     let mut item = Item::file("one/x", "x").described();
     item.behind.drain(..4);
     stage.upload(&with(item)).unwrap();
 }
 
-/// Promise: P99
+/// Promise: archives
 #[test]
-fn names_that_lead_elsewhere(stage) {
+fn names_that_leave_the_skill_are_refused(stage) {
     check_name(stage, "one/../../../x", ArchiveFault::Upwards);
     check_name(stage, "../x", ArchiveFault::Upwards);
     check_name(stage, "one/..", ArchiveFault::Upwards);
@@ -88,7 +88,7 @@ fn names_that_lead_elsewhere(stage) {
 }
 
 #[test]
-fn names_that_are_too_long_or_too_deep(stage) {
+fn long_and_deep_names_are_refused(stage) {
     stage.upload(&with(Item::file(format!("one/{}", "x".repeat(255)), "x"))).unwrap();
     let long = format!("one/{}", "x".repeat(256));
     check(stage, &with(Item::file(&long, "x")), Some(&long.chars().take(200).collect::<String>()), ArchiveFault::TooLong { limit: 255 });
@@ -99,9 +99,9 @@ fn names_that_are_too_long_or_too_deep(stage) {
     check(stage, &with(Item::file(&deep, "x")), Some(&deep), ArchiveFault::TooDeep { limit: 32 });
 }
 
-/// Promise: P99
+/// Promise: archives
 #[test]
-fn what_is_neither_file_nor_directory(stage) {
+fn links_and_special_files_are_refused(stage) {
     let kinds = [(0o120_777, ArchiveFault::Link), (0o010_644, ArchiveFault::Special), (0o020_644, ArchiveFault::Special), (0o060_644, ArchiveFault::Special), (0o140_644, ArchiveFault::Special)];
     for (mode, expect) in kinds {
         check(stage, &with(Item::file("one/x", "/etc/passwd").attributes(mode << 16)), Some("one/x"), expect);
@@ -110,7 +110,7 @@ fn what_is_neither_file_nor_directory(stage) {
         check(stage, &with(Item::file("one/x", "x").attributes(mode << 16)), Some("one/x"), ArchiveFault::Privileged);
     }
     check(stage, &with(Item::directory("one/d/").attributes(0o041_777 << 16)), Some("one/d/"), ArchiveFault::Privileged);
-    // The mode counts whoever the archive says made it, and each sign of a directory.
+    // The mode counts for archives of any system, and so does each mark of a directory.
     check(stage, &with(Item::file("one/x", "x").attributes(0o040_755 << 16)), Some("one/x"), ArchiveFault::TwoKinds);
     check(stage, &with(Item::file("one/x", "x").attributes(0x10)), Some("one/x"), ArchiveFault::TwoKinds);
     check(stage, &with(Item::directory("one/d/").attributes(0o100_644 << 16)), Some("one/d/"), ArchiveFault::TwoKinds);
@@ -122,13 +122,13 @@ fn what_is_neither_file_nor_directory(stage) {
     check(stage, &with(asi), Some("one/x"), ArchiveFault::Extra { id: 0x756e, what: "kind" });
     let other = Item::file("one/x", "x").local(|header| header.extra = linked(0x7075, b"\x01crc!../y"));
     check(stage, &with(other), Some("one/x"), ArchiveFault::Extra { id: 0x7075, what: "name" });
-    // The same name again is what some programs write.
+    // Some programs repeat the same name.
     stage.upload(&with(Item::file("one/x", "x").both(|header| header.extra = linked(0x7075, b"\x01crc!one/x")))).unwrap();
 }
 
-/// Promise: P99
+/// Promise: archives
 #[test]
-fn names_that_are_one_on_some_system(stage) {
+fn names_that_collide_on_some_system_are_refused(stage) {
     let two = |one: &str, other: &str| {
         let mut pack = with(Item::file(one, "1"));
         pack.items.push(Item::file(other, "2"));
@@ -148,18 +148,18 @@ fn names_that_are_one_on_some_system(stage) {
     let mut pack = with(Item::directory("one/d/"));
     pack.items.push(Item::file("one/d", "x"));
     check(stage, &pack, Some("one/d"), ArchiveFault::FileAndDirectory);
-    // A directory may be told of behind what is in it.
+    // The entry of a directory may come after its content.
     let mut pack = with(Item::file("one/d/x", "x"));
     pack.items.push(Item::directory("one/d/"));
     stage.upload(&pack).unwrap();
 }
 
 #[test]
-fn archives_that_are_not_laid_out_as_skills(stage) {
+fn archives_without_skill_layout_are_refused(stage) {
     check(stage, &Pack::default(), None, ArchiveFault::Empty);
-    check(stage, &Pack::of([Item::file("__MACOSX/x", "x")]), None, ArchiveFault::Empty);
+    check(stage, &Pack::new([Item::file("__MACOSX/x", "x")]), None, ArchiveFault::Empty);
     check(stage, &with(Item::file("README", "x")), Some("README"), ArchiveFault::TopLevelFile);
-    check(stage, &Pack::of([Item::file("SKILL.md", skill_md("x"))]), Some("SKILL.md"), ArchiveFault::SkillAtTop);
+    check(stage, &Pack::new([Item::file("SKILL.md", skill_md("x"))]), Some("SKILL.md"), ArchiveFault::SkillAtTop);
     check(stage, &with(Item::file("two/x", "x")), Some("two"), ArchiveFault::NoSkillFile);
     check(stage, &with(Item::directory("two/")), Some("two"), ArchiveFault::NoSkillFile);
     check(stage, &with(Item::file("two/skill.md", "x")), Some("two"), ArchiveFault::NoSkillFile);
@@ -167,12 +167,12 @@ fn archives_that_are_not_laid_out_as_skills(stage) {
     check(stage, &with(Item::directory("two/SKILL.md/")), Some("two"), ArchiveFault::NoSkillFile);
     let source = "a b".parse::<ringfence_skills::SkillName>().unwrap_err();
     check(stage, &with(Item::file("a b/SKILL.md", "x")), Some("a b"), ArchiveFault::SkillName { source });
-    let hint = fault(&stage.store, Pack::of([Item::file("SKILL.md", "x")]).bytes()).hint().unwrap();
+    let hint = fault(&stage.store, Pack::new([Item::file("SKILL.md", "x")]).bytes()).hint().unwrap();
     assert!(hint.contains("zip -r"), "{hint}");
 }
 
 #[test]
-fn what_cannot_be_unpacked_for_certain(stage) {
+fn entries_that_cannot_be_unpacked_reliably_are_refused(stage) {
     let item = || Item::file("one/x", "some text that is here");
     for flags in [1, 1 << 6, 1 << 13] {
         check(stage, &with(item().both(|header| header.flags = flags)), Some("one/x"), ArchiveFault::Encrypted);
@@ -195,7 +195,7 @@ fn what_cannot_be_unpacked_for_certain(stage) {
     let mut broken = item().deflated();
     broken.data[0] = 0xff;
     check(stage, &with(broken), Some("one/x"), ArchiveFault::Data);
-    // A stream without its end, and an end with something behind it.
+    // A stream without end, and bytes after the end.
     let mut short = item().deflated();
     short.data.pop();
     let short = short.both(|header| header.length -= 1);
@@ -206,9 +206,9 @@ fn what_cannot_be_unpacked_for_certain(stage) {
     check(stage, &with(long), Some("one/x"), ArchiveFault::Data);
 }
 
-/// Promise: P99
+/// Promise: archives
 #[test]
-fn two_headers_that_disagree(stage) {
+fn headers_that_disagree_are_refused(stage) {
     let item = || Item::file("one/x", "some text that is here");
     check(stage, &with(item().local(|header| header.name = b"one/y".to_vec())), Some("one/x"), ArchiveFault::Disagreement { what: "name" });
     check(stage, &with(item().local(|header| header.method = 8)), Some("one/x"), ArchiveFault::Disagreement { what: "method" });
@@ -224,21 +224,22 @@ fn two_headers_that_disagree(stage) {
     check(stage, &with(described), Some("one/x"), ArchiveFault::Disagreement { what: "size" });
 }
 
-/// Promise: P99
+/// Promise: archives
 #[test]
-fn bytes_that_belong_to_nothing_or_to_two(stage) {
+fn stray_and_shared_bytes_are_refused(stage) {
     let good = || with(Item::file("one/x", "x"));
     check(stage, &Pack { before: b"#!/bin/sh\n".to_vec(), ..good() }, None, ArchiveFault::Stray { from: 0, to: 10 });
     let bytes = good().bytes();
     let (size, end) = (bytes.len() as u64, bytes.len() as u64 + 4);
     check(stage, &Pack { trailing: b"more".to_vec(), ..good() }, None, ArchiveFault::Stray { from: size, to: end });
     let mut hidden = Item::file("one/x", "x");
-    hidden.behind = Pack::of([Item::file("one/y", "y")]).bytes();
+    hidden.behind = Pack::new([Item::file("one/y", "y")]).bytes();
     let error = fault(&stage.store, with(hidden).bytes());
     assert!(matches!(error.fault, ArchiveFault::Stray { .. }), "{error}");
     let error = fault(&stage.store, Pack { between: vec![0; 3], ..good() }.bytes());
     assert!(matches!(error.fault, ArchiveFault::Stray { .. }), "{error}");
-    // Two that have the same bytes, and one within another: a few bytes would become petabytes.
+    // Two entries with the same bytes, and one inside another: a few bytes would expand to
+    // petabytes.
     let mut same = good();
     same.items.push(Item::file("one/x", "x"));
     same.items[2].central.name = b"one/y".to_vec();
@@ -246,19 +247,19 @@ fn bytes_that_belong_to_nothing_or_to_two(stage) {
     let error = fault(&stage.store, same.bytes());
     assert!(matches!(error.fault, ArchiveFault::Disagreement { what: "name" | "method" }), "{error}");
     let inner = Item::file("one/y", "yy");
-    let quoted = Pack::of([inner.clone()]).bytes();
+    let quoted = Pack::new([inner.clone()]).bytes();
     let header = 30 + 5;
     let mut pack = with(Item::file("one/x", &quoted[..header + 2]));
-    let place = Pack::of(pack.items[..1].to_vec()).bytes();
+    let place = Pack::new(pack.items[..1].to_vec()).bytes();
     let first = place.windows(4).position(|window| window == b"PK\x01\x02").unwrap() as u32;
     pack.items.push(Item { at: Some(first + 30 + 5), ..inner });
-    // What stands where it would have stood is given to the one before, so nothing is left over.
+    // The bytes in between belong to the previous entry, so nothing is left over.
     let error = fault(&stage.store, pack.bytes());
     assert_eq!((error.entry.as_deref(), &error.fault), (Some("one/x"), &ArchiveFault::Overlap));
 }
 
 #[test]
-fn archives_that_are_none_or_huge(stage) {
+fn invalid_and_zip64_archives_are_refused(stage) {
     let good = || with(Item::file("one/x", "x"));
     check_bytes(stage, Vec::new(), None, ArchiveFault::NoArchive);
     check_bytes(stage, b"not an archive".to_vec(), None, ArchiveFault::NoArchive);
@@ -282,13 +283,13 @@ fn archives_that_are_none_or_huge(stage) {
     volumes[end + 4] = 1;
     check_bytes(stage, volumes, None, ArchiveFault::Volumes);
     let endless = Item::file("one/x", "x").both(|header| header.extra = vec![9, 9, 255, 255]);
-    check(stage, &with(endless), Some("one/x"), ArchiveFault::Broken { what: "an extra field is longer than all of them" });
+    check(stage, &with(endless), Some("one/x"), ArchiveFault::Broken { what: "an extra field is longer than all fields together" });
 }
 
-/// Promise: P99
+/// Promise: archives
 #[test]
-fn more_than_is_taken(stage) {
-    let small = UploadBounds { archive: 5000, entries: 4, skills: 2, total: 3 << 20, file: 2 << 20, ratio: 10, ..Stage::bounds() };
+fn archives_above_the_limits_are_refused(stage) {
+    let small = UploadBounds { archive: 5000, entries: 4, skills: 2, total: 3 << 20, file: 2 << 20, ratio: 10, ..SkillStage::bounds() };
     let store = SkillStore::open(&stage.root.with_file_name("small"), small).unwrap();
     let good = with(Item::file("one/x", "x"));
     let size = 6000;
@@ -300,19 +301,19 @@ fn more_than_is_taken(stage) {
     assert!(store.upload(&name("ada"), &name("helper"), Cursor::new(good.bytes()), None).is_ok());
     let large = with(Item::file("one/x", "x".repeat(size)));
     check(&large, ArchiveFault::ArchiveSize { size: large.bytes().len() as u64, limit: 5000 });
-    let many = Pack::of((0..5).map(|i| Item::file(format!("one/{i}"), "")));
+    let many = Pack::new((0..5).map(|i| Item::file(format!("one/{i}"), "")));
     check(&many, ArchiveFault::Entries { count: 5, limit: 4 });
-    let many = Pack::of((0..3).map(|i| Item::file(format!("s{i}/SKILL.md"), "")));
+    let many = Pack::new((0..3).map(|i| Item::file(format!("s{i}/SKILL.md"), "")));
     check(&many, ArchiveFault::Skills { count: 3, limit: 2 });
     let zeros = |length: usize| Item::file("one/x", vec![0; length]).deflated();
     check(&with(zeros((2 << 20) + 1)), ArchiveFault::FileSize { size: (2 << 20) + 1, limit: 2 << 20 });
     check(&with(zeros(2 << 20)), ArchiveFault::Ratio { limit: 10 });
-    assert!(store.upload(&name("ada"), &name("helper"), Cursor::new(with(zeros(1 << 20)).bytes()), None).is_ok(), "small things may");
+    assert!(store.upload(&name("ada"), &name("helper"), Cursor::new(with(zeros(1 << 20)).bytes()), None).is_ok(), "small files may exceed the ratio");
     let mut both = with(Item::file("one/x", vec![0; 1 << 20]).deflated());
     both.items.push(Item::file("one/y", vec![0; 1 << 20]).deflated());
     both.items.push(Item::file("one/z", vec![0; 1 << 20]).deflated());
     check(&both, ArchiveFault::TotalSize { size: (3 << 20) + skill_md("one").len() as u64, limit: 3 << 20 });
-    // One that says less than comes out of it has no more room for that.
+    // An entry that declares less than it contains is refused.
     let data = deflate(&vec![0; 2 << 20]);
     let mut liar = zeros(10);
     liar.data.clone_from(&data);
@@ -321,18 +322,18 @@ fn more_than_is_taken(stage) {
 }
 
 #[test]
-fn a_quota_holds_for_what_is_there_afterwards(stage) {
+fn quota_applies_to_the_usage_after_the_upload(stage) {
     let length = skill_md("one").len() as u64;
     let upload = |text: &str, quota: u64| {
-        let bytes = Pack::of(skill("one", &[("x", text)])).bytes();
+        let bytes = Pack::new(skill("one", &[("x", text)])).bytes();
         stage.store.upload(&name("ada"), &name("helper"), Cursor::new(bytes), Some(quota)).map(|_| ()).map_err(|error| error.code())
     };
     assert_eq!(upload(&"x".repeat(100), length + 99), Err("quota"));
     assert!(!stage.at("one").exists());
     assert_eq!(upload(&"x".repeat(100), length + 100), Ok(()));
-    // What is replaced counts no longer.
+    // The replaced version does not count.
     assert_eq!(upload(&"y".repeat(100), length + 100), Ok(()));
-    // What a command left does, also where it locked it.
+    // Files of a command count, even in a locked directory.
     let locked = stage.at("one").join("locked");
     std::fs::create_dir(&locked).unwrap();
     std::fs::write(locked.join("big"), vec![0; 1000]).unwrap();

@@ -1,4 +1,4 @@
-//! A store of its own for each test.
+//! A private store for each test.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -10,12 +10,12 @@ use ringfence_skills::{SkillId, SkillName, SkillStore, StoreError, UploadBounds,
 
 use crate::pack::{Item, Pack};
 
-pub(crate) struct Stage {
+pub(crate) struct SkillStage {
     pub(crate) root: PathBuf,
     pub(crate) store: SkillStore,
 }
 
-/// A head that nobody has to warn about.
+/// A valid head without warnings.
 pub(crate) fn skill_md(name: &str) -> String {
     format!("---\nname: {name}\ndescription: What it is for.\n---\nDo it.\n")
 }
@@ -28,14 +28,14 @@ pub(crate) fn id(skill: &str) -> SkillId {
     SkillId { user: name("ada"), agent: name("helper"), skill: name(skill) }
 }
 
-/// `SKILL.md` of a skill, and what else is in it.
+/// The `SKILL.md` of a skill, and more files.
 pub(crate) fn skill(skill: &str, files: &[(&str, &str)]) -> Vec<Item> {
     let mut items = vec![Item::file(format!("{skill}/SKILL.md"), skill_md(skill)).deflated()];
     items.extend(files.iter().map(|(path, text)| Item::file(format!("{skill}/{path}"), text)));
     items
 }
 
-/// Everything below a directory: kind and mode of each, and the bytes of files.
+/// Everything below a directory: types, modes and content.
 pub(crate) fn shape(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut shape = BTreeMap::new();
     let mut waiting = vec![root.to_owned()];
@@ -61,11 +61,11 @@ pub(crate) fn shape(root: &Path) -> BTreeMap<PathBuf, String> {
     shape
 }
 
-impl Stage {
-    pub(crate) fn new(directory: &Path) -> Stage {
+impl SkillStage {
+    pub(crate) fn new(directory: &Path) -> SkillStage {
         let root = directory.join("store");
-        let store = SkillStore::open(&root, Stage::bounds()).unwrap();
-        Stage { root, store }
+        let store = SkillStore::open(&root, SkillStage::bounds()).unwrap();
+        SkillStage { root, store }
     }
 
     pub(crate) fn bounds() -> UploadBounds {
@@ -80,9 +80,9 @@ impl Stage {
         self.store.upload(&name("ada"), &name("helper"), Cursor::new(bytes), None)
     }
 
-    /// A skill that is there.
+    /// Uploads a skill.
     pub(crate) fn put(&self, skill_name: &str, files: &[(&str, &str)]) -> PathBuf {
-        self.upload(&Pack::of(skill(skill_name, files))).unwrap();
+        self.upload(&Pack::new(skill(skill_name, files))).unwrap();
         self.at(skill_name)
     }
 
@@ -90,7 +90,7 @@ impl Stage {
         self.root.join("skills").join("ada/helper").join(skill)
     }
 
-    /// Nothing is on its way in or out.
+    /// Asserts that staging and trash are empty.
     #[track_caller]
     pub(crate) fn check_clear(&self) {
         for part in ["staging", "trash"] {

@@ -1,20 +1,20 @@
-//! What is taken in, and stands there then.
+//! Accepted uploads.
 
 use ringfence_skills::{LineRange, SkillFileBody, SkillFileKind, SkillStore};
 
 use crate::pack::{Item, Pack};
-use crate::stage::{Stage, id, name, shape, skill, skill_md};
+use crate::stage::{SkillStage, id, name, shape, skill, skill_md};
 
 tests! { "taken":
 #[test]
-fn an_archive_becomes_skills_with_plain_modes(stage) {
+fn archive_becomes_skills_with_default_modes(stage) {
     let mut items = skill("one", &[("notes/a.txt", "a\n")]);
     items.push(Item::directory("one/empty/"));
     items.push(Item::file("one/run.sh", "#!/bin/sh\n").deflated().attributes(0o100_777 << 16).described());
     items.extend(skill("two", &[]));
     items.push(Item::file("__MACOSX/one/._SKILL.md", "x"));
     items.push(Item::file("one/.DS_Store", "x"));
-    let uploaded = stage.upload(&Pack { comment: b"made by hand".to_vec(), ..Pack::of(items) }).unwrap();
+    let uploaded = stage.upload(&Pack { comment: b"made by hand".to_vec(), ..Pack::new(items) }).unwrap();
     assert_eq!(uploaded.skills.iter().map(|taken| (taken.info.skill_id.as_str(), taken.replaced)).collect::<Vec<_>>(), [("one", false), ("two", false)]);
     assert_eq!(uploaded.warnings.len(), 1, "{:?}", uploaded.warnings);
     assert!(uploaded.skills.iter().all(|taken| taken.info.warnings.is_empty()), "{uploaded:?}");
@@ -33,7 +33,7 @@ fn an_archive_becomes_skills_with_plain_modes(stage) {
 fn only_the_skills_of_the_archive_are_replaced(stage) {
     stage.put("one", &[("old.txt", "old")]);
     stage.put("two", &[("two.txt", "two")]);
-    let uploaded = stage.upload(&Pack::of(skill("one", &[("new.txt", "new")]))).unwrap();
+    let uploaded = stage.upload(&Pack::new(skill("one", &[("new.txt", "new")]))).unwrap();
     assert!(uploaded.skills[0].replaced);
     assert!(!stage.at("one/old.txt").exists() && stage.at("one/new.txt").exists() && stage.at("two/two.txt").exists());
     let listed = stage.store.list(&name("ada"), &name("helper")).unwrap();
@@ -51,13 +51,13 @@ fn nested_skills_are_listed_at_any_depth(stage) {
     let listed = stage.store.list(&name("ada"), &name("helper")).unwrap();
     let nested: Vec<_> = listed[0].nested.iter().map(|nested| (nested.path.as_str(), nested.name.as_str(), nested.description.as_deref())).collect();
     assert_eq!(nested, [("bare", "bare", None), ("sub/inner", "deep", Some("far down"))]);
-    // The name in the head differs from the directory's, and the other has no head.
+    // The name in one head differs from its directory, and the other has no head.
     assert!(listed[0].nested.iter().all(|nested| !nested.warnings.is_empty()), "{listed:?}");
     assert!(listed[1].nested.is_empty());
 }
 
 #[test]
-fn a_skill_is_listed_read_and_removed(stage) {
+fn skill_can_be_listed_read_and_removed(stage) {
     stage.put("one", &[("a/b.txt", "1\n2\n3"), ("bytes", "\0\u{7f}")]);
     let files = stage.store.files(&id("one")).unwrap();
     assert!(!files.truncated);
@@ -82,7 +82,7 @@ fn a_skill_is_listed_read_and_removed(stage) {
 }
 
 #[test]
-fn what_other_programs_pack_is_taken(stage) {
+fn archives_of_other_programs_are_accepted(stage) {
     use std::io::Write;
     let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let options = zip::write::SimpleFileOptions::default();
@@ -105,8 +105,8 @@ fn what_other_programs_pack_is_taken(stage) {
 }
 
 #[test]
-fn a_store_has_one_service_and_a_root_of_its_own(stage) {
-    let open = |path: &std::path::Path| SkillStore::open(path, Stage::bounds()).map(|_| ()).map_err(|error| error.code());
+fn store_refuses_shared_and_unsafe_roots(stage) {
+    let open = |path: &std::path::Path| SkillStore::open(path, SkillStage::bounds()).map(|_| ()).map_err(|error| error.code());
     assert_eq!(open(&stage.root), Err("in-use"));
     let link = stage.root.with_file_name("link");
     let target = stage.root.with_file_name("target");

@@ -32,7 +32,7 @@ fn check_needs(metadata: &str, expect: &str) {
 }
 
 #[test]
-fn all_of_a_head_is_read() {
+fn complete_head_is_parsed() {
     let head = parse(&format!(
         "{GOOD}\nlicense: MIT\ncompatibility: Python 3\nallowed-tools: Bash(git add:*) Read, Edit\nmetadata:\n  z: 1\n  a:\n    - b\n  m:\n    k: v"
     ));
@@ -55,33 +55,36 @@ fn all_of_a_head_is_read() {
 }
 
 #[test]
-fn whatever_departs_from_the_rules_is_told_with_its_line() {
+fn deviations_are_reported_with_their_line() {
     check(GOOD, &[]);
     check("description: x", &["1: `name` is missing"]);
     check("name: my-skill", &["1: `description` is missing"]);
-    check("description: x\nname: other", &["3: `name` is not that of the directory"]);
+    check("description: x\nname: other", &["3: `name` differs from the directory"]);
     check(
         "name: My_Skill\ndescription: x",
-        &["2: `name` is not of lower case", "2: `name` is not that"],
+        &["2: `name` must consist of lower case", "2: `name` differs from"],
     );
     check(
         &format!("name: {}\ndescription: x", "a".repeat(65)),
-        &["2: `name` has 65 characters", "2: `name` is not that"],
+        &["2: `name` has 65 characters", "2: `name` differs from"],
     );
     check(
         &format!("name: my-skill\ndescription: {}", "x".repeat(1025)),
         &["3: `description` has 1025"],
     );
     check(&format!("{GOOD}\ncompatibility: {}", "x".repeat(501)), &["4: `compatibility` has 501"]);
-    check(&format!("{GOOD}\nversion: 1"), &["4: `version` is not known"]);
+    check(&format!("{GOOD}\nversion: 1"), &["4: `version` is not a known key"]);
     check(&format!("{GOOD}\nallowed-tools: [Read]"), &["4: `allowed-tools` is a list"]);
-    check("name: my-skill\ndescription: Use when: \"x\" y", &["3: `description` is no plain YAML"]);
+    check(
+        "name: my-skill\ndescription: Use when: \"x\" y",
+        &["3: `description` is not plain YAML"],
+    );
     check(
         "name: my-skill\ndescription:",
         &["3: `description` is empty", "1: `description` is missing"],
     );
-    check(&format!("{GOOD}\nmetadata: what"), &["4: `metadata` is no map"]);
-    check("name: a\nname: b", &["1: its head cannot be read"]);
+    check(&format!("{GOOD}\nmetadata: what"), &["4: `metadata` is not a valid map"]);
+    check("name: a\nname: b", &["1: cannot parse its head"]);
     let bare = SkillFrontMatter::parse(b"# Just text\nhosts: everywhere\n", "my-skill");
     assert!(bare.needs.is_ok() && bare.warnings.len() == 1);
     assert_eq!(
@@ -98,7 +101,7 @@ fn whatever_departs_from_the_rules_is_told_with_its_line() {
 }
 
 #[test]
-fn needs_are_texts_lists_or_maps() {
+fn needs_can_be_texts_lists_or_maps() {
     check_needs("  author: x", r#"{"hosts":null,"writes":null,"limits":null}"#);
     check_needs(
         "  hosts: a.org, *.b.org:443 10.0.0.0/8",
@@ -118,36 +121,36 @@ fn needs_are_texts_lists_or_maps() {
     );
 }
 
-/// Promise: P102
+/// Promise: skill-rights
 #[test]
-fn what_could_be_a_need_is_never_guessed_away() {
-    check_needs("  hosts: https://a.org/", "line 5: `https://a.org/` is no host");
-    check_needs("  hosts: \"*\"", "line 5: `*` is no host");
-    check_needs("  hosts:\n    - a.org\n    - a b", "line 7: `a b` is no host");
+fn ambiguous_needs_are_an_error() {
+    check_needs("  hosts: https://a.org/", "line 5: `https://a.org/` is not a valid host");
+    check_needs("  hosts: \"*\"", "line 5: `*` is not a valid host");
+    check_needs("  hosts:\n    - a.org\n    - a b", "line 7: `a b` is not a valid host");
     check_needs("  hosts:\n    a: b", "line 6: `hosts` is neither");
     for path in ["/etc", "../x", "a/../b", "~/x", "$HOME", "a*", "a//b", "\"a\\\\b\"", "@x"] {
         check_needs(&format!("  writes: {path}"), "line 5: `");
     }
-    check_needs("  limits: wall", "line 5: `wall` is no limit");
-    check_needs("  limits: wal=60s", "line 5: `wal=60s` is no limit");
-    check_needs("  limits: wall=soon", "line 5: `wall=soon` is no limit");
-    check_needs("  limits: wall=1s, wall=2h", "line 5: `wall=2h` is no limit");
-    check_needs("  Hosts: a.org", "line 5: `Hosts` means nothing here");
-    // In a head that cannot be read, or where it means nothing.
+    check_needs("  limits: wall", "line 5: `wall` is not a valid limit");
+    check_needs("  limits: wal=60s", "line 5: `wal=60s` is not a valid limit");
+    check_needs("  limits: wall=soon", "line 5: `wall=soon` is not a valid limit");
+    check_needs("  limits: wall=1s, wall=2h", "line 5: `wall=2h` is not a valid limit");
+    check_needs("  Hosts: a.org", "line 5: `Hosts` is not allowed here");
+    // In a head that cannot be parsed, or at a wrong position.
     check_needs(
         "  hosts: a.org\n  x: {y: z}",
-        "line 5: `hosts` stands in a head that cannot be read",
+        "line 5: `hosts` is in a head that cannot be parsed",
     );
     check_needs(
         "  hosts: a.org\n  hosts: b.org",
-        "line 5: `hosts` stands in a head that cannot be read",
+        "line 5: `hosts` is in a head that cannot be parsed",
     );
     assert!(parse(&format!("{GOOD}\nhosts: a.org")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata: {{\"hosts\": \"a.org\"}}")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata: [hosts]")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata:\n  hosts: a.org\nmetadata:\n  x: y")).needs.is_err());
     assert!(SkillFrontMatter::parse(b"---\nmetadata:\n  hosts: a.org\n", "x").needs.is_err());
-    // Behind so many comments that nobody reads on.
+    // Behind so many comments that the reader stops before it.
     let long =
         format!("---\n{}metadata:\n  hosts: a.org\n---\n", "# no word of it\n".repeat(30_000));
     assert!(super::super::needs_of(long.as_bytes(), "x").is_err());
