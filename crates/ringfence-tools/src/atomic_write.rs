@@ -1,9 +1,9 @@
-//! Putting a file in its place: all of it at once, or nothing.
+//! Atomic write of a file: all of it, or nothing.
 //!
-//! The new content is written to a file without a name, which then gets the name, in the directory
-//! that is held. So whoever reads sees the old content or the new one, nothing is ever followed,
-//! and a file that has other names, or that came into the place a moment ago, is not written to:
-//! it only loses this name.
+//! The new content goes to a file without a name (`O_TMPFILE`), which then gets the name in the
+//! directory held open. So a reader sees the old or the new content, no link is followed, and a
+//! file with other hard links, or one created just now at this path, is not written: it only loses
+//! this name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,33 +15,33 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
 use crate::error::{ToolError, ToolStep};
-use crate::opened_path::{OpenedPath, PathHandle, by_descriptor, hold, identity};
-use crate::write::Source;
+use crate::opened_path::{OpenedPath, PathHandle, identity, open_path_fd, proc_fd_path};
+use crate::write::WriteSource;
 
-/// What is to stand in a place.
+/// A pending write to a path.
 pub(crate) struct AtomicWrite<'a> {
     pub(crate) place: &'a OpenedPath,
-    pub(crate) content: Source<'a>,
+    pub(crate) content: WriteSource<'a>,
     pub(crate) sync: FsyncMode,
 }
 
-const WRITTEN: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
+const WRITE_FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 
-/// What a new file lets others do, but for what the process's mask takes away.
-const OPEN: Mode = Mode::from_bits_retain(0o666);
-const SHUT: Mode = Mode::from_bits_retain(0o600);
+/// The mode of a new file, before the umask.
+const DEFAULT_MODE: Mode = Mode::from_bits_retain(0o666);
+const PRIVATE_MODE: Mode = Mode::from_bits_retain(0o600);
 
-/// Whether to wait for the disk.
+/// The use of fsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FsyncMode {
     Wait,
     Leave,
 }
 
-/// Whoever replaces a file, of the threads of this process.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Serializes replacements by the threads of this process.
+static REPLACE_LOCK: Mutex<()> = Mutex::new(());
 
-/// A file that has no name yet, or one of ours.
+/// A file without a name, or with a temporary one.
 struct UnnamedFile<'a> {
     file: OwnedFd,
     place: &'a OpenedPath,
@@ -49,16 +49,16 @@ struct UnnamedFile<'a> {
 }
 
 impl AtomicWrite<'_> {
-    /// Makes the file, or replaces the one that stands there.
-    pub(crate) fn make(&self) -> Result<(), ToolError> {
-        match &self.place.there {
-            None => self.create(UnnamedFile::new(self.place, OPEN)?),
-            // Nobody else reads it before it has the mode of the old one.
-            Some(old) => self.replace(UnnamedFile::new(self.place, SHUT)?, old),
+    /// Creates the file, or replaces the existing one.
+    pub(crate) fn write(&self) -> Result<(), ToolError> {
+        match &self.place.target {
+            None => self.create(UnnamedFile::new(self.place, DEFAULT_MODE)?),
+            // Private until it gets the mode of the old file.
+            Some(old) => self.replace(UnnamedFile::new(self.place, PRIVATE_MODE)?, old),
         }
     }
 
-    fn unsettled(&self) -> ToolError {
+    fn changed_error(&self) -> ToolError {
         ToolError::Unsettled { path: self.place.path.clone() }
     }
 
@@ -67,98 +67,93 @@ impl AtomicWrite<'_> {
         draft.fill(self.content, self.sync)?;
         match draft.take_name(&place.name) {
             Ok(()) => {}
-            // Somebody was quicker: what they made is decided about anew.
-            Err(Errno::EXIST) => return Err(self.unsettled()),
-            Err(error) => return Err(error).during("make", path),
+            // Another process created it first: the caller decides about that file.
+            Err(Errno::EXIST) => return Err(self.changed_error()),
+            Err(error) => return Err(error).during("create", path),
         }
-        if place.stands()? {
-            return self.settle();
+        if place.is_directory_unmoved()? {
+            return self.sync_directory();
         }
         draft.remove(&place.name);
-        Err(self.unsettled())
+        Err(self.changed_error())
     }
 
     fn replace(&self, mut draft: UnnamedFile<'_>, old: &PathHandle) -> Result<(), ToolError> {
         let (place, path) = (self.place, &self.place.path);
-        may_be_written(old, path)?;
+        must_be_writable(old, path)?;
         draft.fill(self.content, self.sync)?;
-        draft.look_like(old, path)?;
-        let name = draft.named().during("make a file beside", path)?;
-        // Between the look and the rename is no room for another thread of ours; somebody else
-        // who replaces the file just then loses what they put there, as between two editors.
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_still(old) || !place.stands()? {
-            return Err(self.unsettled());
+        draft.copy_metadata(old, path)?;
+        let name = draft.temporary_name().during("create a temporary file for", path)?;
+        // No other thread of this process can replace the file between the check and the rename.
+        // Another process that does so loses its version, as with two editors.
+        let _lock = REPLACE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_unchanged(old) || !place.is_directory_unmoved()? {
+            return Err(self.changed_error());
         }
         match rustix::fs::renameat(&place.directory, &name, &place.directory, &place.name) {
             Ok(()) => draft.name = None,
-            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => return Err(self.unsettled()),
+            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => return Err(self.changed_error()),
             Err(error) => return Err(error).during("replace", path),
         }
-        self.settle()
+        self.sync_directory()
     }
 
-    /// Whether the name stands for what was decided about, unchanged.
-    fn is_still(&self, old: &PathHandle) -> bool {
-        hold(self.place.directory.as_fd(), &self.place.name)
+    /// True if the name still refers to the same, unchanged file.
+    fn is_unchanged(&self, old: &PathHandle) -> bool {
+        open_path_fd(self.place.directory.as_fd(), &self.place.name)
             .is_ok_and(|found| is_same(&found.status, &old.status))
     }
 
-    fn settle(&self) -> Result<(), ToolError> {
+    fn sync_directory(&self) -> Result<(), ToolError> {
         if self.sync == FsyncMode::Leave {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(&self.place.directory, ".", flags, Mode::empty())
             .during("open", &self.place.path)?;
-        rustix::fs::fsync(&directory).during("force onto the disk", &self.place.path)
+        rustix::fs::fsync(&directory).during("sync", &self.place.path)
     }
 }
 
 impl<'a> UnnamedFile<'a> {
     fn new(place: &'a OpenedPath, mode: Mode) -> Result<UnnamedFile<'a>, ToolError> {
-        match rustix::fs::openat(&place.directory, ".", WRITTEN | OFlags::TMPFILE, mode) {
+        match rustix::fs::openat(&place.directory, ".", WRITE_FLAGS | OFlags::TMPFILE, mode) {
             Ok(file) => Ok(UnnamedFile { file, place, name: None }),
-            // Not every file system has files without a name.
+            // Not every file system supports `O_TMPFILE`.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
                 Self::with_name(place, mode)
             }
-            Err(error) => Err(error).during("make a file beside", &place.path),
+            Err(error) => Err(error).during("create a temporary file for", &place.path),
         }
     }
 
     fn with_name(place: &'a OpenedPath, mode: Mode) -> Result<UnnamedFile<'a>, ToolError> {
-        let name = beside();
-        let flags = WRITTEN | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let name = unique_name();
+        let flags = WRITE_FLAGS | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(&place.directory, &name, flags, mode)
-            .during("make a file beside", &place.path)?;
+            .during("create a temporary file for", &place.path)?;
         Ok(UnnamedFile { file, place, name: Some(name) })
     }
 
-    fn fill(&mut self, content: Source<'_>, sync: FsyncMode) -> Result<(), ToolError> {
+    fn fill(&mut self, content: WriteSource<'_>, sync: FsyncMode) -> Result<(), ToolError> {
         let path = &self.place.path;
         let mut file = std::fs::File::from(self.file.try_clone().during("write", path)?);
         content.copy_to(&mut file).during("write", path)?;
-        if sync == FsyncMode::Wait {
-            file.sync_all().during("force onto the disk", path)
-        } else {
-            Ok(())
-        }
+        if sync == FsyncMode::Wait { file.sync_all().during("sync", path) } else { Ok(()) }
     }
 
-    /// Takes over the mode of what it replaces, and as much of the rest as we may give.
-    fn look_like(&self, old: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
-        let (new, old_status) =
-            (rustix::fs::fstat(&self.file).during("look at", path)?, &old.status);
+    /// Copies the mode of the replaced file, and its owner and attributes as far as permitted.
+    fn copy_metadata(&self, old: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
+        let (new, old_status) = (rustix::fs::fstat(&self.file).during("stat", path)?, &old.status);
         copy_attributes(old, &self.file, path);
-        // After access lists, which change it. New content has nobody's rights.
+        // After the ACLs, which change the mode. The new content gets no setuid bits.
         rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old_status.st_mode & 0o777))
             .during("keep the mode of", path)?;
-        // Last: what is somebody else's is not ours to change.
+        // Last: after a change of owner this process could not change the rest.
         if (new.st_uid, new.st_gid) != (old_status.st_uid, old_status.st_gid) {
             let (owner, group) =
                 (Uid::from_raw(old_status.st_uid), Gid::from_raw(old_status.st_gid));
-            // Only the superuser may give files away; a group that one is in may be kept.
+            // Only root may change the owner; the group may be kept if the user belongs to it.
             if rustix::fs::fchown(&self.file, Some(owner), Some(group)).is_err() {
                 let _ = rustix::fs::fchown(&self.file, None, Some(group));
             }
@@ -166,18 +161,18 @@ impl<'a> UnnamedFile<'a> {
         Ok(())
     }
 
-    /// Gives it a name of ours beside the place, if it has none.
-    fn named(&mut self) -> Result<OsString, Errno> {
+    /// Gives it a temporary name in the same directory, if it has none.
+    fn temporary_name(&mut self) -> Result<OsString, Errno> {
         if let Some(name) = &self.name {
             return Ok(name.clone());
         }
-        let name = beside();
+        let name = unique_name();
         self.link(&name)?;
         self.name = Some(name.clone());
         Ok(name)
     }
 
-    /// Gives it a name that nothing else has.
+    /// Gives it this name, unless the name exists.
     fn take_name(&mut self, name: &OsStr) -> Result<(), Errno> {
         let Some(old) = &self.name else { return self.link(name) };
         let directory = &self.place.directory;
@@ -196,19 +191,19 @@ impl<'a> UnnamedFile<'a> {
     fn link(&self, name: &OsStr) -> Result<(), Errno> {
         rustix::fs::linkat(
             CWD,
-            by_descriptor(self.file.as_fd()),
+            proc_fd_path(self.file.as_fd()),
             &self.place.directory,
             name,
             AtFlags::SYMLINK_FOLLOW,
         )
     }
 
-    /// Takes the name away again, if it is still this file's.
+    /// Removes the name, if it still refers to this file.
     fn remove(&self, name: &OsStr) {
         let is_ours = |node: PathHandle| {
             rustix::fs::fstat(&self.file).is_ok_and(|ours| identity(&ours) == node.identity())
         };
-        if hold(self.place.directory.as_fd(), name).is_ok_and(is_ours) {
+        if open_path_fd(self.place.directory.as_fd(), name).is_ok_and(is_ours) {
             let _ = rustix::fs::unlinkat(&self.place.directory, name, AtFlags::empty());
         }
     }
@@ -222,45 +217,45 @@ impl Drop for UnnamedFile<'_> {
     }
 }
 
-/// A name that nobody else has, for the moment before a file takes another's place.
-fn beside() -> OsString {
+/// A unique temporary name.
+fn unique_name() -> OsString {
     format!(".ringfence-{}", ringfence_audit::session_id()).into()
 }
 
-/// Whether a file is the one that was looked at, and nobody has written to it since.
+/// True if a file is the same, and was not written since.
 fn is_same(now: &Stat, before: &Stat) -> bool {
-    let of = |status: &Stat| {
+    let key = |status: &Stat| {
         (identity(status), status.st_size, status.st_mtime, status.st_mtime_nsec, status.st_mode)
     };
-    of(now) == of(before)
+    key(now) == key(before)
 }
 
-/// A file that shows that it is not to be written is not replaced either.
-fn may_be_written(old: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
+/// Refuses to replace a file that is not writable.
+fn must_be_writable(old: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
     match rustix::fs::openat(
         CWD,
-        by_descriptor(old.held.as_fd()),
+        proc_fd_path(old.fd.as_fd()),
         OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
         Mode::empty(),
     ) {
-        // A program that runs cannot be written to, but replaced.
+        // A running program cannot be written, but it can be replaced.
         Ok(_) | Err(Errno::TXTBSY) => Ok(()),
         Err(error) => Err(error).during("write", path),
     }
 }
 
-/// Copies access lists and what people have attached. What cannot be is not: a file system that
-/// has none of it is no reason to keep the old content.
+/// Copies ACLs and user attributes. Errors are ignored: a file system without them is no reason to
+/// keep the old content.
 fn copy_attributes(old: &PathHandle, new: &OwnedFd, path: &AbsPath) {
-    const MOST: usize = 64 << 10;
+    const MAX_SIZE: usize = 64 << 10;
     let Ok(source) = old.open(OFlags::RDONLY, path) else { return };
-    let mut names = vec![0; MOST];
+    let mut names = vec![0; MAX_SIZE];
     let Ok(length) = rustix::fs::flistxattr(&source, names.as_mut_slice()) else { return };
     for name in names[..length]
         .split(|byte| *byte == 0)
         .filter(|name| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl"))
     {
-        let mut value = vec![0; MOST];
+        let mut value = vec![0; MAX_SIZE];
         if let Ok(length) = rustix::fs::fgetxattr(&source, name, value.as_mut_slice()) {
             let _ = rustix::fs::fsetxattr(new, name, &value[..length], XattrFlags::empty());
         }

@@ -1,27 +1,30 @@
-//! The superuser without power over other people's files, as in a sandbox.
+//! Drops root's power over files of other users, as in a sandbox.
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// What lets the superuser pass by owners and modes.
-const OVER_OTHERS: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+/// The capabilities that bypass owners and modes.
+const FILE_CAPABILITIES: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::LINUX_IMMUTABLE);
 
-/// This thread without those powers, until it is dropped. Others keep theirs.
+/// This thread without these capabilities, until dropped. Other threads keep theirs.
 pub(crate) struct CapabilitiesDropped {
     before: Option<CapabilitySets>,
 }
 
 impl CapabilitiesDropped {
-    pub(crate) fn become_so() -> Result<CapabilitiesDropped, Errno> {
+    pub(crate) fn drop_now() -> Result<CapabilitiesDropped, Errno> {
         let sets = capabilities(None)?;
-        if !sets.effective.intersects(OVER_OTHERS) {
+        if !sets.effective.intersects(FILE_CAPABILITIES) {
             return Ok(CapabilitiesDropped { before: None });
         }
-        set_capabilities(None, CapabilitySets { effective: sets.effective - OVER_OTHERS, ..sets })?;
+        set_capabilities(
+            None,
+            CapabilitySets { effective: sets.effective - FILE_CAPABILITIES, ..sets },
+        )?;
         Ok(CapabilitiesDropped { before: Some(sets) })
     }
 }
@@ -29,7 +32,7 @@ impl CapabilitiesDropped {
 impl Drop for CapabilitiesDropped {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
-            // They are still permitted, and what is permitted can be taken up.
+            // They are still permitted, so they can be made effective again.
             let _ = set_capabilities(None, before);
         }
     }

@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::atomic_write::{AtomicWrite, FsyncMode};
 use crate::error::ToolError;
-use crate::read::{ReadResultBody, must_be_file, whole};
+use crate::read::{ReadResultBody, must_be_file, read_whole_file};
 use crate::text::{is_crlf, to_crlf};
 use crate::write::must_fit;
 use crate::{FileTools, ToolCall};
 
-/// What is to be changed.
+/// Parameters of an edit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EditParams {
-    /// In which file.
+    /// The file.
     #[serde(alias = "file_path")]
     pub path: PathBuf,
-    /// The text that is there, exactly; it must stand there once.
+    /// The existing text, exactly; it must occur once.
     #[serde(alias = "old_string")]
     pub old: String,
-    /// What is to stand there instead.
+    /// The new text.
     #[serde(alias = "new_string")]
     pub new: String,
-    /// Whether it may stand there several times, and is replaced everywhere.
+    /// True if the text may occur several times, and is replaced everywhere.
     #[serde(default, alias = "replace_all")]
     pub replace_all: bool,
 }
 
 impl EditParams {
-    /// A piece of text that stands in a file once, and what is to stand there instead.
+    /// Replaces a text that occurs once.
     pub fn new(
         path: impl Into<PathBuf>,
         old: impl Into<String>,
@@ -43,58 +43,60 @@ impl EditParams {
     }
 }
 
-/// What was changed.
+/// The result of an edit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EditResult {
-    /// Where the file is, without links.
+    /// The path of the file, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
-    /// How often the text was replaced.
+    /// The number of replacements.
     pub replacements: usize,
-    /// The line in which the first one begins, from 1.
+    /// The line of the first replacement, from 1.
     pub line: usize,
-    /// How large the file is now.
+    /// The new size of the file.
     pub size: u64,
 }
 
 impl FileTools {
-    /// Replaces a piece of text in a file. Everything else in it stays as it is, byte by byte.
-    pub fn edit(&self, wish: &EditParams) -> Result<EditResult, ToolError> {
-        let problem = match (wish.old.as_str(), wish.new.as_str()) {
-            ("", _) => Some("the text to be replaced is empty: use `write` to make a file"),
-            (old, new) if old == new => Some("the text to be replaced is the same as the new one"),
+    /// Replaces text in a file. All other bytes stay unchanged.
+    pub fn edit(&self, params: &EditParams) -> Result<EditResult, ToolError> {
+        let problem = match (params.old.as_str(), params.new.as_str()) {
+            ("", _) => Some("the text to replace is empty: use `write` to create a file"),
+            (old, new) if old == new => Some("the text to replace equals the new text"),
             _ => None,
         };
         match problem {
             Some(what) => Err(ToolError::Input { what: what.into() }),
-            None => self.errand(Tool::Edit)?.carry_out(|errand| attempt(errand, wish)),
+            None => self.begin_call(Tool::Edit)?.run_attempts(|call| attempt(call, params)),
         }
     }
 }
 
-fn attempt(errand: &mut ToolCall<'_>, wish: &EditParams) -> Result<EditResult, ToolError> {
-    let (ground, place) = errand.found(&wish.path, Operation::Write)?;
-    let decision = errand.judge(&ground, &place, Operation::Write)?;
+fn attempt(call: &mut ToolCall<'_>, params: &EditParams) -> Result<EditResult, ToolError> {
+    let (snapshot, place) = call.find_existing(&params.path, Operation::Write)?;
+    let decision = call.judge(&snapshot, &place, Operation::Write)?;
     let node =
-        place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+        place.target.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
     must_be_file(node, &place.path)?;
-    errand.record(Operation::Write, decision)?;
-    let before = errand.plainly(&ground, || whole(node, &place.path, ReadResultBody::MOST))?;
-    let change = TextChange::find(&before, wish, &place.path)?;
+    call.record(Operation::Write, decision)?;
+    let before = call.without_capabilities(&snapshot, || {
+        read_whole_file(node, &place.path, ReadResultBody::MAX_BYTES)
+    })?;
+    let change = TextChange::find(&before, params, &place.path)?;
     let size = change.size(&before);
-    if size > LARGEST {
+    if size > MAX_SIZE {
         return Err(ToolError::TooLarge {
             path: place.path.clone(),
             size: size as u64,
-            limit: LARGEST as u64,
+            limit: MAX_SIZE as u64,
         });
     }
-    must_fit(&ground, &place.path, size as u64)?;
+    must_fit(&snapshot, &place.path, size as u64)?;
     let after = change.apply(&before);
-    errand.plainly(&ground, || {
+    call.without_capabilities(&snapshot, || {
         AtomicWrite { place: &place, content: after.as_slice().into(), sync: FsyncMode::Leave }
-            .make()
+            .write()
     })?;
     Ok(EditResult {
         replacements: change.at.len(),
@@ -104,10 +106,10 @@ fn attempt(errand: &mut ToolCall<'_>, wish: &EditParams) -> Result<EditResult, T
     })
 }
 
-/// No edit makes a file larger than this: a letter can stand in one a million times.
-const LARGEST: usize = 64 << 20;
+/// The size limit of an edited file: one letter may occur a million times.
+const MAX_SIZE: usize = 64 << 20;
 
-/// Where a piece of text stands, and what comes in its place.
+/// The positions of a text, and its replacement.
 struct TextChange {
     at: Vec<usize>,
     length: usize,
@@ -115,26 +117,26 @@ struct TextChange {
 }
 
 impl TextChange {
-    fn find(text: &[u8], wish: &EditParams, path: &AbsPath) -> Result<TextChange, ToolError> {
-        // Agents write line feeds. In a file whose lines all end as Windows has it they mean
-        // that, and a mixture would be nobody's wish.
+    fn find(text: &[u8], params: &EditParams, path: &AbsPath) -> Result<TextChange, ToolError> {
+        // Agents write LF. In a file with CRLF on every line they mean CRLF: a mixture is never
+        // intended.
         let (old, new) = if is_crlf(text) {
-            (to_crlf(&wish.old), to_crlf(&wish.new))
+            (to_crlf(&params.old), to_crlf(&params.new))
         } else {
-            (wish.old.clone(), wish.new.clone())
+            (params.old.clone(), params.new.clone())
         };
         let finder = Finder::new(old.as_bytes());
         let first = finder.find(text).ok_or_else(|| ToolError::NoMatch { path: path.clone() })?;
-        // Pieces that overlap are several, and which one is meant cannot be known.
+        // Overlapping occurrences are ambiguous.
         let is_one = finder.find(&text[first + 1..]).is_none();
         let at = if is_one { vec![first] } else { finder.find_iter(text).collect::<Vec<usize>>() };
-        if is_one || wish.replace_all {
+        if is_one || params.replace_all {
             return Ok(TextChange { at, length: old.len(), new });
         }
         Err(ToolError::Ambiguous { path: path.clone(), count: at.len().max(2) })
     }
 
-    /// How large the text will be.
+    /// The size of the new text.
     fn size(&self, text: &[u8]) -> usize {
         (text.len() - self.at.len() * self.length)
             .saturating_add(self.at.len().saturating_mul(self.new.len()))
@@ -164,30 +166,30 @@ impl TextChange {
 mod tests {
     use super::*;
 
-    fn wish(old: &str, new: &str) -> EditParams {
+    fn params(old: &str, new: &str) -> EditParams {
         EditParams::new("f", old, new)
     }
 
     #[track_caller]
-    fn check(text: &str, wish: &EditParams, expect: Result<&str, &str>) {
+    fn check(text: &str, params: &EditParams, expect: Result<&str, &str>) {
         let path = AbsPath::root().join("f");
-        let done = TextChange::find(text.as_bytes(), wish, &path)
+        let done = TextChange::find(text.as_bytes(), params, &path)
             .map(|change| String::from_utf8(change.apply(text.as_bytes())).unwrap());
         assert_eq!(done.as_deref().map_err(ToolError::code), expect);
     }
 
     #[test]
-    fn a_piece_that_stands_there_once_is_replaced() {
-        check("a b c", &wish("b", "x"), Ok("a x c"));
-        check("abc", &wish("abc", ""), Ok(""));
-        check("a b c", &wish("d", "x"), Err("no-match"));
-        check("a b b", &wish("b", "x"), Err("ambiguous"));
-        check("aaa", &wish("aa", "x"), Err("ambiguous"));
+    fn single_occurrence_is_replaced() {
+        check("a b c", &params("b", "x"), Ok("a x c"));
+        check("abc", &params("abc", ""), Ok(""));
+        check("a b c", &params("d", "x"), Err("no-match"));
+        check("a b b", &params("b", "x"), Err("ambiguous"));
+        check("aaa", &params("aa", "x"), Err("ambiguous"));
     }
 
     #[test]
-    fn all_are_replaced_where_that_is_asked_for() {
-        let all = |old: &str, new: &str| EditParams { replace_all: true, ..wish(old, new) };
+    fn replace_all_replaces_every_occurrence() {
+        let all = |old: &str, new: &str| EditParams { replace_all: true, ..params(old, new) };
         check("b a b", &all("b", "bb"), Ok("bb a bb"));
         check("aaaa", &all("aa", "b"), Ok("bb"));
         check("aaa", &all("aa", "b"), Ok("ba"));
@@ -195,22 +197,22 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_and_byte_order_mark_stay() {
-        check("\u{feff}a\r\nb\r\n", &wish("a\nb", "c\nd"), Ok("\u{feff}c\r\nd\r\n"));
-        check("a\r\nb\r\n", &wish("a\r\nb", "c"), Ok("c\r\n"));
-        check("a\r\nb\n", &wish("b\n", "c\n"), Ok("a\r\nc\n"));
-        check("a\r\nb\nx", &wish("a\nb", "c"), Err("no-match"));
-        check("a\nb", &wish("a", "x\r\ny"), Ok("x\r\ny\nb"));
+    fn line_endings_and_byte_order_mark_stay() {
+        check("\u{feff}a\r\nb\r\n", &params("a\nb", "c\nd"), Ok("\u{feff}c\r\nd\r\n"));
+        check("a\r\nb\r\n", &params("a\r\nb", "c"), Ok("c\r\n"));
+        check("a\r\nb\n", &params("b\n", "c\n"), Ok("a\r\nc\n"));
+        check("a\r\nb\nx", &params("a\nb", "c"), Err("no-match"));
+        check("a\nb", &params("a", "x\r\ny"), Ok("x\r\ny\nb"));
     }
 
     #[test]
-    fn no_piece_takes_for_ever_and_no_text_grows_without_end() {
+    fn search_time_and_result_size_are_bounded() {
         let text = "a".repeat(8 << 20);
         let path = AbsPath::root();
         for old in ["a".repeat(1 << 20), format!("{}b", "a".repeat(1 << 20))] {
-            assert!(TextChange::find(text.as_bytes(), &wish(&old, "x"), &path).is_err());
+            assert!(TextChange::find(text.as_bytes(), &params(&old, "x"), &path).is_err());
         }
-        let all = EditParams { replace_all: true, ..wish("a", &"x".repeat(1 << 20)) };
+        let all = EditParams { replace_all: true, ..params("a", &"x".repeat(1 << 20)) };
         assert_eq!(
             TextChange::find(text.as_bytes(), &all, &path).unwrap().size(text.as_bytes()),
             8 << 40
@@ -218,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_that_of_the_first() {
+    fn reported_line_is_that_of_the_first_occurrence() {
         let text = b"a\nb\nc\nb";
         let change = TextChange::find(
             text,
-            &EditParams { replace_all: true, ..wish("b", "x") },
+            &EditParams { replace_all: true, ..params("b", "x") },
             &AbsPath::root(),
         )
         .unwrap();

@@ -1,4 +1,4 @@
-//! Why a tool did not do what was asked.
+//! Errors of the file tools.
 
 use std::io;
 
@@ -6,117 +6,117 @@ use ringfence_api::Denial;
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, GlobError};
 
-/// Why a tool did not do what was asked.
+/// The reason a tool call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// The policy refuses it.
-    #[error("{} of {} is refused: {} ({})", denial.operation.word(), denial.target, denial.rule, denial.origin)]
+    /// The policy denies it.
+    #[error("{} of {} is denied: {} ({})", denial.operation.word(), denial.target, denial.rule, denial.origin)]
     Denied {
-        /// By which rule; the same value that is on record.
+        /// The rule; the same value as in the audit record.
         denial: Box<Denial>,
     },
-    /// There is nothing at that path.
-    #[error("there is no {path}")]
+    /// The path does not exist.
+    #[error("{path} does not exist")]
     NotFound {
-        /// Where links lead, as far as they do.
+        /// The path, with links resolved as far as possible.
         path: AbsPath,
     },
-    /// It was to be made, and is there.
-    #[error("{path} is there already")]
+    /// It should be new, but it exists.
+    #[error("{path} already exists")]
     Exists {
-        /// What is there.
+        /// The existing path.
         path: AbsPath,
     },
-    /// Something else stands there than the tool works on.
+    /// The file has the wrong type for the tool.
     #[error("{path} is {kind}, not {wanted}")]
     OfAnotherKind {
-        /// Where.
+        /// The path.
         path: AbsPath,
-        /// What it is.
+        /// Its type.
         kind: &'static str,
-        /// What it would have to be.
+        /// The required type.
         wanted: &'static str,
     },
-    /// It is larger than the tool takes.
-    #[error("{path} has {size} bytes, and at most {limit} are taken")]
+    /// The file is too large for the tool.
+    #[error("{path} has {size} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// Which file.
+        /// The file.
         path: AbsPath,
-        /// How large it is, or would be.
+        /// Its size, or its size after the operation.
         size: u64,
-        /// How large it may be.
+        /// The limit.
         limit: u64,
     },
-    /// The text that was to be replaced is not in the file.
-    #[error("the text to be replaced is not in {path}")]
+    /// The text to replace is not in the file.
+    #[error("the text to replace is not in {path}")]
     NoMatch {
-        /// Which file.
+        /// The file.
         path: AbsPath,
     },
-    /// The text that was to be replaced is in the file more than once.
-    #[error("the text to be replaced stands in {path} {count} times")]
+    /// The text to replace occurs more than once.
+    #[error("the text to replace occurs {count} times in {path}")]
     Ambiguous {
-        /// Which file.
+        /// The file.
         path: AbsPath,
-        /// How often.
+        /// The number of occurrences.
         count: usize,
     },
-    /// A directory on the way to a new file is missing.
-    #[error("there is no directory {path}")]
+    /// A parent directory of a new file is missing.
+    #[error("the directory {path} does not exist")]
     NoDirectory {
-        /// Which.
+        /// The directory.
         path: AbsPath,
     },
-    /// Names on the way, or the file itself, changed faster than they could be held.
-    #[error("{path} was changed by somebody else meanwhile")]
+    /// The path, or the file itself, kept changing during the call.
+    #[error("{path} was changed by another process meanwhile")]
     Unsettled {
-        /// Which path was asked for.
+        /// The requested path.
         path: AbsPath,
     },
-    /// A glob cannot be read.
-    #[error("`{text}` is no glob")]
+    /// A glob is invalid.
+    #[error("`{text}` is not a valid glob")]
     Glob {
-        /// As it was written.
+        /// The glob.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         source: GlobError,
     },
-    /// The sandbox's files cannot be reached from this process.
-    #[error("`{tool}` is not offered: the files of this sandbox are elsewhere")]
+    /// The sandbox's files are not accessible from this process.
+    #[error("`{tool}` is not available: this process cannot access the files of the sandbox")]
     Elsewhere {
         /// The tool that was called.
         tool: String,
     },
-    /// What was asked for makes no sense.
+    /// The parameters are invalid.
     #[error("{what}")]
     Input {
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// The operating system refused.
+    /// A syscall failed.
     #[error("cannot {what} {path}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what.
+        /// The path.
         path: AbsPath,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// Nobody can say which policy holds, so nothing is done.
-    #[error("no policy holds that could allow it")]
+    /// The policy is unknown, so nothing is done.
+    #[error("no policy is available to allow the call")]
     Policy {
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It could not be recorded.
-    #[error("the call cannot be recorded, and the policy wants it recorded")]
+    /// The audit record could not be written.
+    #[error("cannot write the audit record that the policy requires")]
     Audit {
-        /// Why not.
+        /// The cause.
         source: AuditError,
     },
-    /// No extension has the name's prefix.
-    #[error("no extension serves `{tool}`")]
+    /// No extension is registered for the name's prefix.
+    #[error("no extension is registered for `{tool}`")]
     NoExtension {
         /// The tool that was called.
         tool: String,
@@ -126,13 +126,13 @@ pub enum ToolError {
     Handler {
         /// The tool that was called.
         tool: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl ToolError {
-    /// A stable word for it.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             ToolError::Denied { .. } => "denied",
@@ -154,32 +154,35 @@ impl ToolError {
         }
     }
 
-    /// What to do next.
+    /// The hint: a command to type.
     pub fn hint(&self) -> Option<String> {
         match self {
             ToolError::Denied { denial } => {
-                let wish = if denial.operation == ringfence_api::Operation::Read {
+                let access = if denial.operation == ringfence_api::Operation::Read {
                     "read"
                 } else {
                     "write"
                 };
                 (denial.operation != ringfence_api::Operation::Call).then(|| {
-                    format!("`ringfence explain {wish} {}` says how to change that", denial.target)
+                    format!(
+                        "run `ringfence explain {access} {}` to see how to change that",
+                        denial.target
+                    )
                 })
             }
             ToolError::NoMatch { .. } => {
-                Some("read the file again: blanks and line ends count".into())
+                Some("read the file again: spaces and line endings must match".into())
             }
             ToolError::Ambiguous { .. } => {
-                Some("take more of the lines around it, or ask for all to be replaced".into())
+                Some("include more of the surrounding lines, or set `replaceAll: true`".into())
             }
-            ToolError::TooLarge { .. } => Some("ask for a range of it".into()),
+            ToolError::TooLarge { .. } => Some("request a range of it".into()),
             ToolError::Unsettled { .. } => Some("try again".into()),
             ToolError::Elsewhere { .. } => {
                 Some("use the shell: `cat FILE`, `tee FILE`, `ls`, `grep -r`".into())
             }
             ToolError::NoDirectory { path } => {
-                Some(format!("`createParents: true` makes it, or `mkdir -p {path}`"))
+                Some(format!("set `createParents: true`, or run `mkdir -p {path}`"))
             }
             ToolError::Glob { source, .. } => Some(source.hint().into()),
             ToolError::Audit { source } => Some(source.hint().to_string()),
@@ -187,7 +190,7 @@ impl ToolError {
         }
     }
 
-    /// The refusal, if it is one.
+    /// The denial, if it is one.
     pub fn denial(&self) -> Option<&Denial> {
         match self {
             ToolError::Denied { denial } => Some(denial),
@@ -196,7 +199,7 @@ impl ToolError {
     }
 }
 
-/// What was tried, on what.
+/// Adds the operation and the path to an error.
 pub(crate) trait ToolStep<T> {
     fn during(self, what: &'static str, path: &AbsPath) -> Result<T, ToolError>;
 }

@@ -1,4 +1,4 @@
-//! What is recorded of calls: each before it has an effect, and each that was refused.
+//! Audit records of tool calls: each call before it takes effect, and each denial.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use ringfence_policy::{AuditRules, DecidingRule, Decision, OnError};
 
 use crate::error::ToolError;
 
-/// Hears what could not be recorded and stops nobody.
+/// Receives audit errors that do not stop a call.
 pub type OnUnrecorded = dyn Fn(&AuditError) + Send + Sync;
 
 /// The records of one agent's calls.
@@ -19,14 +19,14 @@ pub(crate) struct ToolRecorder {
     subject: RecordSubject,
     on_error: OnError,
     program: String,
-    tell: Box<OnUnrecorded>,
+    on_unrecorded: Box<OnUnrecorded>,
 }
 
 impl ToolRecorder {
     pub(crate) fn open(
         rules: &AuditRules,
         subject: RecordSubject,
-        tell: Box<OnUnrecorded>,
+        on_unrecorded: Box<OnUnrecorded>,
     ) -> Result<ToolRecorder, ToolError> {
         let program = std::env::current_exe()
             .ok()
@@ -36,7 +36,7 @@ impl ToolRecorder {
             subject,
             on_error: rules.on_error,
             program: program.unwrap_or_else(|| "ringfence".into()),
-            tell,
+            on_unrecorded,
         };
         let options = LogOptions { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
         match AuditLog::open(rules.directory.as_path(), options) {
@@ -46,7 +46,7 @@ impl ToolRecorder {
         Ok(journal)
     }
 
-    /// Records that a call is about to be carried out; if that cannot be, it is not.
+    /// Records a call before it runs; an error means that it must not run.
     pub(crate) fn allow(
         &self,
         tool: &str,
@@ -56,9 +56,9 @@ impl ToolRecorder {
         self.write(self.allowed(tool, operation, decision))
     }
 
-    /// Records that a call is about to be handed on to somebody else.
-    pub(crate) fn hand_on(&self, tool: &str) -> Result<(), ToolError> {
-        let because = ("no rule takes it away".to_owned(), "built in".to_owned());
+    /// Records a call before it goes to another handler.
+    pub(crate) fn record_routed(&self, tool: &str) -> Result<(), ToolError> {
+        let because = ("no rule removes it".to_owned(), "built in".to_owned());
         self.write(self.record(tool, Operation::Call, tool.to_owned(), because))
     }
 
@@ -85,7 +85,7 @@ impl ToolRecorder {
         .by_tool(tool)
     }
 
-    /// Records a refusal that a decision made.
+    /// Records a denial by a decision.
     pub(crate) fn refuse(
         &self,
         tool: &str,
@@ -93,11 +93,11 @@ impl ToolRecorder {
         decision: &Decision,
     ) -> ToolError {
         let target = decision.path.to_string_lossy().into_owned();
-        self.refuse_since(tool, operation, target, Denial::because(decision))
+        self.refuse_with_reason(tool, operation, target, Denial::rule_from_decision(decision))
     }
 
-    /// Records any other refusal: `(rule, origin, explicit)`.
-    pub(crate) fn refuse_since(
+    /// Records any other denial: `(rule, origin, explicit)`.
+    pub(crate) fn refuse_with_reason(
         &self,
         tool: &str,
         operation: Operation,
@@ -118,14 +118,14 @@ impl ToolRecorder {
             count: 1,
             optional: false,
         };
-        // It is refused whether or not that can be recorded; who asked hears the worse of it.
+        // The call is denied in any case; an audit error replaces the denial.
         match self.write(Record::denied(&self.subject, &denial).by_tool(tool)) {
             Ok(()) => ToolError::Denied { denial: Box::new(denial) },
             Err(error) => error,
         }
     }
 
-    /// Records that a call that was recorded as allowed was not carried out.
+    /// Records that an allowed call failed.
     pub(crate) fn failed(
         &self,
         tool: &str,
@@ -139,7 +139,7 @@ impl ToolRecorder {
             ..self.allowed(tool, operation, decision)
         };
         if let Err(ToolError::Audit { source }) = self.write(record) {
-            (self.tell)(&source);
+            (self.on_unrecorded)(&source);
         }
     }
 
@@ -151,12 +151,12 @@ impl ToolRecorder {
         }
     }
 
-    /// What the policy says about what cannot be recorded.
+    /// Refuses or reports a call that cannot be recorded, as the policy says.
     fn decide(&self, error: AuditError) -> Result<(), ToolError> {
         match self.on_error {
             OnError::Refuse => Err(ToolError::Audit { source: error }),
             OnError::Run => {
-                (self.tell)(&error);
+                (self.on_unrecorded)(&error);
                 Ok(())
             }
         }

@@ -1,13 +1,12 @@
-//! Guarded tools for agents that call tools rather than a shell: `read`, `write`, `edit`, `list`
-//! and `search`, in process.
+//! File tools for agents that call tools instead of a shell: `read`, `write`, `edit`, `list` and
+//! `search`, in process.
 //!
-//! What may be done is decided by the very [`Grants`] that a sandbox is made of, and about what
-//! the kernel has really opened, never about a path that somebody could change meanwhile. Each
-//! call is on record before it has an effect, each refusal is a [`Denial`](ringfence_api::Denial)
-//! like any other.
+//! The same [`Grants`] decide as for a sandbox. They decide about the file that the kernel has
+//! opened, never about a path that can change meanwhile. Each call is recorded before it takes
+//! effect, and each denial is a normal [`Denial`].
 //!
-//! [`Router`] hands calls on by the tool's name: to these five, to extensions by their prefix, and
-//! whatever is left to the session.
+//! [`ToolRouter`] routes calls by the tool's name: to these five, to extensions by their prefix,
+//! and all others to the session.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +33,7 @@ pub use list::{ListEntry, ListEntryKind, ListParams, ListResult};
 pub use read::{ReadParams, ReadResultBody, WholeFile};
 pub use router::{RoutedCall, ToolHandler, ToolRouter};
 pub use search::{SearchMatch, SearchParams, SearchResult};
-pub use write::{PutParams, Source, WriteOutput, WriteParams};
+pub use write::{PutParams, WriteOutput, WriteParams, WriteSource};
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -54,115 +53,113 @@ use journal::ToolRecorder;
 use opened_path::{OpenedPath, PathLookupError};
 use policy_snapshot::PolicySnapshot;
 
-/// The tools of one agent, under one policy.
-///
-/// Any number of threads may call them at once.
+/// The tools of one agent, under one policy. Any number of threads may call them at once.
 pub struct FileTools {
-    holds: Box<PolicySource>,
-    /// What was found on the host, for the grants that held by then.
+    policy_source: Box<PolicySource>,
+    /// The survey of the host, for the grants in force at that time.
     known: Mutex<Option<(Arc<Grants>, Arc<PolicySnapshot>)>>,
     journal: ToolRecorder,
     cwd: AbsPath,
-    /// Nothing is found but here, if somebody said so.
+    /// The only accessible directory, if set.
     within: Option<AbsPath>,
 }
 
-/// Says which policy holds; asked at each call, so that one that was changed holds from the next
-/// one on. The same value must be the same `Arc`, or the host is looked at anew for each call.
+/// Returns the policy in force. It is called for each tool call, so a change applies to the next
+/// call. An unchanged policy must be the same `Arc`, else every call surveys the host again.
 pub type PolicySource = dyn Fn() -> Result<Arc<Grants>, Box<dyn Error + Send + Sync>> + Send + Sync;
 
-/// A call on its way: which tool, for what, and what was recorded of it.
+/// A running call: the tool and its audit record.
 struct ToolCall<'a> {
     tools: &'a FileTools,
     tool: &'static str,
     recorded: Option<(Operation, Decision)>,
-    /// Until then it is tried again if somebody changes what it is about.
+    /// The end of retries after concurrent changes.
     deadline: Instant,
 }
 
-/// So long a call is tried again when somebody changes what it is about.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time limit of retries after concurrent changes.
+const RETRY_TIME: Duration = Duration::from_secs(2);
 
 impl FileTools {
-    /// Opens the tools for `who`, under one policy; relative paths begin at `cwd`. `tell` hears
-    /// what could not be recorded where the policy lets calls go unrecorded.
+    /// Opens the tools for `subject`, under one policy; relative paths begin at `cwd`.
+    /// `on_unrecorded` receives audit errors if the policy allows unrecorded calls.
     pub fn open(
         grants: Grants,
-        who: RecordSubject,
+        subject: RecordSubject,
         cwd: AbsPath,
-        tell: Box<OnUnrecorded>,
+        on_unrecorded: Box<OnUnrecorded>,
     ) -> Result<FileTools, ToolError> {
         let grants = Arc::new(grants);
-        Self::open_with(Box::new(move || Ok(grants.clone())), who, cwd, tell)
+        Self::open_with(Box::new(move || Ok(grants.clone())), subject, cwd, on_unrecorded)
     }
 
-    /// The same under a policy that may change.
+    /// As [`FileTools::open`], with a policy that may change.
     pub fn open_with(
-        holds: Box<PolicySource>,
-        who: RecordSubject,
+        policy_source: Box<PolicySource>,
+        subject: RecordSubject,
         cwd: AbsPath,
-        tell: Box<OnUnrecorded>,
+        on_unrecorded: Box<OnUnrecorded>,
     ) -> Result<FileTools, ToolError> {
-        let grants = holds().map_err(|source| ToolError::Policy { source })?;
-        let journal = ToolRecorder::open(&grants.audit, who, tell)?;
-        Ok(FileTools { holds, known: Mutex::new(None), journal, cwd, within: None })
+        let grants = policy_source().map_err(|source| ToolError::Policy { source })?;
+        let journal = ToolRecorder::open(&grants.audit, subject, on_unrecorded)?;
+        Ok(FileTools { policy_source, known: Mutex::new(None), journal, cwd, within: None })
     }
 
-    /// The same for nothing but what is below a directory, whatever else the policy opens: no path
-    /// and no link leads out of it.
-    pub fn within(self, directory: AbsPath) -> FileTools {
+    /// Limits the tools to one directory, whatever else the policy allows: no path and no link
+    /// leads out of it.
+    pub fn limited_to(self, directory: AbsPath) -> FileTools {
         FileTools { within: Some(directory), ..self }
     }
 
-    /// Whether a path is where these tools work, or on the way there.
-    fn reaches(&self, path: &AbsPath) -> bool {
+    /// True if a path is in the accessible directory, or a parent of it.
+    fn is_in_bounds(&self, path: &AbsPath) -> bool {
         self.within.as_ref().is_none_or(|within| path.is_within(within) || within.is_within(path))
     }
 
     fn grants(&self) -> Result<Arc<Grants>, ToolError> {
-        (self.holds)().map_err(|source| ToolError::Policy { source })
+        (self.policy_source)().map_err(|source| ToolError::Policy { source })
     }
 
-    /// What holds now; `is_stale` says whether what is known may be believed.
-    fn ground(
+    /// The snapshot in force; `is_stale` decides about the cached one.
+    fn snapshot(
         &self,
         is_stale: impl Fn(&PolicySnapshot) -> bool,
     ) -> Result<Arc<PolicySnapshot>, ToolError> {
         let grants = self.grants()?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, ground)) = &*known
+        if let Some((of, snapshot)) = &*known
             && Arc::ptr_eq(of, &grants)
-            && !is_stale(ground)
+            && !is_stale(snapshot)
         {
-            return Ok(ground.clone());
+            return Ok(snapshot.clone());
         }
-        let ground = Arc::new(PolicySnapshot::survey(&grants));
-        *known = Some((grants, ground.clone()));
-        Ok(ground)
+        let snapshot = Arc::new(PolicySnapshot::survey(&grants));
+        *known = Some((grants, snapshot.clone()));
+        Ok(snapshot)
     }
 
     fn absolute(&self, path: &Path) -> PathBuf {
         self.cwd.as_path().join(path)
     }
 
-    /// Begins a call, unless the tool was taken away.
-    fn errand(&self, tool: Tool) -> Result<ToolCall<'_>, ToolError> {
-        self.must_be_allowed(tool.word())?;
+    /// Begins a call, unless the policy removes the tool.
+    fn begin_call(&self, tool: Tool) -> Result<ToolCall<'_>, ToolError> {
+        self.check_tool_allowed(tool.word())?;
         Ok(ToolCall {
             tools: self,
             tool: tool.word(),
             recorded: None,
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + RETRY_TIME,
         })
     }
 
-    /// Whether the tool of this name may be used at all, for whoever serves others beside the five;
-    /// a refusal is recorded.
-    pub fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
-        let against = self.grants()?.tools.against(tool).cloned();
+    /// Refuses and records a tool that the policy removes. For callers that serve more tools than
+    /// the five.
+    pub fn check_tool_allowed(&self, tool: &str) -> Result<(), ToolError> {
+        let against = self.grants()?.tools.rule_against(tool).cloned();
         match against {
             None => Ok(()),
-            Some(ToolRule { name, origin }) => Err(self.journal.refuse_since(
+            Some(ToolRule { name, origin }) => Err(self.journal.refuse_with_reason(
                 tool,
                 Operation::Call,
                 tool.to_owned(),
@@ -173,63 +170,65 @@ impl FileTools {
 }
 
 impl ToolCall<'_> {
-    /// Does something on the host as the sandbox would: where anything is confined, the superuser
-    /// is nobody special.
-    fn plainly<T, E: From<ToolError>>(
+    /// Runs `act` with the permissions of the sandbox: in a confined run, root has no special file
+    /// access.
+    fn without_capabilities<T, E: From<ToolError>>(
         &self,
-        ground: &PolicySnapshot,
+        snapshot: &PolicySnapshot,
         act: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        if !ground.grants().is_confined() {
+        if !snapshot.grants().is_confined() {
             return act();
         }
         let plain =
-            CapabilitiesDropped::become_so().during("give up rights over", &self.tools.cwd)?;
+            CapabilitiesDropped::drop_now().during("drop capabilities for", &self.tools.cwd)?;
         let done = act();
         drop(plain);
         done
     }
 
-    /// The place of a path, and what holds there.
+    /// The opened path, and the snapshot that decides about it.
     fn find(
         &self,
         path: &Path,
     ) -> Result<(Arc<PolicySnapshot>, Result<OpenedPath, PathLookupError>), ToolError> {
         let path = self.tools.absolute(path);
-        let find = |ground: &PolicySnapshot| {
-            self.plainly(ground, || {
-                OpenedPath::find(&path, &|path| ground.shows(path) && self.tools.reaches(path))
+        let find = |snapshot: &PolicySnapshot| {
+            self.without_capabilities(snapshot, || {
+                OpenedPath::find(&path, &|path| {
+                    snapshot.is_visible(path) && self.tools.is_in_bounds(path)
+                })
             })
         };
-        let mut ground = self.tools.ground(PolicySnapshot::is_stale)?;
+        let mut snapshot = self.tools.snapshot(PolicySnapshot::is_stale)?;
         loop {
-            let found = find(&ground);
-            // A file that got another name since the last look may have got a denied one.
-            let node = found.as_ref().ok().and_then(|place| place.there.as_ref());
-            if !node.is_some_and(|node| ground.is_stale_for(node)) {
-                return Ok((ground, found));
+            let found = find(&snapshot);
+            // A file with a new hard link since the survey may now have a denied name.
+            let node = found.as_ref().ok().and_then(|place| place.target.as_ref());
+            if !node.is_some_and(|node| snapshot.is_stale_for(node)) {
+                return Ok((snapshot, found));
             }
-            self.must_be_in_time(&path)?;
-            ground =
-                self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known))?;
+            self.check_deadline(&path)?;
+            snapshot =
+                self.tools.snapshot(|known| Arc::as_ptr(&snapshot) == std::ptr::from_ref(known))?;
         }
     }
 
-    /// The same for whoever makes nothing on the way.
-    fn found(
+    /// As [`ToolCall::find`], for calls that create no directories.
+    fn find_existing(
         &self,
         path: &Path,
         operation: Operation,
     ) -> Result<(Arc<PolicySnapshot>, OpenedPath), ToolError> {
-        let (ground, found) = self.find(path)?;
+        let (snapshot, found) = self.find(path)?;
         match found {
-            Ok(place) => Ok((ground, place)),
-            Err(lost) => Err(self.lost(&ground, lost, operation)),
+            Ok(place) => Ok((snapshot, place)),
+            Err(lost) => Err(self.lookup_error(&snapshot, lost, operation)),
         }
     }
 
-    /// Nobody keeps a call waiting by changing things without end.
-    pub(crate) fn must_be_in_time(&self, path: &Path) -> Result<(), ToolError> {
+    /// Ends the retries at the deadline.
+    pub(crate) fn check_deadline(&self, path: &Path) -> Result<(), ToolError> {
         if Instant::now() < self.deadline {
             return Ok(());
         }
@@ -238,31 +237,31 @@ impl ToolCall<'_> {
         })
     }
 
-    /// What is said to whoever asked for a path that leads nowhere.
-    fn lost(
+    /// The error for a failed lookup.
+    fn lookup_error(
         &self,
-        ground: &PolicySnapshot,
+        snapshot: &PolicySnapshot,
         lost: PathLookupError,
         operation: Operation,
     ) -> ToolError {
         match lost {
             PathLookupError::Broken(error) => error,
             PathLookupError::Missing { place } => ToolError::NotFound { path: place.path },
-            PathLookupError::Shut { path } if !self.tools.reaches(&path) => {
-                self.beyond(&path, operation)
+            PathLookupError::Shut { path } if !self.tools.is_in_bounds(&path) => {
+                self.outside_error(&path, operation)
             }
             PathLookupError::Shut { path } => {
-                let wanted =
+                let access =
                     if operation == Operation::Read { Access::Read } else { Access::Write };
-                self.tools.journal.refuse(self.tool, operation, &ground.decide(&path, wanted))
+                self.tools.journal.refuse(self.tool, operation, &snapshot.decide(&path, access))
             }
         }
     }
 
-    /// It lies elsewhere than these tools work.
-    fn beyond(&self, path: &AbsPath, operation: Operation) -> ToolError {
-        let because = (BEYOND.to_owned(), "built in".to_owned(), true);
-        self.tools.journal.refuse_since(
+    /// The denial of a path outside the accessible directory.
+    fn outside_error(&self, path: &AbsPath, operation: Operation) -> ToolError {
+        let because = (OUTSIDE_DIRECTORY.to_owned(), "built in".to_owned(), true);
+        self.tools.journal.refuse_with_reason(
             self.tool,
             operation,
             path.to_string_lossy().into_owned(),
@@ -270,34 +269,34 @@ impl ToolCall<'_> {
         )
     }
 
-    /// Decides about a place; a refusal is recorded.
+    /// Decides about a path; records a denial.
     fn judge(
         &self,
-        ground: &PolicySnapshot,
+        snapshot: &PolicySnapshot,
         place: &OpenedPath,
         operation: Operation,
     ) -> Result<Decision, ToolError> {
         let path = &place.path;
-        // One that ended at a directory on the way.
+        // The lookup ended at a parent directory.
         if self.tools.within.as_ref().is_some_and(|within| !path.is_within(within)) {
-            return Err(self.beyond(path, operation));
+            return Err(self.outside_error(path, operation));
         }
-        let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
-        let decision = ground.decide_at(place, wanted);
+        let access = if operation == Operation::Read { Access::Read } else { Access::Write };
+        let decision = snapshot.decide_at(place, access);
         if decision.verdict != Verdict::Allowed {
             return Err(self.tools.journal.refuse(self.tool, operation, &decision));
         }
-        let is_made = operation == Operation::Create && is_of_git(path);
-        let is_gits = wanted == Access::Write
-            && ground.grants().is_confined()
-            && (is_made || is_state_of_git(path));
+        let is_made = operation == Operation::Create && is_git_name(path);
+        let is_gits = access == Access::Write
+            && snapshot.grants().is_confined()
+            && (is_made || is_git_state(path));
         let why = match (is_private(&decision), is_gits) {
             (true, _) => PRIVATE,
-            (_, true) => Denial::GIT_WOULD_OBEY,
+            (_, true) => Denial::GIT_RESERVED_NAME,
             _ => return Ok(decision),
         };
         let because = (why.to_owned(), "built in".to_owned(), true);
-        Err(self.tools.journal.refuse_since(
+        Err(self.tools.journal.refuse_with_reason(
             self.tool,
             operation,
             path.to_string_lossy().into_owned(),
@@ -305,18 +304,18 @@ impl ToolCall<'_> {
         ))
     }
 
-    /// Refuses to make a file from which an agent or editor would start programs. A command that
-    /// makes one loses it when it ends; a tool call is not looked through afterwards.
+    /// Refuses to create a file from which an agent or editor would start programs. For a command,
+    /// such a file is quarantined at its end; a tool call has no such check.
     fn must_not_start_programs(
         &self,
-        ground: &PolicySnapshot,
+        snapshot: &PolicySnapshot,
         path: &AbsPath,
     ) -> Result<(), ToolError> {
-        if !ground.is_planted(path) {
+        if !snapshot.is_planted(path) {
             return Ok(());
         }
         let because = (STARTS_PROGRAMS.to_owned(), "built in".to_owned(), true);
-        Err(self.tools.journal.refuse_since(
+        Err(self.tools.journal.refuse_with_reason(
             self.tool,
             Operation::Create,
             path.to_string_lossy().into_owned(),
@@ -324,7 +323,7 @@ impl ToolCall<'_> {
         ))
     }
 
-    /// Records that what was decided is about to be done, once.
+    /// Records the decision before the call takes effect, once.
     fn record(&mut self, operation: Operation, decision: Decision) -> Result<(), ToolError> {
         let is_new = self
             .recorded
@@ -337,8 +336,8 @@ impl ToolCall<'_> {
         Ok(())
     }
 
-    /// Tries until nobody is in the way; what was recorded and not done is recorded, too.
-    fn carry_out<T>(
+    /// Retries after concurrent changes. Records a failure after an allowed decision.
+    fn run_attempts<T>(
         mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<T, ToolError>,
     ) -> Result<T, ToolError> {
@@ -355,20 +354,20 @@ impl ToolCall<'_> {
     }
 }
 
-/// The rule where tools are for one directory.
-const BEYOND: &str = "these tools are for one directory, and it lies elsewhere";
+/// The rule for tools limited to one directory.
+const OUTSIDE_DIRECTORY: &str = "it is outside the one directory that these tools may access";
 
-/// The rule where a sandbox has files of its own: those are seen by its commands alone.
-const PRIVATE: &str = "it is private to the sandbox, where only commands see it";
+/// The rule for the sandbox's own files, which only its commands see.
+const PRIVATE: &str = "it is private to the sandbox: only commands can see it";
 
-/// The rule where a new file would be obeyed by an agent or editor that is started beside it.
-const STARTS_PROGRAMS: &str = "an agent or editor that is started there would run what it names: the user has to make it, or to open it by name";
+/// The rule for a new file that an agent or editor started in that directory would obey.
+const STARTS_PROGRAMS: &str = "an agent or editor started there would run the programs it names: the user must create it, or allow it by name";
 
-/// Whether a path is the sandbox's own. What the host has beneath a cache can be read there, and
-/// here, but for what commands have put over it.
+/// True if a path is private to the sandbox. The host's files below a cache are readable, without
+/// the changes that commands made.
 fn is_private(decision: &Decision) -> bool {
     let Some(DecidingRule::Rule(rule)) = &decision.rule else { return false };
-    // Its processes are; of the host's there is nothing to be seen.
+    // `/proc` shows the sandbox's own processes, never the host's.
     if decision.path.as_path().starts_with("/proc") {
         return true;
     }
@@ -378,18 +377,18 @@ fn is_private(decision: &Decision) -> bool {
     }
 }
 
-/// Names by which git takes a directory for a repository. What commands make of them is looked
-/// through when they have ended, and nobody would look here.
-fn is_of_git(path: &AbsPath) -> bool {
+/// True for names that make git treat a directory as a repository. For commands these are checked
+/// at their end; a tool call has no such check.
+fn is_git_name(path: &AbsPath) -> bool {
     path.name()
-        .is_some_and(|name| [".git", "HEAD"].iter().any(|of_git| name.eq_ignore_ascii_case(of_git)))
+        .is_some_and(|name| [".git", "HEAD"].iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
-/// Names of files that say how git continues an unfinished operation: they name programs to run,
-/// files to copy and changes to apply; packed refs, which can stand for them; and the index, whose
-/// paths git follows. What commands write of them is looked through when they have ended.
-fn is_state_of_git(path: &AbsPath) -> bool {
-    const ANYWHERE: [&str; 3] = ["MERGE_RR", "MERGE_AUTOSTASH", "packed-refs"];
+/// True for files that control how git continues an unfinished operation (they name programs to
+/// run, files to copy and changes to apply), for packed refs, which can replace them, and for the
+/// index, whose paths git follows. For commands these are checked at their end.
+fn is_git_state(path: &AbsPath) -> bool {
+    const ANY_DIRECTORY: [&str; 3] = ["MERGE_RR", "MERGE_AUTOSTASH", "packed-refs"];
     const IN_GIT: [&str; 8] = [
         "rebase-merge",
         "rebase-apply",
@@ -401,18 +400,18 @@ fn is_state_of_git(path: &AbsPath) -> bool {
         "replace",
     ];
     let is_one =
-        |names: &[&str], name: &OsStr| names.iter().any(|of_git| name.eq_ignore_ascii_case(of_git));
+        |names: &[&str], name: &OsStr| names.iter().any(|known| name.eq_ignore_ascii_case(known));
     let is_shared_index =
         |name: &OsStr| name.to_string_lossy().to_ascii_lowercase().starts_with("sharedindex.");
     let is_state = |at: &AbsPath| {
         at.name().is_some_and(|name| is_one(&IN_GIT, name) || is_shared_index(name))
             && at.ancestors().skip(1).any(|at| is_git(&at))
     };
-    path.name().is_some_and(|name| is_one(&ANYWHERE, name))
+    path.name().is_some_and(|name| is_one(&ANY_DIRECTORY, name))
         || path.ancestors().any(|at| is_state(&at))
 }
 
-/// Whether git takes a directory for one of its own: by its name, or by what is in it.
+/// True if git treats a directory as its own: by its name, or by its content.
 fn is_git(directory: &AbsPath) -> bool {
     let has = |name: &str| directory.as_path().join(name).symlink_metadata().is_ok();
     directory.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"))

@@ -1,4 +1,4 @@
-//! `list`: shows what is in a directory, as deep as one likes.
+//! `list`: lists a directory, with a chosen depth.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,172 +11,171 @@ use rustix::fs::{Dir, FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ToolError, ToolStep};
-use crate::opened_path::{OpenedPath, PathHandle, is_at};
+use crate::opened_path::{OpenedPath, PathHandle, is_at_path};
 use crate::policy_snapshot::PolicySnapshot;
-use crate::read::word;
+use crate::read::file_type_text;
 use crate::{FileTools, ToolCall, is_private};
 
-/// What is to be listed.
+/// Parameters of a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListParams {
-    /// Which directory; the working directory if nobody says.
+    /// The directory; by default the working directory.
     #[serde(default)]
     pub path: PathBuf,
-    /// How many levels deep; 1, what is directly in it, if nobody says, and as many as there are
-    /// where a glob is given.
+    /// The number of levels. The default is 1, the direct entries, or unlimited with a glob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<usize>,
-    /// Only what this matches, seen from the directory: `*.rs` at any depth, `src/*` there.
+    /// A glob relative to the directory: `*.rs` matches at any depth, `src/*` only there.
     #[serde(default, alias = "pattern", skip_serializing_if = "Option::is_none")]
     pub glob: Option<String>,
-    /// How many entries at most.
+    /// The limit of entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
 impl ListParams {
-    /// What is directly in a directory.
+    /// Lists the direct entries of a directory.
     pub fn new(path: impl Into<PathBuf>) -> ListParams {
         ListParams { path: path.into(), ..ListParams::default() }
     }
 }
 
-/// What is in a directory.
+/// The content of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListResult {
-    /// Where the directory is, without links.
+    /// The path of the directory, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
-    /// What is in it, by name; what lies in a directory follows it.
+    /// The entries, by name; the entries of a directory follow it.
     pub entries: Vec<ListEntry>,
-    /// Whether there is more.
+    /// True if there are more entries.
     pub truncated: bool,
 }
 
-/// Something in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListEntry {
-    /// Seen from the directory that was asked for.
+    /// The path relative to the listed directory.
     pub path: String,
-    /// What it is.
+    /// The type of the entry.
     pub kind: ListEntryKind,
-    /// How large a file is.
+    /// The size of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Where a link leads, as it is written in it.
+    /// The target of a link, as stored in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Whether the policy denies it: its name is there and nothing else.
+    /// True if the policy denies it: only its name is shown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub denied: bool,
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ListEntryKind {
-    /// A plain file.
+    /// A regular file.
     File,
     /// A directory.
     Directory,
     /// A symbolic link; it is not followed.
     Link,
-    /// A pipe, a socket, a device, or something denied that is not looked at.
+    /// A pipe, a socket, a device, or a denied path of unknown type.
     Other,
 }
 
 impl ListResult {
-    /// So many entries are listed if nobody says how many.
-    pub const USUAL: usize = 1_000;
-    /// So many are listed at most.
-    pub const MOST: usize = 100_000;
+    /// The default limit of entries.
+    pub const DEFAULT_LIMIT: usize = 1_000;
+    /// The maximum limit of entries.
+    pub const MAX_LIMIT: usize = 100_000;
 }
 
 impl FileTools {
-    /// Shows what is in a directory. What no rule opens is not in it.
-    pub fn list(&self, wish: &ListParams) -> Result<ListResult, ToolError> {
-        let glob = wish.glob.as_deref().map(compiled).transpose()?;
-        self.errand(Tool::List)?.carry_out(|errand| attempt(errand, wish, glob.as_ref()))
+    /// Lists a directory. Paths that no rule allows are not shown.
+    pub fn list(&self, params: &ListParams) -> Result<ListResult, ToolError> {
+        let glob = params.glob.as_deref().map(compile_glob).transpose()?;
+        self.begin_call(Tool::List)?.run_attempts(|call| attempt(call, params, glob.as_ref()))
     }
 }
 
-/// A glob over what is seen from a directory, which stands for the root.
-pub(crate) fn compiled(text: &str) -> Result<Glob, ToolError> {
+/// A glob relative to a directory, which takes the place of the root.
+pub(crate) fn compile_glob(text: &str) -> Result<Glob, ToolError> {
     let wrong = |source| ToolError::Glob { text: text.to_owned(), source };
     Glob::new(text, Some(&AbsPath::root()), GlobCase::Sensitive).map_err(wrong)
 }
 
 fn attempt(
-    errand: &mut ToolCall<'_>,
-    wish: &ListParams,
+    call: &mut ToolCall<'_>,
+    params: &ListParams,
     glob: Option<&Glob>,
 ) -> Result<ListResult, ToolError> {
-    let (ground, place) = open_directory(errand, &wish.path)?;
-    let depth = wish.depth.unwrap_or(if glob.is_some() { VisibleTree::DEEPEST } else { 1 });
-    let limit = wish.limit.unwrap_or(ListResult::USUAL).min(ListResult::MOST);
+    let (snapshot, place) = open_directory(call, &params.path)?;
+    let depth = params.depth.unwrap_or(if glob.is_some() { VisibleTree::MAX_DEPTH } else { 1 });
+    let limit = params.limit.unwrap_or(ListResult::DEFAULT_LIMIT).min(ListResult::MAX_LIMIT);
     let mut entries = Vec::new();
     let mut truncated = false;
-    errand.plainly(&ground, || {
-        VisibleTree { ground: &ground, depth }.walk(&place, &mut |seen| {
-            if glob.is_some_and(|glob| !glob.matches(&AbsPath::root().join(&seen.below))) {
+    call.without_capabilities(&snapshot, || {
+        VisibleTree { snapshot: &snapshot, depth }.walk(&place, &mut |visited| {
+            if glob.is_some_and(|glob| !glob.matches(&AbsPath::root().join(&visited.below))) {
                 return VisitControl::Deeper;
             }
             if entries.len() == limit {
                 truncated = true;
                 return VisitControl::Stop;
             }
-            entries.push(seen.entry());
+            entries.push(visited.entry());
             VisitControl::Deeper
         })
     })?;
     Ok(ListResult { path: place.path, entries, truncated })
 }
 
-/// A directory that may be listed, on record.
+/// Opens a directory for listing, and records it.
 pub(crate) fn open_directory(
-    errand: &mut ToolCall<'_>,
+    call: &mut ToolCall<'_>,
     path: &std::path::Path,
 ) -> Result<(std::sync::Arc<PolicySnapshot>, OpenedPath), ToolError> {
-    let (ground, place) = errand.found(path, Operation::Read)?;
-    let mut decision = ground.decide(&place.path, Access::Read);
-    // What is on the way to something opened shows that, and nothing else.
-    let is_bounded = errand.tools.within.is_some();
-    if decision.verdict == Verdict::Absent && ground.shows(&place.path) && !is_bounded {
+    let (snapshot, place) = call.find_existing(path, Operation::Read)?;
+    let mut decision = snapshot.decide(&place.path, Access::Read);
+    // A parent of an allowed path shows only the way to it.
+    let is_bounded = call.tools.within.is_some();
+    if decision.verdict == Verdict::Absent && snapshot.is_visible(&place.path) && !is_bounded {
         decision.verdict = Verdict::Allowed;
     } else {
-        decision = errand.judge(&ground, &place, Operation::Read)?;
+        decision = call.judge(&snapshot, &place, Operation::Read)?;
     }
     let node =
-        place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+        place.target.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
     if node.kind() != FileType::Directory {
         return Err(ToolError::OfAnotherKind {
             path: place.path.clone(),
-            kind: word(node.kind()),
+            kind: file_type_text(node.kind()),
             wanted: "a directory",
         });
     }
-    errand.record(Operation::Read, decision)?;
-    Ok((ground, place))
+    call.record(Operation::Read, decision)?;
+    Ok((snapshot, place))
 }
 
-/// A walk through what may be seen below a directory.
+/// A walk over the visible paths below a directory.
 pub(crate) struct VisibleTree<'a> {
-    pub(crate) ground: &'a PolicySnapshot,
+    pub(crate) snapshot: &'a PolicySnapshot,
     pub(crate) depth: usize,
 }
 
-/// Something on the walk.
+/// A path on the walk.
 pub(crate) struct VisibleEntry<'a> {
-    /// Seen from where the walk began.
+    /// The path relative to the start of the walk.
     pub(crate) below: PathBuf,
-    /// Held; `None` if it is denied.
+    /// The opened path; `None` if it is denied.
     pub(crate) place: Option<&'a OpenedPath>,
 }
 
-/// What becomes of the walk.
+/// The next step of a walk.
 #[derive(PartialEq, Eq)]
 pub(crate) enum VisitControl {
     Deeper,
@@ -186,7 +185,7 @@ pub(crate) enum VisitControl {
 
 impl VisibleEntry<'_> {
     pub(crate) fn node(&self) -> Option<&PathHandle> {
-        self.place.and_then(|place| place.there.as_ref())
+        self.place.and_then(|place| place.target.as_ref())
     }
 
     fn entry(&self) -> ListEntry {
@@ -209,7 +208,7 @@ impl VisibleEntry<'_> {
         let size =
             (kind == ListEntryKind::File).then(|| u64::try_from(node.status.st_size).unwrap_or(0));
         let target = (kind == ListEntryKind::Link)
-            .then(|| rustix::fs::readlinkat(&node.held, "", Vec::new()).ok())
+            .then(|| rustix::fs::readlinkat(&node.fd, "", Vec::new()).ok())
             .flatten();
         ListEntry {
             path,
@@ -222,17 +221,17 @@ impl VisibleEntry<'_> {
 }
 
 impl VisibleTree<'_> {
-    /// As deep as any walk goes: each level holds a descriptor.
-    pub(crate) const DEEPEST: usize = 128;
+    /// The depth limit of a walk: each level holds an fd open.
+    pub(crate) const MAX_DEPTH: usize = 128;
 
-    /// Shows `visit` everything below `place`, in the order of names. What goes away meanwhile,
-    /// or cannot be looked into, is left out.
+    /// Calls `visit` for each path below `place`, sorted by name. Paths that disappear meanwhile or
+    /// cannot be read are left out.
     pub(crate) fn walk(
         &self,
         place: &OpenedPath,
         visit: &mut dyn FnMut(&VisibleEntry<'_>) -> VisitControl,
     ) -> Result<(), ToolError> {
-        let Some(node) = &place.there else { return Ok(()) };
+        let Some(node) = &place.target else { return Ok(()) };
         let directory = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &place.path)?;
         self.level(&directory, &place.path, &PathBuf::new(), 1, visit).map(drop)
     }
@@ -248,10 +247,10 @@ impl VisibleTree<'_> {
         for name in names(directory, at)? {
             let path = at.join(&name);
             let below = below.join(&name);
-            let decision = self.ground.decide(&path, Access::Read);
+            let decision = self.snapshot.decide(&path, Access::Read);
             let place = match decision.verdict {
-                Verdict::Absent if !self.is_on_the_way(&path) => continue,
-                Verdict::Denied if !self.is_on_the_way(&path) => None,
+                Verdict::Absent if !self.has_allowed_below(&path) => continue,
+                Verdict::Denied if !self.has_allowed_below(&path) => None,
                 _ => match OpenedPath::within(directory.as_fd(), at, &name)? {
                     Some(place) => Some(place).filter(|place| !self.is_denied(place, &decision)),
                     None => continue,
@@ -259,12 +258,12 @@ impl VisibleTree<'_> {
             };
             let node = place
                 .as_ref()
-                .and_then(|place| place.there.as_ref())
+                .and_then(|place| place.target.as_ref())
                 .filter(|node| node.kind() == FileType::Directory);
             match (visit(&VisibleEntry { below: below.clone(), place: place.as_ref() }), node) {
                 (VisitControl::Stop, _) => return Ok(VisitControl::Stop),
                 (VisitControl::Deeper, Some(node))
-                    if !is_private(&decision) && depth < self.depth.min(Self::DEEPEST) =>
+                    if !is_private(&decision) && depth < self.depth.min(Self::MAX_DEPTH) =>
                 {
                     let Ok(opened) = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &path) else {
                         continue;
@@ -279,15 +278,15 @@ impl VisibleTree<'_> {
         Ok(VisitControl::Deeper)
     }
 
-    /// Whether what stands at an open name is denied by another of its names.
+    /// True if the file at an allowed path is denied under another name (hard link).
     fn is_denied(&self, place: &OpenedPath, decision: &Decision) -> bool {
         decision.verdict == Verdict::Allowed
-            && self.ground.decide_at(place, Access::Read).verdict == Verdict::Denied
+            && self.snapshot.decide_at(place, Access::Read).verdict == Verdict::Denied
     }
 
-    /// Whether something opened lies below what is not opened itself.
-    fn is_on_the_way(&self, path: &AbsPath) -> bool {
-        self.ground
+    /// True if an allowed path lies below a path that is not allowed itself.
+    fn has_allowed_below(&self, path: &AbsPath) -> bool {
+        self.snapshot
             .grants()
             .rules
             .iter()
@@ -295,12 +294,12 @@ impl VisibleTree<'_> {
     }
 }
 
-/// What is in a directory, sorted; nothing if it is not where it was when it was decided about.
+/// The sorted entries of a directory; empty if it was moved since the decision.
 fn names(directory: &OwnedFd, at: &AbsPath) -> Result<Vec<OsString>, ToolError> {
-    /// More than these are not kept in memory.
-    const MANY: usize = 1_000_000;
+    /// The limit of entries in memory.
+    const MAX_ENTRIES: usize = 1_000_000;
     let mut names = Vec::new();
-    for entry in Dir::read_from(directory).during("list", at)?.take(MANY) {
+    for entry in Dir::read_from(directory).during("list", at)?.take(MAX_ENTRIES) {
         let entry = entry.during("list", at)?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if name != "." && name != ".." {
@@ -308,5 +307,5 @@ fn names(directory: &OwnedFd, at: &AbsPath) -> Result<Vec<OsString>, ToolError> 
         }
     }
     names.sort();
-    Ok(if is_at(directory.as_fd(), at)? { names } else { Vec::new() })
+    Ok(if is_at_path(directory.as_fd(), at)? { names } else { Vec::new() })
 }

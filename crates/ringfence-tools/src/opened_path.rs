@@ -1,9 +1,8 @@
-//! From a path to a name in a directory that is held, and to what stands there.
+//! Resolves a path to a name in a directory held open, and to the file there.
 //!
-//! Each component is opened by itself and without following anything; links are read and
-//! followed here. What is decided about is where the kernel says that the opened things are,
-//! and what is then read or replaced is those very things. There is no moment between looking
-//! and opening in which another file could come into the place of the one that was looked at.
+//! Each component is opened by itself without following links; links are read and followed here.
+//! The policy decides about the path that the kernel reports for the opened fds, and the same fds
+//! are then read or replaced. So no other file can take the place of the checked one in between.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -20,31 +19,30 @@ use crate::error::{ToolError, ToolStep};
 
 /// A name in a directory.
 pub(crate) struct OpenedPath {
-    /// Where it is, without links.
+    /// The path, without links.
     pub(crate) path: AbsPath,
-    /// The directory, held.
+    /// The directory, as an `O_PATH` fd.
     pub(crate) directory: OwnedFd,
     pub(crate) name: OsString,
-    /// Links that were followed to it.
+    /// The links followed on the way.
     pub(crate) links: Vec<AbsPath>,
-    /// What stands there, held; `None` if nothing does.
-    pub(crate) there: Option<PathHandle>,
+    /// The file at that name, as an `O_PATH` fd; `None` if there is none.
+    pub(crate) target: Option<PathHandle>,
 }
 
-/// Something that is held, without being open yet: what only holds never blocks and changes
-/// nothing, be it a pipe or a device.
+/// An `O_PATH` fd: opening it never blocks and has no effect, even for a pipe or a device.
 pub(crate) struct PathHandle {
-    pub(crate) held: OwnedFd,
+    pub(crate) fd: OwnedFd,
     pub(crate) status: Stat,
 }
 
-/// Why a path leads to no place.
+/// The reason a path cannot be resolved.
 pub(crate) enum PathLookupError {
-    /// It leads to where nothing may be seen.
+    /// The path is not visible under the policy.
     Shut { path: AbsPath },
-    /// A directory on the way is missing.
+    /// A parent directory is missing.
     Missing { place: Box<OpenedPath> },
-    /// It cannot be followed.
+    /// A component cannot be followed.
     Broken(ToolError),
 }
 
@@ -54,41 +52,42 @@ impl From<ToolError> for PathLookupError {
     }
 }
 
-/// What only holds.
-const HOLD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Flags of an `O_PATH` fd.
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The kernel's `PATH_MAX`.
-const LONGEST: usize = 4096;
+const PATH_MAX: usize = 4096;
 
-/// Whoever swaps names all the time is tried again so often.
-const TRIES: usize = 64;
+/// The number of attempts while names keep changing.
+const MAX_ATTEMPTS: usize = 64;
 
 impl OpenedPath {
-    /// Where `path`, which is absolute, leads. `shows` says whether a name may be seen at all;
-    /// nothing is looked for at one that may not.
+    /// Resolves `path`, which is absolute. `shows` decides if a name is visible; an invisible name
+    /// is never looked up.
     pub(crate) fn find(
         path: &Path,
         shows: &dyn Fn(&AbsPath) -> bool,
     ) -> Result<OpenedPath, PathLookupError> {
-        let asked = AbsPath::new(path)
-            .ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
-        // No longer than the kernel takes them: it will be on record.
-        if path.as_os_str().len() > LONGEST {
+        let requested = AbsPath::new(path).ok_or_else(|| ToolError::Input {
+            what: format!("{} is not a valid path", path.display()),
+        })?;
+        // Limited like in the kernel: the path goes to the audit log.
+        if path.as_os_str().len() > PATH_MAX {
             return Err(
-                ToolError::Input { what: format!("a path of more than {LONGEST} bytes") }.into()
+                ToolError::Input { what: format!("a path of more than {PATH_MAX} bytes") }.into()
             );
         }
-        for _ in 0..TRIES {
-            let place = follow(path, &asked, shows)?;
-            if place.is_settled()? {
+        for _ in 0..MAX_ATTEMPTS {
+            let place = follow(path, &requested, shows)?;
+            if place.is_unmoved()? {
                 return Ok(place);
             }
         }
-        Err(ToolError::Unsettled { path: asked }.into())
+        Err(ToolError::Unsettled { path: requested }.into())
     }
 
-    /// A name in a directory that is held already; links are not followed. `None` if it is gone,
-    /// or elsewhere by now.
+    /// A name in a directory that is already open, without following links. `None` if it is gone or
+    /// was moved.
     pub(crate) fn within(
         directory: BorrowedFd<'_>,
         at: &AbsPath,
@@ -96,7 +95,7 @@ impl OpenedPath {
     ) -> Result<Option<OpenedPath>, ToolError> {
         let path = at.join(name);
         let directory = rustix::io::fcntl_dupfd_cloexec(directory, 3).during("hold", at)?;
-        let there = match hold(directory.as_fd(), name) {
+        let target = match open_path_fd(directory.as_fd(), name) {
             Ok(node) => node,
             Err(_) => return Ok(None),
         };
@@ -105,20 +104,23 @@ impl OpenedPath {
             directory,
             name: name.to_owned(),
             links: Vec::new(),
-            there: Some(there),
+            target: Some(target),
         };
-        Ok(place.is_settled()?.then_some(place))
+        Ok(place.is_unmoved()?.then_some(place))
     }
 
-    /// Whether the kernel says that what is held is where the walk went.
-    fn is_settled(&self) -> Result<bool, ToolError> {
-        Ok(self.stands()?
-            && self.there.as_ref().map_or(Ok(true), |node| is_at(node.held.as_fd(), &self.path))?)
+    /// True if the kernel reports the fds at the resolved path.
+    fn is_unmoved(&self) -> Result<bool, ToolError> {
+        Ok(self.is_directory_unmoved()?
+            && self
+                .target
+                .as_ref()
+                .map_or(Ok(true), |node| is_at_path(node.fd.as_fd(), &self.path))?)
     }
 
-    /// Whether the directory is where it was.
-    pub(crate) fn stands(&self) -> Result<bool, ToolError> {
-        self.path.parent().map_or(Ok(true), |above| is_at(self.directory.as_fd(), &above))
+    /// True if the directory was not moved.
+    pub(crate) fn is_directory_unmoved(&self) -> Result<bool, ToolError> {
+        self.path.parent().map_or(Ok(true), |above| is_at_path(self.directory.as_fd(), &above))
     }
 }
 
@@ -127,17 +129,16 @@ impl PathHandle {
         FileType::from_raw_mode(self.status.st_mode)
     }
 
-    /// Which file it is.
+    /// Device and inode.
     pub(crate) fn identity(&self) -> (u64, u64) {
         identity(&self.status)
     }
 
-    /// Opens the very thing that is held.
+    /// Opens exactly this file.
     pub(crate) fn open(&self, flags: OFlags, path: &AbsPath) -> Result<OwnedFd, ToolError> {
-        // What was a plain file when it was held is one still, so nothing is waited for; the
-        // flag is for file systems that would.
+        // A regular file never blocks; the flag is for file systems that would.
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        rustix::fs::openat(CWD, by_descriptor(self.held.as_fd()), flags, Mode::empty())
+        rustix::fs::openat(CWD, proc_fd_path(self.fd.as_fd()), flags, Mode::empty())
             .during("open", path)
     }
 }
@@ -146,40 +147,69 @@ pub(crate) fn identity(status: &Stat) -> (u64, u64) {
     (status.st_dev, status.st_ino)
 }
 
-/// The name by which the kernel finds what a descriptor stands for, wherever it is.
-pub(crate) fn by_descriptor(held: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", held.as_raw_fd())
+/// The path by which the kernel finds the file of an fd.
+pub(crate) fn proc_fd_path(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Whether the kernel says that something is at `path`.
-pub(crate) fn is_at(held: BorrowedFd<'_>, path: &AbsPath) -> Result<bool, ToolError> {
-    match rustix::fs::readlinkat(CWD, by_descriptor(held), Vec::new()) {
+/// True if the kernel reports the fd at `path`.
+pub(crate) fn is_at_path(fd: BorrowedFd<'_>, path: &AbsPath) -> Result<bool, ToolError> {
+    match rustix::fs::readlinkat(CWD, proc_fd_path(fd), Vec::new()) {
         Ok(text) => Ok(text.as_bytes() == path.as_bytes()),
-        // Deeper than a path can be long.
+        // The path is longer than `PATH_MAX`.
         Err(Errno::NAMETOOLONG) => Ok(false),
-        Err(error) => Err(error).during("find out where the kernel has", path),
+        Err(error) => Err(error).during("read the real path of", path),
     }
 }
 
-/// Holds what stands at a name, be it a link.
-pub(crate) fn hold(directory: BorrowedFd<'_>, name: &OsStr) -> Result<PathHandle, Errno> {
+/// Opens an `O_PATH` fd of a name, even if it is a link.
+pub(crate) fn open_path_fd(directory: BorrowedFd<'_>, name: &OsStr) -> Result<PathHandle, Errno> {
     let through = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let held = rustix::fs::openat2(directory, name, HOLD, Mode::empty(), through)?;
-    let status = rustix::fs::fstat(&held)?;
-    Ok(PathHandle { held, status })
+    let fd = rustix::fs::openat2(directory, name, PATH_FLAGS, Mode::empty(), through)?;
+    let status = rustix::fs::fstat(&fd)?;
+    Ok(PathHandle { fd, status })
 }
 
 fn root() -> Result<OwnedFd, ToolError> {
-    rustix::fs::open("/", HOLD | OFlags::DIRECTORY, Mode::empty()).during("open", &AbsPath::root())
+    rustix::fs::open("/", PATH_FLAGS | OFlags::DIRECTORY, Mode::empty())
+        .during("open", &AbsPath::root())
 }
 
-/// The walk itself, once.
+/// The target of a symlink at `path`, unless `count` links were followed before.
+fn read_link(
+    link: &PathHandle,
+    path: &AbsPath,
+    (count, requested): (usize, &AbsPath),
+) -> Result<Vec<u8>, PathLookupError> {
+    const MAX_LINKS: usize = 40;
+    if count == MAX_LINKS {
+        return Err(io::Error::from(Errno::LOOP))
+            .during("follow", requested)
+            .map_err(PathLookupError::Broken);
+    }
+    let target = rustix::fs::readlinkat(&link.fd, "", Vec::new()).during("follow", path)?;
+    Ok(target.into_bytes())
+}
+
+/// The directory itself, for a path that ends at the root or with `..`.
+fn opened_directory(
+    here: OwnedFd,
+    real: AbsPath,
+    links: Vec<AbsPath>,
+) -> Result<OpenedPath, PathLookupError> {
+    let status = rustix::fs::fstat(&here).during("stat", &real)?;
+    let directory = above(&here).during("open", &real)?;
+    let name = real.name().map(OsStr::to_owned).unwrap_or_default();
+    let target = Some(PathHandle { fd: here, status });
+    Ok(OpenedPath { path: real, directory, name, links, target })
+}
+
+/// One pass of the lookup.
 fn follow(
     path: &Path,
-    asked: &AbsPath,
+    requested: &AbsPath,
     shows: &dyn Fn(&AbsPath) -> bool,
 ) -> Result<OpenedPath, PathLookupError> {
-    const LINKS: usize = 40;
     let mut here = root()?;
     let mut real = AbsPath::root();
     let mut rest = components(path.as_os_str().as_bytes());
@@ -192,17 +222,15 @@ fn follow(
         }
         let next = real.join(&name);
         if !shows(&next) {
+            let below = rest.iter().take_while(|name| *name != "..");
             return Err(PathLookupError::Shut {
-                path: rest
-                    .iter()
-                    .take_while(|name| *name != "..")
-                    .fold(next, |path, name| path.join(name)),
+                path: below.fold(next, |path, name| path.join(name)),
             });
         }
-        let node = match hold(here.as_fd(), &name) {
+        let node = match open_path_fd(here.as_fd(), &name) {
             Ok(node) => node,
             Err(Errno::NOENT) => {
-                let place = OpenedPath { path: next, directory: here, name, links, there: None };
+                let place = OpenedPath { path: next, directory: here, name, links, target: None };
                 return if rest.is_empty() {
                     Ok(place)
                 } else {
@@ -213,14 +241,7 @@ fn follow(
         };
         match node.kind() {
             FileType::Symlink => {
-                if links.len() == LINKS {
-                    return Err(io::Error::from(Errno::LOOP))
-                        .during("follow", asked)
-                        .map_err(PathLookupError::Broken);
-                }
-                let target = rustix::fs::readlinkat(&node.held, "", Vec::new())
-                    .during("follow", &next)?
-                    .into_bytes();
+                let target = read_link(&node, &next, (links.len(), requested))?;
                 links.push(next);
                 if target.starts_with(b"/") {
                     (here, real) = (root()?, AbsPath::root());
@@ -235,10 +256,10 @@ fn follow(
                     directory: here,
                     name,
                     links,
-                    there: Some(node),
+                    target: Some(node),
                 });
             }
-            FileType::Directory => (here, real) = (node.held, next),
+            FileType::Directory => (here, real) = (node.fd, next),
             _ => {
                 return Err(ToolError::NotFound {
                     path: rest.iter().fold(next, |path, name| path.join(name)),
@@ -247,21 +268,11 @@ fn follow(
             }
         }
     }
-    // It ended at the root, or with `..`: what is meant is the directory itself.
-    let status = rustix::fs::fstat(&here).during("look at", &real)?;
-    let directory = above(&here).during("open", &real)?;
-    let name = real.name().map(OsStr::to_owned).unwrap_or_default();
-    Ok(OpenedPath {
-        path: real,
-        directory,
-        name,
-        links,
-        there: Some(PathHandle { held: here, status }),
-    })
+    opened_directory(here, real, links)
 }
 
 fn above(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(directory, "..", HOLD | OFlags::DIRECTORY, Mode::empty())
+    rustix::fs::openat(directory, "..", PATH_FLAGS | OFlags::DIRECTORY, Mode::empty())
 }
 
 fn components(path: &[u8]) -> VecDeque<OsString> {

@@ -1,9 +1,9 @@
-//! What holds right now: the policy, and what follows from it for the host as it is.
+//! A snapshot of the policy, and of its consequences for the host's files.
 //!
-//! The rules themselves are asked anew at each call, so a name that is denied is denied from the
-//! moment it appears. What follows from other places of the host (another name of a denied file,
-//! what a denied link leads to, programs that a git config names) takes a look through the
-//! opened trees: the same survey that a sandbox is made from, which is remembered for a while.
+//! The rules are evaluated at each call, so a denied name is denied as soon as it exists.
+//! Consequences of other paths (another hard link of a denied file, the target of a denied link,
+//! programs named in a git config) need a survey of the allowed trees. It is the same survey as for
+//! a sandbox, and is cached for a while.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -20,93 +20,92 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::opened_path::{OpenedPath, PathHandle};
 
-/// What holds right now.
+/// The policy in force, with a survey of the host.
 pub(crate) struct PolicySnapshot {
-    /// With the rules that follow from the survey.
+    /// The grants, with the rules from the survey.
     grants: Grants,
-    covers: BTreeMap<AbsPath, Overmount>,
+    masks: BTreeMap<AbsPath, Overmount>,
     linked: HardLinks,
-    /// Tops of repositories, in which settings that programs obey must not be made.
+    /// Roots of repositories, in which settings that programs obey must not be created.
     trees: HashSet<AbsPath>,
-    /// When the survey was begun, in seconds and nanoseconds of the clock that files have their
-    /// times from.
+    /// The start of the survey by the clock of file times, in seconds and nanoseconds.
     begun: (i64, i64),
-    looked: Instant,
-    took: Duration,
+    surveyed_at: Instant,
+    duration: Duration,
 }
 
-/// So long a survey is believed, or twenty times as long as it took: no more than a twentieth of
-/// the time is spent on it.
-const BELIEVED: Duration = Duration::from_secs(1);
-const SHARE: u32 = 20;
+/// The lifetime of a survey: one second, or twenty times its duration, so that surveys take at most
+/// 5 % of the time.
+const MIN_LIFETIME: Duration = Duration::from_secs(1);
+const LIFETIME_FACTOR: u32 = 20;
 
 impl PolicySnapshot {
-    /// Looks at the host through the eyes of `grants`.
+    /// Surveys the host under `grants`.
     pub(crate) fn survey(grants: &Grants) -> PolicySnapshot {
-        let (begun, looked) = (clock_gettime(ClockId::RealtimeCoarse), Instant::now());
+        let (begun, surveyed_at) = (clock_gettime(ClockId::RealtimeCoarse), Instant::now());
         let begun = (begun.tv_sec, begun.tv_nsec);
-        let mut ground = PolicySnapshot {
+        let mut snapshot = PolicySnapshot {
             grants: grants.clone(),
-            covers: BTreeMap::new(),
+            masks: BTreeMap::new(),
             linked: HardLinks::new(),
             trees: HashSet::new(),
             begun,
-            looked,
-            took: Duration::ZERO,
+            surveyed_at,
+            duration: Duration::ZERO,
         };
         if grants.is_confined() {
             let found = survey(grants);
-            ground.grants.rules.extend(found.rules);
-            ground.grants.tracked.extend(found.tracked);
-            ground.covers = found.covers;
-            ground.linked = found.linked;
-            ground.trees = found
+            snapshot.grants.rules.extend(found.rules);
+            snapshot.grants.tracked.extend(found.tracked);
+            snapshot.masks = found.masks;
+            snapshot.linked = found.linked;
+            snapshot.trees = found
                 .guards
                 .into_iter()
                 .filter(|guard| guard.kind == PinReason::Tree)
                 .map(|guard| guard.path)
                 .collect();
         }
-        ground.took = looked.elapsed();
-        ground
+        snapshot.duration = surveyed_at.elapsed();
+        snapshot
     }
 
-    /// Whether the look at the host is too old to be believed.
+    /// True if the survey is too old.
     pub(crate) fn is_stale(&self) -> bool {
-        self.grants.is_confined() && self.looked.elapsed() > BELIEVED.max(self.took * SHARE)
+        self.grants.is_confined()
+            && self.surveyed_at.elapsed() > MIN_LIFETIME.max(self.duration * LIFETIME_FACTOR)
     }
 
-    /// Whether a file may have got another name since the look: that changes the time of the
-    /// file itself.
+    /// True if a file may have a new hard link since the survey: that changes its ctime.
     pub(crate) fn is_stale_for(&self, node: &PathHandle) -> bool {
         let changed = (node.status.st_ctime, i64::try_from(node.status.st_ctime_nsec).unwrap_or(0));
         self.grants.is_confined() && has_other_names(node) && changed >= self.begun
     }
 
-    /// Whether a name may be seen at all: it is opened, or on the way to something that is.
-    pub(crate) fn shows(&self, path: &AbsPath) -> bool {
+    /// True if a path is visible: it is allowed, or a parent of an allowed path.
+    pub(crate) fn is_visible(&self, path: &AbsPath) -> bool {
         let is_open =
             matches!(self.grants.verdict(path, Access::Read), Verdict::Allowed | Verdict::ReadOnly);
         is_open || self.grants.rules.iter().any(|rule| rule.opens() && rule.root.is_within(path))
     }
 
-    /// Decides about a place: by its path, and by which file stands there.
+    /// Decides about an opened path: by its path, and by the file there.
     pub(crate) fn decide_at(&self, place: &OpenedPath, wanted: Access) -> Decision {
-        // What is written by way of a protected name is what that name stands for.
-        let kept = |link: &AbsPath| Some(self.decide(link, wanted)).filter(is_kept);
+        // A write through a protected link would change what that name means.
+        let protected = |link: &AbsPath| Some(self.decide(link, wanted)).filter(is_protected_name);
         if wanted == Access::Write
-            && let Some(decision) = place.links.iter().find_map(kept)
+            && let Some(decision) = place.links.iter().find_map(protected)
         {
             return decision;
         }
         let mut decision = self.decide(&place.path, wanted);
         let node = place
-            .there
+            .target
             .as_ref()
             .filter(|node| decision.verdict == Verdict::Allowed && has_other_names(node));
         let linked =
             node.and_then(|node| self.linked.get(&(node.status.st_ino, node.status.st_dev)));
-        if let Some(verdict) = linked.and_then(|cover| verdict_of(*cover, wanted)) {
+        if let Some(verdict) = linked.and_then(|mask| verdict_of(*mask, wanted)) {
             (decision.verdict, decision.rule) = (verdict, None);
         }
         decision
@@ -118,14 +117,14 @@ impl PolicySnapshot {
         if decision.verdict != Verdict::Allowed {
             return decision;
         }
-        let covered = |above: AbsPath| verdict_of(*self.covers.get(&above)?, wanted);
-        // What somebody opened within something covered lies above the cover.
+        let masked = |above: AbsPath| verdict_of(*self.masks.get(&above)?, wanted);
+        // A path allowed inside a masked directory is mounted above the mask.
         let opened = match &decision.rule {
             Some(DecidingRule::Rule(rule)) => rule.root.clone(),
             _ => AbsPath::root(),
         };
         if let Some(verdict) =
-            path.ancestors().take_while(|above| above.is_within(&opened)).find_map(covered)
+            path.ancestors().take_while(|above| above.is_within(&opened)).find_map(masked)
         {
             (decision.verdict, decision.rule) = (verdict, None);
         }
@@ -138,8 +137,8 @@ impl PolicySnapshot {
         decision
     }
 
-    /// The rule against making a setting, or something in it, at the top of a repository. A rule
-    /// that opens it by name goes before.
+    /// The rule against creating a setting, or a file in it, at the root of a repository. A rule
+    /// that allows it by name wins.
     fn setting_of_tree(&self, path: &AbsPath, opened: &AbsPath) -> Option<Rule> {
         if let Some((pointer, names)) = pointer_at(path.as_path().iter().map(OsStr::as_bytes)) {
             let protects_below =
@@ -162,12 +161,13 @@ impl PolicySnapshot {
         )
     }
 
-    /// Whether a file at this path would make an agent or editor start programs. In vendored trees
-    /// agents are not started, and a rule that opens such a setting by name is the user's word.
+    /// True if a file at this path would make an agent or editor start programs. Vendored trees are
+    /// exempt, because agents are not started there, and so is a setting that the user allows by
+    /// name.
     pub(crate) fn is_planted(&self, path: &AbsPath) -> bool {
         let Some(opener) = self
             .grants
-            .opener(path)
+            .opening_rule(path)
             .filter(|rule| rule.effect == Effect::Write && self.grants.is_confined())
         else {
             return false;
@@ -184,21 +184,22 @@ impl PolicySnapshot {
         })
     }
 
-    /// What is denied and stands there.
-    pub(crate) fn denied(&self) -> impl Iterator<Item = (&AbsPath, FileKind)> {
-        let covered = self.covers.iter().filter_map(|(path, cover)| match cover {
+    /// The denied paths that exist.
+    pub(crate) fn denied_paths(&self) -> impl Iterator<Item = (&AbsPath, FileKind)> {
+        let masked = self.masks.iter().filter_map(|(path, mask)| match mask {
             Overmount::Deny(kind) => Some((path, *kind)),
             Overmount::ReadOnly | Overmount::Shallow => None,
         });
-        let ruled =
-            self.grants.rules.iter().filter(|rule| {
-                rule.effect == Effect::Deny && !self.covers.contains_key(&rule.root)
-            });
-        let there = ruled.filter_map(|rule| {
+        let ruled = self
+            .grants
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == Effect::Deny && !self.masks.contains_key(&rule.root));
+        let target = ruled.filter_map(|rule| {
             let metadata = std::fs::symlink_metadata(rule.root.as_path()).ok()?;
             Some((&rule.root, if metadata.is_dir() { FileKind::Directory } else { FileKind::File }))
         });
-        covered.chain(there)
+        masked.chain(target)
     }
 
     pub(crate) fn grants(&self) -> &Grants {
@@ -206,8 +207,8 @@ impl PolicySnapshot {
     }
 }
 
-/// Whether something is protected by its name, rather than lying in a tree that is read-only.
-fn is_kept(decision: &Decision) -> bool {
+/// True if a path is protected by its name, not by a read-only tree.
+fn is_protected_name(decision: &Decision) -> bool {
     match &decision.rule {
         Some(DecidingRule::Rule(rule)) => {
             decision.verdict == Verdict::ReadOnly && rule.effect == Effect::Protect
@@ -221,8 +222,8 @@ fn has_other_names(node: &PathHandle) -> bool {
     node.kind() == FileType::RegularFile && node.status.st_nlink > 1
 }
 
-fn verdict_of(cover: Overmount, wanted: Access) -> Option<Verdict> {
-    match cover {
+fn verdict_of(mask: Overmount, wanted: Access) -> Option<Verdict> {
+    match mask {
         Overmount::Deny(_) => Some(Verdict::Denied),
         Overmount::ReadOnly | Overmount::Shallow => {
             (wanted == Access::Write).then_some(Verdict::ReadOnly)

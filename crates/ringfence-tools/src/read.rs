@@ -1,4 +1,4 @@
-//! `read`: shows a file, or a range of its lines or bytes.
+//! `read`: reads a file, or a range of its lines or bytes.
 
 use std::io::{BufRead, BufReader, Read as _, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -13,129 +13,138 @@ use crate::opened_path::PathHandle;
 use crate::text::{is_binary, whole_characters};
 use crate::{FileTools, ToolCall};
 
-/// What is to be shown.
+/// Parameters of a read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadParams {
-    /// Which file.
+    /// The file.
     #[serde(alias = "file_path")]
     pub path: PathBuf,
-    /// The first line to be shown, from 1.
+    /// The first line, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// How many lines.
+    /// The number of lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// The first byte to be shown, from 0; lines are not counted then.
+    /// The first byte, from 0; then lines are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub byte_offset: Option<u64>,
-    /// How many bytes at most; [`Content::MOST`] is the most.
+    /// The limit of bytes; at most [`ReadResultBody::MAX_BYTES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub byte_limit: Option<u64>,
 }
 
 impl ReadParams {
-    /// The whole of a file.
+    /// Reads a whole file.
     pub fn new(path: impl Into<PathBuf>) -> ReadParams {
         ReadParams { path: path.into(), ..ReadParams::default() }
     }
 }
 
-/// What was shown of a file: exactly its bytes, as text where they are text.
+/// The content of a file: exactly its bytes, as text if they are UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadResultBody {
-    /// Where the file is, without links.
+    /// The path of the file, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
-    /// The text, with whatever marks and line ends it has.
+    /// The text, with its byte order mark and line endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The bytes in base64, where they are no text.
+    /// The bytes in base64, if they are not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
-    /// How large the file is.
+    /// The size of the file.
     pub size: u64,
-    /// The number of the first line that is shown, where lines are counted.
+    /// The number of the first line, if lines are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_line: Option<u64>,
-    /// Whether there is more behind what is shown.
+    /// True if there is more content.
     pub truncated: bool,
 }
 
 impl ReadResultBody {
-    /// So many bytes are shown at once, and no more.
-    pub const MOST: u64 = 16 << 20;
-    /// So many are shown if nobody says how many.
-    pub const USUAL: u64 = 1 << 20;
-    /// So many are gone through to find a line.
-    const PASSED: u64 = 256 << 20;
+    /// The maximum number of bytes per call.
+    pub const MAX_BYTES: u64 = 16 << 20;
+    /// The default number of bytes per call.
+    pub const DEFAULT_BYTES: u64 = 1 << 20;
+    /// The maximum number of bytes to skip before the first line.
+    const MAX_SKIPPED: u64 = 256 << 20;
 }
 
-/// All of a file, as it is.
+/// A whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WholeFile {
-    /// Where the file is, without links.
+    /// The path of the file, without links.
     pub path: AbsPath,
-    /// What is in it.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
 impl FileTools {
-    /// Shows a file, or a part of it.
-    pub fn read(&self, wish: &ReadParams) -> Result<ReadResultBody, ToolError> {
-        self.errand(Tool::Read)?.carry_out(|errand| attempt(errand, wish))
+    /// Reads a file, or a part of it.
+    pub fn read(&self, params: &ReadParams) -> Result<ReadResultBody, ToolError> {
+        self.begin_call(Tool::Read)?.run_attempts(|call| attempt(call, params))
     }
 
-    /// All of a file, if it has no more bytes than `most`.
-    pub fn take(&self, path: &Path, most: u64) -> Result<WholeFile, ToolError> {
-        self.errand(Tool::Read)?.carry_out(|errand| {
-            let (ground, place) = errand.found(path, Operation::Read)?;
-            let decision = errand.judge(&ground, &place, Operation::Read)?;
+    /// Reads a whole file of at most `most` bytes.
+    pub fn read_whole(&self, path: &Path, most: u64) -> Result<WholeFile, ToolError> {
+        self.begin_call(Tool::Read)?.run_attempts(|call| {
+            let (snapshot, place) = call.find_existing(path, Operation::Read)?;
+            let decision = call.judge(&snapshot, &place, Operation::Read)?;
             let node = place
-                .there
+                .target
                 .as_ref()
                 .ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
             must_be_file(node, &place.path)?;
-            errand.record(Operation::Read, decision)?;
-            let bytes = errand.plainly(&ground, || whole(node, &place.path, most))?;
+            call.record(Operation::Read, decision)?;
+            let bytes =
+                call.without_capabilities(&snapshot, || read_whole_file(node, &place.path, most))?;
             Ok(WholeFile { path: place.path, bytes })
         })
     }
 }
 
-fn attempt(errand: &mut ToolCall<'_>, wish: &ReadParams) -> Result<ReadResultBody, ToolError> {
-    let (ground, place) = errand.found(&wish.path, Operation::Read)?;
-    let decision = errand.judge(&ground, &place, Operation::Read)?;
+fn attempt(call: &mut ToolCall<'_>, params: &ReadParams) -> Result<ReadResultBody, ToolError> {
+    let (snapshot, place) = call.find_existing(&params.path, Operation::Read)?;
+    let decision = call.judge(&snapshot, &place, Operation::Read)?;
     let node =
-        place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+        place.target.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
     must_be_file(node, &place.path)?;
-    errand.record(Operation::Read, decision)?;
-    errand.plainly(&ground, || {
+    call.record(Operation::Read, decision)?;
+    call.without_capabilities(&snapshot, || {
         let file = std::fs::File::from(node.open(OFlags::RDONLY, &place.path)?);
-        let most = wish.byte_limit.unwrap_or(ReadResultBody::USUAL).min(ReadResultBody::MOST);
-        let (bytes, truncated) = match wish.byte_offset {
+        let most = params
+            .byte_limit
+            .unwrap_or(ReadResultBody::DEFAULT_BYTES)
+            .min(ReadResultBody::MAX_BYTES);
+        let (bytes, truncated) = match params.byte_offset {
             Some(start) => range_of_bytes(file, start, most).during("read", &place.path)?,
-            None => ReadLines { first: wish.offset.unwrap_or(1).max(1), count: wish.limit, most }
-                .of(file, &place.path)?,
+            None => {
+                ReadLines { first: params.offset.unwrap_or(1).max(1), count: params.limit, most }
+                    .read(file, &place.path)?
+            }
         };
-        let first_line = wish.byte_offset.is_none().then(|| wish.offset.unwrap_or(1).max(1));
+        let first_line = params.byte_offset.is_none().then(|| params.offset.unwrap_or(1).max(1));
         let size = u64::try_from(node.status.st_size).unwrap_or(0);
         Ok(content(place.path.clone(), bytes, size, first_line, truncated))
     })
 }
 
-/// Nothing but plain files is ever opened: a pipe would be waited for, and a device obeys.
+/// Refuses all but regular files: opening a pipe may block, and opening a device may have an
+/// effect.
 pub(crate) fn must_be_file(node: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
     match node.kind() {
         FileType::RegularFile => Ok(()),
-        kind => {
-            Err(ToolError::OfAnotherKind { path: path.clone(), kind: word(kind), wanted: "a file" })
-        }
+        kind => Err(ToolError::OfAnotherKind {
+            path: path.clone(),
+            kind: file_type_text(kind),
+            wanted: "a file",
+        }),
     }
 }
 
-pub(crate) fn word(kind: FileType) -> &'static str {
+pub(crate) fn file_type_text(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a file",
         FileType::Directory => "a directory",
@@ -143,7 +152,7 @@ pub(crate) fn word(kind: FileType) -> &'static str {
         FileType::Fifo => "a named pipe",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        FileType::Unknown => "of no known kind",
+        FileType::Unknown => "of unknown type",
     }
 }
 
@@ -174,7 +183,7 @@ fn range_of_bytes(
     bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     if truncated {
         let whole = whole_characters(&bytes).len();
-        // A piece shorter than a character is shown as it is, or nothing would ever be.
+        // A piece shorter than one character is returned as it is, else no progress is possible.
         bytes.truncate(if whole == 0 { bytes.len() } else { whole });
     }
     Ok((bytes, truncated))
@@ -184,34 +193,34 @@ fn range_of_bytes(
 struct ReadLines {
     first: u64,
     count: Option<u64>,
-    /// Bytes.
+    /// The limit in bytes.
     most: u64,
 }
 
 impl ReadLines {
-    fn of(&self, file: std::fs::File, path: &AbsPath) -> Result<(Vec<u8>, bool), ToolError> {
+    fn read(&self, file: std::fs::File, path: &AbsPath) -> Result<(Vec<u8>, bool), ToolError> {
         let mut reader = BufReader::with_capacity(64 << 10, file);
         let mut passed = 0;
         for _ in 1..self.first {
-            let length =
-                skip_line(&mut reader, ReadResultBody::PASSED - passed).during("read", path)?;
+            let length = skip_line(&mut reader, ReadResultBody::MAX_SKIPPED - passed)
+                .during("read", path)?;
             passed += length;
             if length == 0 {
                 return Ok((Vec::new(), false));
             }
-            if passed >= ReadResultBody::PASSED {
+            if passed >= ReadResultBody::MAX_SKIPPED {
                 return Err(ToolError::TooLarge {
                     path: path.clone(),
                     size: passed,
-                    limit: ReadResultBody::PASSED,
+                    limit: ReadResultBody::MAX_SKIPPED,
                 });
             }
         }
         let mut bytes = Vec::new();
         let mut left = self.count.unwrap_or(u64::MAX);
         while left > 0 && (bytes.len() as u64) < self.most {
-            let room = self.most - bytes.len() as u64;
-            if (&mut reader).take(room).read_until(b'\n', &mut bytes).during("read", path)? == 0 {
+            let space = self.most - bytes.len() as u64;
+            if (&mut reader).take(space).read_until(b'\n', &mut bytes).during("read", path)? == 0 {
                 break;
             }
             left -= u64::from(bytes.last() == Some(&b'\n'));
@@ -225,7 +234,7 @@ impl ReadLines {
     }
 }
 
-/// Goes past a line, or past as much of it as `most`; answers how long it was.
+/// Skips a line, or `most` bytes of it. Returns the number of bytes.
 fn skip_line(reader: &mut impl BufRead, most: u64) -> std::io::Result<u64> {
     let mut length = 0;
     while length < most {
@@ -246,8 +255,12 @@ fn skip_line(reader: &mut impl BufRead, most: u64) -> std::io::Result<u64> {
     Ok(length)
 }
 
-/// All of a file that is held, if it is no larger than `most`.
-pub(crate) fn whole(node: &PathHandle, path: &AbsPath, most: u64) -> Result<Vec<u8>, ToolError> {
+/// Reads a whole opened file of at most `most` bytes.
+pub(crate) fn read_whole_file(
+    node: &PathHandle,
+    path: &AbsPath,
+    most: u64,
+) -> Result<Vec<u8>, ToolError> {
     let mut bytes = Vec::new();
     let file = std::fs::File::from(node.open(OFlags::RDONLY, path)?);
     file.take(most + 1).read_to_end(&mut bytes).during("read", path)?;

@@ -1,4 +1,4 @@
-//! From a tool's name to whoever serves it.
+//! Routes a call by the tool's name.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,57 +11,66 @@ use serde_json::Value;
 use crate::error::ToolError;
 use crate::{EditParams, FileTools, ListParams, ReadParams, SearchParams, WriteParams};
 
-/// A call of a tool, as agents make it.
+/// A tool call of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoutedCall {
     /// The tool's name.
     pub tool: String,
-    /// What it is to work on.
+    /// The parameters.
     #[serde(default)]
     pub input: Value,
 }
 
-/// Whoever serves calls that are not for the five tools: an extension, or the session.
+/// Handles calls of other tools than the five: an extension, or the session.
 pub trait ToolHandler: Send + Sync {
-    /// Serves a call. Calls come from any thread, several at once.
+    /// Handles a call. Calls come from any thread, several at once.
     fn handle(&self, call: &RoutedCall) -> Result<Value, Box<dyn Error + Send + Sync>>;
 }
 
-/// Hands calls on by the tool's name.
+/// Routes calls by the tool's name.
 ///
 /// | name | goes to |
 /// |---|---|
-/// | `read`, `write`, `edit`, `list`, `search`, and what agents call them ([`Tool::names`]) | [`Tools`] |
-/// | a registered prefix, alone or followed by `__`, `:`, `/` or `.` | that extension; the longest prefix wins |
-/// | `mcp` and `skill` in the same way, where nobody is registered | nobody: it is an error |
+/// | `read`, `write`, `edit`, `list`, `search` and aliases ([`Tool::names`]) | [`FileTools`] |
+/// | a registered prefix, alone or before `__`, `:`, `/`, `.` | the extension (longest prefix) |
+/// | `mcp` and `skill` in the same way, without a registered extension | an error |
 /// | anything else | the session |
 ///
-/// Names are the same in upper and lower case. A tool that the policy takes away is refused
-/// before it goes anywhere, whoever would have served it. Without a shell, nothing goes to the
-/// session.
+/// Names are case-insensitive. A tool that the policy removes is refused before it is routed.
+/// Without a shell tool, no call goes to the session.
 pub struct ToolRouter {
-    /// `None` where the sandbox's files cannot be reached from this process.
+    /// `None` if this process cannot access the sandbox's files.
     tools: Option<Arc<FileTools>>,
     extensions: Vec<(String, Arc<dyn ToolHandler>)>,
     session: Arc<dyn ToolHandler>,
 }
 
-/// What belongs to extensions, whether or not there are any: no such call is for a shell.
+/// Prefixes of extensions, registered or not: such a call never goes to a shell.
 const RESERVED: [&str; 2] = ["mcp", "skill"];
 
-/// What may stand behind a prefix.
+/// Separators after a prefix.
 const SEPARATORS: [&str; 4] = ["__", ":", "/", "."];
 
 impl FileTools {
-    /// Serves a call of one of the five, by any of its names; `None` if it is for somebody else.
+    /// Handles a call of one of the five, by any of its names; `None` for other tools.
     pub fn serve(&self, call: &RoutedCall) -> Option<Result<Value, ToolError>> {
-        Some(match Tool::of(&call.tool)? {
-            Tool::Read => meant::<ReadParams>(call).and_then(|wish| done(self.read(&wish))),
-            Tool::Write => meant::<WriteParams>(call).and_then(|wish| done(self.write(&wish))),
-            Tool::Edit => meant::<EditParams>(call).and_then(|wish| done(self.edit(&wish))),
-            Tool::List => meant::<ListParams>(call).and_then(|wish| done(self.list(&wish))),
-            Tool::Search => meant::<SearchParams>(call).and_then(|wish| done(self.search(&wish))),
+        Some(match Tool::from_name(&call.tool)? {
+            Tool::Read => {
+                parse_params::<ReadParams>(call).and_then(|params| to_json(self.read(&params)))
+            }
+            Tool::Write => {
+                parse_params::<WriteParams>(call).and_then(|params| to_json(self.write(&params)))
+            }
+            Tool::Edit => {
+                parse_params::<EditParams>(call).and_then(|params| to_json(self.edit(&params)))
+            }
+            Tool::List => {
+                parse_params::<ListParams>(call).and_then(|params| to_json(self.list(&params)))
+            }
+            Tool::Search => {
+                parse_params::<SearchParams>(call).and_then(|params| to_json(self.search(&params)))
+            }
             Tool::Shell => return None,
         })
     }
@@ -73,15 +82,14 @@ impl ToolRouter {
         ToolRouter { tools: Some(tools), extensions: Vec::new(), session }
     }
 
-    /// A router for a sandbox whose files are elsewhere: commands and extensions are served, and
-    /// the five tools are an error that says so. They are not carried out by commands, which could
-    /// keep none of their promises: that links are not followed, edits are whole, and calls are on
-    /// record.
+    /// A router for a sandbox whose files this process cannot access: commands and extensions work,
+    /// and the five tools return an error. Commands do not replace them: they could not guarantee
+    /// that links are not followed, edits are atomic, and calls are recorded.
     pub fn without_tools(session: Arc<dyn ToolHandler>) -> ToolRouter {
         ToolRouter { tools: None, extensions: Vec::new(), session }
     }
 
-    /// Has an extension serve all tools with a prefix, such as `mcp` or `mcp__github`.
+    /// Registers an extension for all tools with a prefix, such as `mcp` or `mcp__github`.
     pub fn register(
         &mut self,
         prefix: &str,
@@ -95,50 +103,50 @@ impl ToolRouter {
         if prefix.is_empty()
             || !prefix.chars().all(|c| c.is_ascii_alphanumeric() || "_-:/.".contains(c))
         {
-            return refuse("it is no name");
+            return refuse("it is not a valid name");
         }
-        if let Some(tool) = Tool::of(prefix) {
-            return refuse(&format!("`{}` is served already", tool.word()));
+        if let Some(tool) = Tool::from_name(prefix) {
+            return refuse(&format!("it is a name of the tool `{}`", tool.word()));
         }
         if self.extensions.iter().any(|(known, _)| known.eq_ignore_ascii_case(prefix)) {
-            return refuse("another one has it");
+            return refuse("it is already registered");
         }
         self.extensions.push((prefix.to_owned(), extension));
         Ok(())
     }
 
-    /// Serves a call, or has it served.
+    /// Handles a call, or routes it.
     pub fn call(&self, call: &RoutedCall) -> Result<Value, ToolError> {
         match &self.tools {
-            Some(tools) => tools.serve(call).unwrap_or_else(|| self.hand_on(call)),
-            None if Tool::of(&call.tool).is_some_and(|tool| tool != Tool::Shell) => {
+            Some(tools) => tools.serve(call).unwrap_or_else(|| self.route(call)),
+            None if Tool::from_name(&call.tool).is_some_and(|tool| tool != Tool::Shell) => {
                 Err(ToolError::Elsewhere { tool: call.tool.clone() })
             }
-            None => self.hand_on(call),
+            None => self.route(call),
         }
     }
 
     fn must_be_allowed(&self, tool: &str) -> Result<(), ToolError> {
-        self.tools.as_ref().map_or(Ok(()), |tools| tools.must_be_allowed(tool))
+        self.tools.as_ref().map_or(Ok(()), |tools| tools.check_tool_allowed(tool))
     }
 
-    fn hand_on(&self, call: &RoutedCall) -> Result<Value, ToolError> {
+    fn route(&self, call: &RoutedCall) -> Result<Value, ToolError> {
         self.must_be_allowed(&call.tool)?;
         let handler = match self.extension(&call.tool)? {
             Some(extension) => extension,
-            // By whatever name it is called, it is run as a command.
+            // Under any other name, it runs as a command.
             None => {
                 self.must_be_allowed(Tool::Shell.word())?;
                 self.session.as_ref()
             }
         };
-        self.tools.as_ref().map_or(Ok(()), |tools| tools.journal.hand_on(&call.tool))?;
+        self.tools.as_ref().map_or(Ok(()), |tools| tools.journal.record_routed(&call.tool))?;
         handler
             .handle(call)
             .map_err(|source| ToolError::Handler { tool: call.tool.clone(), source })
     }
 
-    /// The extension that serves a tool; `None` if it is for the session.
+    /// The extension for a tool; `None` if the call goes to the session.
     fn extension(&self, tool: &str) -> Result<Option<&dyn ToolHandler>, ToolError> {
         let served = self
             .extensions
@@ -162,16 +170,16 @@ fn has_prefix(tool: &str, prefix: &str) -> bool {
             || SEPARATORS.iter().any(|separator| tool[prefix.len()..].starts_with(separator)))
 }
 
-fn meant<T: DeserializeOwned>(call: &RoutedCall) -> Result<T, ToolError> {
+fn parse_params<T: DeserializeOwned>(call: &RoutedCall) -> Result<T, ToolError> {
     serde_json::from_value(call.input.clone()).map_err(|error| ToolError::Input {
-        what: format!("`{}` cannot work on that: {error}", call.tool),
+        what: format!("invalid parameters for `{}`: {error}", call.tool),
     })
 }
 
-fn done<T: Serialize>(result: Result<T, ToolError>) -> Result<Value, ToolError> {
+fn to_json<T: Serialize>(result: Result<T, ToolError>) -> Result<Value, ToolError> {
     result.and_then(|value| {
         serde_json::to_value(value).map_err(|error| ToolError::Input {
-            what: format!("the result cannot be told: {error}"),
+            what: format!("cannot serialize the result: {error}"),
         })
     })
 }
@@ -181,7 +189,7 @@ mod tests {
     use super::has_prefix;
 
     #[test]
-    fn a_prefix_ends_where_a_name_does() {
+    fn prefix_matches_only_before_a_separator() {
         for tool in ["mcp", "mcp__github__merge", "mcp:github", "MCP__x", "mcp/x", "mcp.x"] {
             assert!(has_prefix(tool, "mcp"), "{tool}");
         }

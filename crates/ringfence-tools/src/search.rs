@@ -1,4 +1,4 @@
-//! `search`: looks for text in files.
+//! `search`: searches for text in files.
 
 mod pattern;
 mod regex;
@@ -12,148 +12,148 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ToolError;
-use crate::list::{VisibleTree, VisitControl, compiled, open_directory};
+use crate::list::{VisibleTree, VisitControl, compile_glob, open_directory};
 use crate::opened_path::OpenedPath;
 use crate::policy_snapshot::PolicySnapshot;
-use crate::read::whole;
+use crate::read::read_whole_file;
 use crate::text::is_binary;
 use crate::{FileTools, ToolCall};
 use pattern::SearchPattern;
 
-/// What is looked for.
+/// Parameters of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SearchParams {
-    /// A regular expression, or the text itself where `literal` says so.
+    /// A regular expression, or plain text with `literal`.
     pub pattern: String,
-    /// Whether the pattern is the text itself.
+    /// True if the pattern is plain text.
     #[serde(default)]
     pub literal: bool,
-    /// Whether upper and lower case are the same.
+    /// True to ignore case.
     #[serde(default, alias = "ignore_case")]
     pub ignore_case: bool,
-    /// In which directory or file; the working directory if nobody says.
+    /// The directory or file; by default the working directory.
     #[serde(default)]
     pub path: PathBuf,
-    /// Only in files that this matches, seen from the directory.
+    /// A glob for the files, relative to the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub glob: Option<String>,
-    /// How many matches at most.
+    /// The limit of matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// How long it may take, in milliseconds.
+    /// The time limit in milliseconds.
     #[serde(default, alias = "timeout_ms", skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
 impl SearchParams {
-    /// A text, as it is, anywhere below the working directory.
+    /// Searches for plain text below the working directory.
     pub fn literal(text: impl Into<String>) -> SearchParams {
         SearchParams { pattern: text.into(), literal: true, ..SearchParams::default() }
     }
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchResult {
-    /// Where it was looked for, without links.
+    /// The searched path, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
-    /// Each line once, in the order of names and lines.
+    /// One match per line, sorted by file name and line.
     pub matches: Vec<SearchMatch>,
-    /// How many files were looked through.
+    /// The number of searched files.
     pub files: usize,
-    /// How many files were not, because they are denied.
+    /// The number of denied files, which were not searched.
     pub denied: usize,
-    /// How many files were not, because they are no text, too large or cannot be read.
+    /// The number of files not searched because they are binary, too large or unreadable.
     pub skipped: usize,
-    /// Whether there is more: there were too many, or it took too long.
+    /// True if the limit or the time limit was reached.
     pub truncated: bool,
 }
 
-/// A line in which it was found.
+/// A matching line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchMatch {
-    /// The file, seen from the directory that was asked for; as it is called, if it was a file.
+    /// The file, relative to the searched directory; its name, if a file was searched.
     pub path: String,
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// The byte in it at which the match begins, from 1.
+    /// The byte column of the match, from 1.
     pub column: usize,
-    /// The line, or as much of it as anybody reads.
+    /// The line, truncated if it is long.
     pub text: String,
 }
 
 impl SearchResult {
-    /// So many matches are told if nobody says how many.
-    pub const USUAL: usize = 200;
-    /// So many are told at most.
-    pub const MOST: usize = 10_000;
-    /// Files larger than this are not looked through.
-    pub const LARGE: u64 = 8 << 20;
-    /// So long it takes if nobody says how long.
-    const PATIENCE: Duration = Duration::from_secs(10);
-    /// So much of a line is shown.
-    const LINE: usize = 500;
+    /// The default limit of matches.
+    pub const DEFAULT_LIMIT: usize = 200;
+    /// The maximum limit of matches.
+    pub const MAX_LIMIT: usize = 10_000;
+    /// The size limit of searched files.
+    pub const MAX_FILE_BYTES: u64 = 8 << 20;
+    /// The default time limit.
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+    /// The maximum length of a returned line.
+    const MAX_LINE: usize = 500;
 }
 
 impl FileTools {
-    /// Looks for text in files: those that may be read and are text.
-    pub fn search(&self, wish: &SearchParams) -> Result<SearchResult, ToolError> {
-        let pattern = SearchPattern::new(wish)?;
-        let glob = wish.glob.as_deref().map(compiled).transpose()?;
-        self.errand(Tool::Search)?
-            .carry_out(|errand| attempt(errand, wish, &pattern, glob.as_ref()))
+    /// Searches for text in readable text files.
+    pub fn search(&self, params: &SearchParams) -> Result<SearchResult, ToolError> {
+        let pattern = SearchPattern::new(params)?;
+        let glob = params.glob.as_deref().map(compile_glob).transpose()?;
+        self.begin_call(Tool::Search)?
+            .run_attempts(|call| attempt(call, params, &pattern, glob.as_ref()))
     }
 }
 
 fn attempt(
-    errand: &mut ToolCall<'_>,
-    wish: &SearchParams,
+    call: &mut ToolCall<'_>,
+    params: &SearchParams,
     pattern: &SearchPattern,
     glob: Option<&Glob>,
 ) -> Result<SearchResult, ToolError> {
-    let deadline =
-        Instant::now() + wish.timeout_ms.map_or(SearchResult::PATIENCE, Duration::from_millis);
-    let limit = wish.limit.unwrap_or(SearchResult::USUAL).min(SearchResult::MOST);
-    let (ground, place) = errand.found(&wish.path, Operation::Read)?;
-    let is_file = place.there.as_ref().is_some_and(|node| node.kind() == FileType::RegularFile);
-    let mut round = SearchRun { pattern, limit, deadline, found: nothing(place.path.clone()) };
+    let deadline = Instant::now()
+        + params.timeout_ms.map_or(SearchResult::DEFAULT_TIMEOUT, Duration::from_millis);
+    let limit = params.limit.unwrap_or(SearchResult::DEFAULT_LIMIT).min(SearchResult::MAX_LIMIT);
+    let (snapshot, place) = call.find_existing(&params.path, Operation::Read)?;
+    let is_file = place.target.as_ref().is_some_and(|node| node.kind() == FileType::RegularFile);
+    let mut run = SearchRun { pattern, limit, deadline, found: empty_result(place.path.clone()) };
     if is_file {
-        let decision = errand.judge(&ground, &place, Operation::Read)?;
-        errand.record(Operation::Read, decision)?;
+        let decision = call.judge(&snapshot, &place, Operation::Read)?;
+        call.record(Operation::Read, decision)?;
         let name = place.name.to_string_lossy().into_owned();
-        errand.plainly(&ground, || {
-            round.file(&place, &name);
+        call.without_capabilities(&snapshot, || {
+            run.file(&place, &name);
             Ok::<_, ToolError>(())
         })?;
-        return Ok(round.found);
+        return Ok(run.found);
     }
-    let (ground, place) = open_directory(errand, &wish.path)?;
-    round.found.path = place.path.clone();
-    let doubtful = errand.plainly(&ground, || round.tree(&ground, &place, glob))?;
-    // What got another name since the last look at the host is decided about by itself.
-    for below in doubtful {
+    let (snapshot, place) = open_directory(call, &params.path)?;
+    run.found.path = place.path.clone();
+    let undecided = call.without_capabilities(&snapshot, || run.tree(&snapshot, &place, glob))?;
+    // Files with a new hard link since the survey are decided one by one.
+    for below in undecided {
         let path = place.path.as_path().join(&below);
-        let Ok((ground, file)) = errand.found(&path, Operation::Read) else { continue };
-        match errand.judge(&ground, &file, Operation::Read) {
-            Ok(_) => errand.plainly(&ground, || {
-                round.file(&file, &below.to_string_lossy());
+        let Ok((snapshot, file)) = call.find_existing(&path, Operation::Read) else { continue };
+        match call.judge(&snapshot, &file, Operation::Read) {
+            Ok(_) => call.without_capabilities(&snapshot, || {
+                run.file(&file, &below.to_string_lossy());
                 Ok::<_, ToolError>(())
             })?,
-            Err(_) => round.found.denied += 1,
+            Err(_) => run.found.denied += 1,
         }
     }
-    Ok(round.found)
+    Ok(run.found)
 }
 
-fn nothing(path: AbsPath) -> SearchResult {
+fn empty_result(path: AbsPath) -> SearchResult {
     SearchResult { path, matches: Vec::new(), files: 0, denied: 0, skipped: 0, truncated: false }
 }
 
-/// A search on its way.
+/// A running search.
 struct SearchRun<'a> {
     pattern: &'a SearchPattern,
     limit: usize,
@@ -162,46 +162,49 @@ struct SearchRun<'a> {
 }
 
 impl SearchRun<'_> {
-    /// Looks through a directory; answers files of which it is not sure that they may be read.
+    /// Searches a directory. Returns files that need a fresh decision.
     fn tree(
         &mut self,
-        ground: &PolicySnapshot,
+        snapshot: &PolicySnapshot,
         place: &OpenedPath,
         glob: Option<&Glob>,
     ) -> Result<Vec<PathBuf>, ToolError> {
-        let mut doubtful = Vec::new();
-        let tree = VisibleTree { ground, depth: VisibleTree::DEEPEST };
-        tree.walk(place, &mut |seen| {
-            let Some(node) = seen.node() else {
+        let mut undecided = Vec::new();
+        let tree = VisibleTree { snapshot, depth: VisibleTree::MAX_DEPTH };
+        tree.walk(place, &mut |visited| {
+            let Some(node) = visited.node() else {
                 self.found.denied += 1;
                 return VisitControl::Deeper;
             };
-            // Git's store is packed, and what is in it is elsewhere as well.
+            // git's object store is packed, and its content is in the working tree too.
             if node.kind() == FileType::Directory
-                && seen.below.file_name().is_some_and(|name| name == ".git")
+                && visited.below.file_name().is_some_and(|name| name == ".git")
             {
                 return VisitControl::Past;
             }
-            let is_meant = glob.is_none_or(|glob| glob.matches(&AbsPath::root().join(&seen.below)));
-            if let Some(place) = seen.place
+            let is_selected =
+                glob.is_none_or(|glob| glob.matches(&AbsPath::root().join(&visited.below)));
+            if let Some(place) = visited.place
                 && node.kind() == FileType::RegularFile
-                && is_meant
+                && is_selected
             {
-                if ground.is_stale_for(node) {
-                    doubtful.push(seen.below.clone());
+                if snapshot.is_stale_for(node) {
+                    undecided.push(visited.below.clone());
                 } else {
-                    self.file(place, &seen.below.to_string_lossy());
+                    self.file(place, &visited.below.to_string_lossy());
                 }
             }
             self.found.truncated |= Instant::now() > self.deadline;
             if self.found.truncated { VisitControl::Stop } else { VisitControl::Deeper }
         })?;
-        Ok(doubtful)
+        Ok(undecided)
     }
 
     fn file(&mut self, place: &OpenedPath, name: &str) {
-        let Some(Ok(text)) =
-            place.there.as_ref().map(|node| whole(node, &place.path, SearchResult::LARGE))
+        let Some(Ok(text)) = place
+            .target
+            .as_ref()
+            .map(|node| read_whole_file(node, &place.path, SearchResult::MAX_FILE_BYTES))
         else {
             self.found.skipped += 1;
             return;
@@ -223,8 +226,8 @@ impl SearchRun<'_> {
                 self.found.truncated = true;
                 return;
             }
-            let shown =
-                String::from_utf8_lossy(&line[..line.len().min(SearchResult::LINE)]).into_owned();
+            let shown = String::from_utf8_lossy(&line[..line.len().min(SearchResult::MAX_LINE)])
+                .into_owned();
             self.found.matches.push(SearchMatch {
                 path: name.to_owned(),
                 line: index + 1,

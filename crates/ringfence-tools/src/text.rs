@@ -1,14 +1,14 @@
-//! Whether bytes are text, and where lines end in it.
+//! Detection of binary content and line endings.
 
-/// So much of a file is looked at to tell whether it is text.
+/// The number of bytes checked for NUL.
 pub(crate) const SAMPLE: usize = 8 << 10;
 
-/// Whether this is the beginning of something that is no text: text has no NUL.
+/// True if the start of a file contains NUL, so it is not text.
 pub(crate) fn is_binary(start: &[u8]) -> bool {
     start[..start.len().min(SAMPLE)].contains(&0)
 }
 
-/// Whether each line of it ends as Windows has it, and there is one.
+/// True if all line endings are CRLF, and there is at least one.
 pub(crate) fn is_crlf(text: &[u8]) -> bool {
     let mut before = 0;
     let mut any = false;
@@ -24,12 +24,12 @@ pub(crate) fn is_crlf(text: &[u8]) -> bool {
     any
 }
 
-/// The same lines, each ended by a carriage return and a line feed.
+/// Converts all line endings to CRLF.
 pub(crate) fn to_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
-/// As many of the first bytes as are whole characters, where the rest was cut off.
+/// The longest prefix of complete characters of truncated text.
 pub(crate) fn whole_characters(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_told_from_what_is_none() {
+    fn nul_byte_means_binary() {
         assert!(is_binary(b"\x7fELF\0\0"));
         assert!(!is_binary("é\n".as_bytes()));
         let mut late = vec![b'a'; SAMPLE];
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_are_windows_only_if_all_are() {
+    fn crlf_only_if_every_line_has_it() {
         assert!(is_crlf(b"a\r\nb\r\n"));
         assert!(is_crlf(b"a\r\nb"));
         assert!(!is_crlf(b"a\r\nb\n"));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn no_character_is_cut_in_two() {
+    fn truncated_character_is_removed() {
         let text = "aé€".as_bytes();
         let lengths: Vec<usize> =
             (0..=text.len()).map(|end| whole_characters(&text[..end]).len()).collect();

@@ -1,4 +1,4 @@
-//! `write`: makes a file, or replaces what is in one.
+//! `write`: creates a file, or replaces its content.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -17,22 +17,22 @@ use crate::policy_snapshot::PolicySnapshot;
 use crate::read::must_be_file;
 use crate::{FileTools, ToolCall};
 
-/// What is to be written.
+/// Parameters of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteParams {
-    /// To which file. Where it is a link, what it leads to is written.
+    /// The file. If it is a link, its target is written.
     #[serde(alias = "file_path")]
     pub path: PathBuf,
-    /// All that is to be in it.
+    /// The whole content.
     pub content: String,
-    /// Whether directories that are missing on the way are made.
+    /// True to create missing parent directories.
     #[serde(default = "yes", alias = "create_parents")]
     pub create_parents: bool,
-    /// Whether a file that is there already is left alone.
+    /// True to fail if the file exists.
     #[serde(default, alias = "new_only")]
     pub new_only: bool,
-    /// Whether to wait until the disk has it.
+    /// True to call fsync.
     #[serde(default)]
     pub fsync: bool,
 }
@@ -42,18 +42,18 @@ fn yes() -> bool {
 }
 
 impl WriteParams {
-    /// A file and all that is to be in it.
+    /// Writes a whole file.
     pub fn new(path: impl Into<PathBuf>, content: impl Into<String>) -> WriteParams {
         WriteParams { path: path.into(), content: content.into(), ..WriteParams::default() }
     }
 }
 
-/// New content of a file: bytes, which need not be text.
+/// The new content of a file: bytes, not necessarily text.
 #[derive(Debug, Clone, Copy)]
-pub enum Source<'a> {
+pub enum WriteSource<'a> {
     /// In memory.
     Bytes(&'a [u8]),
-    /// The first `length` bytes of a file, wherever its offset is.
+    /// The first `length` bytes of a file, independent of its offset.
     File {
         /// The file.
         file: &'a File,
@@ -62,24 +62,24 @@ pub enum Source<'a> {
     },
 }
 
-impl<'a> From<&'a [u8]> for Source<'a> {
+impl<'a> From<&'a [u8]> for WriteSource<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Source::Bytes(bytes)
+        WriteSource::Bytes(bytes)
     }
 }
 
-impl Source<'_> {
+impl WriteSource<'_> {
     pub(crate) fn length(&self) -> u64 {
         match self {
-            Source::Bytes(bytes) => bytes.len() as u64,
-            Source::File { length, .. } => *length,
+            WriteSource::Bytes(bytes) => bytes.len() as u64,
+            WriteSource::File { length, .. } => *length,
         }
     }
 
     pub(crate) fn copy_to(&self, to: &mut File) -> io::Result<()> {
         match self {
-            Source::Bytes(bytes) => to.write_all(bytes),
-            Source::File { file, length } => {
+            WriteSource::Bytes(bytes) => to.write_all(bytes),
+            WriteSource::File { file, length } => {
                 let mut from = *file;
                 from.seek(SeekFrom::Start(0))?;
                 let copied = io::copy(&mut from.take(*length), to)?;
@@ -92,15 +92,15 @@ impl Source<'_> {
 /// A file and its new content.
 #[derive(Debug, Clone, Copy)]
 pub struct PutParams<'a> {
-    /// Into which file. Where it is a link, what it leads to is written.
+    /// The file. If it is a link, its target is written.
     pub path: &'a Path,
-    /// All that is to be in it.
-    pub content: Source<'a>,
-    /// Whether directories that are missing on the way are made.
+    /// The whole content.
+    pub content: WriteSource<'a>,
+    /// True to create missing parent directories.
     pub create_parents: bool,
-    /// Whether a file that is there already is left alone.
+    /// True to fail if the file exists.
     pub new_only: bool,
-    /// Whether to wait until the disk has it.
+    /// True to call fsync.
     pub fsync: bool,
 }
 
@@ -109,7 +109,7 @@ impl WriteParams {
         let Self { path, content, create_parents, new_only, fsync } = self;
         PutParams {
             path,
-            content: Source::Bytes(content.as_bytes()),
+            content: WriteSource::Bytes(content.as_bytes()),
             create_parents: *create_parents,
             new_only: *new_only,
             fsync: *fsync,
@@ -117,101 +117,101 @@ impl WriteParams {
     }
 }
 
-/// What was written.
+/// The result of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteOutput {
-    /// Where the file is, without links.
+    /// The path of the file, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
-    /// Whether it was not there before.
+    /// True if the file is new.
     pub created: bool,
-    /// How large it is now.
+    /// The new size.
     pub size: u64,
 }
 
 impl FileTools {
-    /// Makes a file, or replaces what is in it: all at once, or not at all.
-    pub fn write(&self, wish: &WriteParams) -> Result<WriteOutput, ToolError> {
-        self.put(&wish.put())
+    /// Creates a file, or replaces its content atomically.
+    pub fn write(&self, params: &WriteParams) -> Result<WriteOutput, ToolError> {
+        self.put(&params.put())
     }
 
-    /// The same with bytes.
-    pub fn put(&self, wish: &PutParams<'_>) -> Result<WriteOutput, ToolError> {
-        self.errand(Tool::Write)?.carry_out(|errand| attempt(errand, wish))
+    /// As [`FileTools::write`], for bytes.
+    pub fn put(&self, params: &PutParams<'_>) -> Result<WriteOutput, ToolError> {
+        self.begin_call(Tool::Write)?.run_attempts(|call| attempt(call, params))
     }
 }
 
 impl FileTools {
-    /// Makes a directory, and those that are missing on the way. One that is there is left as it
-    /// is.
+    /// Creates a directory and its missing parents. An existing one stays unchanged.
     pub fn make_directories(&self, path: &Path) -> Result<AbsPath, ToolError> {
-        self.errand(Tool::Write)?.carry_out(|errand| {
+        self.begin_call(Tool::Write)?.run_attempts(|call| {
             loop {
-                let (ground, found) = errand.find(path)?;
+                let (snapshot, found) = call.find(path)?;
                 let missing = match found {
-                    Ok(place) => match &place.there {
+                    Ok(place) => match &place.target {
                         Some(node) if node.kind() == FileType::Directory => return Ok(place.path),
                         Some(_) => return Err(ToolError::Exists { path: place.path }),
                         None => place,
                     },
                     Err(PathLookupError::Missing { place }) => *place,
-                    Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
+                    Err(lost) => return Err(call.lookup_error(&snapshot, lost, Operation::Create)),
                 };
-                errand.must_be_in_time(missing.path.as_path())?;
-                make_directory(errand, &ground, &missing)?;
+                call.check_deadline(missing.path.as_path())?;
+                make_directory(call, &snapshot, &missing)?;
             }
         })
     }
 }
 
-fn attempt(errand: &mut ToolCall<'_>, wish: &PutParams<'_>) -> Result<WriteOutput, ToolError> {
-    let (ground, place) = loop {
-        let (ground, found) = errand.find(wish.path)?;
+fn attempt(call: &mut ToolCall<'_>, params: &PutParams<'_>) -> Result<WriteOutput, ToolError> {
+    let (snapshot, place) = loop {
+        let (snapshot, found) = call.find(params.path)?;
         match found {
-            Ok(place) => break (ground, place),
-            Err(PathLookupError::Missing { place }) if wish.create_parents => {
-                errand.must_be_in_time(place.path.as_path())?;
-                if let Some(path) = AbsPath::new(errand.tools.absolute(wish.path)) {
-                    errand.must_not_start_programs(&ground, &path)?;
+            Ok(place) => break (snapshot, place),
+            Err(PathLookupError::Missing { place }) if params.create_parents => {
+                call.check_deadline(place.path.as_path())?;
+                if let Some(path) = AbsPath::new(call.tools.absolute(params.path)) {
+                    call.must_not_start_programs(&snapshot, &path)?;
                 }
-                make_directory(errand, &ground, &place)?;
+                make_directory(call, &snapshot, &place)?;
             }
             Err(PathLookupError::Missing { place }) => {
                 return Err(ToolError::NoDirectory { path: place.path });
             }
-            Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
+            Err(lost) => return Err(call.lookup_error(&snapshot, lost, Operation::Create)),
         }
     };
-    let operation = if place.there.is_some() { Operation::Write } else { Operation::Create };
-    let decision = errand.judge(&ground, &place, operation)?;
-    if let Some(node) = &place.there {
+    let operation = if place.target.is_some() { Operation::Write } else { Operation::Create };
+    let decision = call.judge(&snapshot, &place, operation)?;
+    if let Some(node) = &place.target {
         must_be_file(node, &place.path)?;
-        if wish.new_only {
+        if params.new_only {
             return Err(ToolError::Exists { path: place.path.clone() });
         }
     } else {
-        errand.must_not_start_programs(&ground, &place.path)?;
+        call.must_not_start_programs(&snapshot, &place.path)?;
     }
-    must_fit(&ground, &place.path, wish.content.length())?;
-    errand.record(operation, decision)?;
-    let sync = if wish.fsync { FsyncMode::Wait } else { FsyncMode::Leave };
-    errand
-        .plainly(&ground, || AtomicWrite { place: &place, content: wish.content, sync }.make())?;
+    must_fit(&snapshot, &place.path, params.content.length())?;
+    call.record(operation, decision)?;
+    let sync = if params.fsync { FsyncMode::Wait } else { FsyncMode::Leave };
+    call.without_capabilities(&snapshot, || {
+        AtomicWrite { place: &place, content: params.content, sync }.write()
+    })?;
     Ok(WriteOutput {
         created: operation == Operation::Create,
-        size: wish.content.length(),
+        size: params.content.length(),
         path: place.path,
     })
 }
 
-/// A file may be no larger than one that a command writes.
+/// Applies the file size limit of commands.
 pub(crate) fn must_fit(
-    ground: &PolicySnapshot,
+    snapshot: &PolicySnapshot,
     path: &AbsPath,
     length: u64,
 ) -> Result<(), ToolError> {
-    match ground.grants().limits.file_size {
+    match snapshot.grants().limits.file_size {
         Some(limit) if length > limit => {
             Err(ToolError::TooLarge { path: path.clone(), size: length, limit })
         }
@@ -219,24 +219,24 @@ pub(crate) fn must_fit(
     }
 }
 
-/// Makes a directory that is missing on the way.
+/// Creates a missing parent directory.
 fn make_directory(
-    errand: &mut ToolCall<'_>,
-    ground: &PolicySnapshot,
+    call: &mut ToolCall<'_>,
+    snapshot: &PolicySnapshot,
     place: &OpenedPath,
 ) -> Result<(), ToolError> {
-    let decision = errand.judge(ground, place, Operation::Create)?;
-    errand.record(Operation::Create, decision)?;
-    errand.plainly(ground, || {
+    let decision = call.judge(snapshot, place, Operation::Create)?;
+    call.record(Operation::Create, decision)?;
+    call.without_capabilities(snapshot, || {
         match rustix::fs::mkdirat(&place.directory, &place.name, Mode::from_raw_mode(0o777)) {
-            // Whatever it is, it is looked at anew.
+            // Another process created it; the next lookup decides.
             Err(Errno::EXIST) => return Ok(()),
-            made => made.during("make", &place.path)?,
+            made => made.during("create", &place.path)?,
         }
-        if place.stands()? {
+        if place.is_directory_unmoved()? {
             return Ok(());
         }
-        // Empty it is ours, and nobody misses it.
+        // The empty directory is ours, so it can be removed.
         let _ = rustix::fs::unlinkat(&place.directory, &place.name, AtFlags::REMOVEDIR);
         Err(ToolError::Unsettled { path: place.path.clone() })
     })

@@ -1,4 +1,4 @@
-//! Where a file system has no files without a name, and where somebody was quicker.
+//! File systems without `O_TMPFILE`, and concurrent writers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A directory of its own, and nothing of it afterwards.
-struct Ground(PathBuf);
+/// A temporary directory, removed when dropped.
+struct TempDir(PathBuf);
 
-impl Ground {
-    fn new(name: &str) -> Ground {
-        let path =
-            std::env::temp_dir().join(format!("ringfence-deposit-{}-{name}", std::process::id()));
+impl TempDir {
+    fn new(name: &str) -> TempDir {
+        let path = std::env::temp_dir()
+            .join(format!("ringfence-atomic-write-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        Ground(fs::canonicalize(path).unwrap())
+        TempDir(fs::canonicalize(path).unwrap())
     }
 
     fn place(&self, name: &str) -> OpenedPath {
         OpenedPath::find(&self.0.join(name), &|_| true).ok().unwrap()
     }
 
-    fn says(&self, name: &str) -> String {
+    fn content(&self, name: &str) -> String {
         fs::read_to_string(self.0.join(name)).unwrap()
     }
 
@@ -30,79 +30,82 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// How a draft is made.
-type Drafting = for<'a> fn(&'a OpenedPath, Mode) -> Result<UnnamedFile<'a>, ToolError>;
+/// A constructor of a draft.
+type MakeDraft = for<'a> fn(&'a OpenedPath, Mode) -> Result<UnnamedFile<'a>, ToolError>;
 
-const DRAFTS: [Drafting; 2] = [
+const DRAFTS: [MakeDraft; 2] = [
     |place, mode| UnnamedFile::new(place, mode),
     |place, mode| UnnamedFile::with_name(place, mode),
 ];
 
-fn deposit<'a>(place: &'a OpenedPath, content: &'a str) -> AtomicWrite<'a> {
+fn write<'a>(place: &'a OpenedPath, content: &'a str) -> AtomicWrite<'a> {
     AtomicWrite { place, content: content.as_bytes().into(), sync: FsyncMode::Wait }
 }
 
 #[test]
-fn a_draft_that_has_a_name_is_as_good() {
-    let ground = Ground::new("named");
-    let place = ground.place("file");
-    deposit(&place, "one").create(UnnamedFile::with_name(&place, OPEN).unwrap()).unwrap();
-    assert_eq!(ground.says("file"), "one");
-    fs::set_permissions(ground.0.join("file"), PermissionsExt::from_mode(0o640)).unwrap();
-    let place = ground.place("file");
-    deposit(&place, "two")
-        .replace(UnnamedFile::with_name(&place, SHUT).unwrap(), place.there.as_ref().unwrap())
+fn named_draft_works_like_an_unnamed_one() {
+    let directory = TempDir::new("named");
+    let place = directory.place("file");
+    write(&place, "one").create(UnnamedFile::with_name(&place, DEFAULT_MODE).unwrap()).unwrap();
+    assert_eq!(directory.content("file"), "one");
+    fs::set_permissions(directory.0.join("file"), PermissionsExt::from_mode(0o640)).unwrap();
+    let place = directory.place("file");
+    write(&place, "two")
+        .replace(
+            UnnamedFile::with_name(&place, PRIVATE_MODE).unwrap(),
+            place.target.as_ref().unwrap(),
+        )
         .unwrap();
-    assert_eq!(ground.says("file"), "two");
-    assert_eq!(fs::metadata(ground.0.join("file")).unwrap().permissions().mode() & 0o777, 0o640);
-    assert_eq!(ground.names(), ["file"]);
+    assert_eq!(directory.content("file"), "two");
+    assert_eq!(fs::metadata(directory.0.join("file")).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(directory.names(), ["file"]);
 }
 
 #[test]
-fn who_was_quicker_is_not_written_over() {
-    let ground = Ground::new("quicker");
+fn file_of_a_concurrent_writer_is_not_overwritten() {
+    let directory = TempDir::new("quicker");
     for draft in DRAFTS {
-        let place = ground.place("file");
-        fs::write(ground.0.join("file"), "theirs").unwrap();
+        let place = directory.place("file");
+        fs::write(directory.0.join("file"), "theirs").unwrap();
         assert_eq!(
-            deposit(&place, "ours").create(draft(&place, OPEN).unwrap()).unwrap_err().code(),
+            write(&place, "ours").create(draft(&place, DEFAULT_MODE).unwrap()).unwrap_err().code(),
             "unsettled"
         );
-        let place = ground.place("file");
-        fs::write(ground.0.join("other"), "newer").unwrap();
-        fs::rename(ground.0.join("other"), ground.0.join("file")).unwrap();
-        let replaced = deposit(&place, "ours")
-            .replace(draft(&place, SHUT).unwrap(), place.there.as_ref().unwrap());
+        let place = directory.place("file");
+        fs::write(directory.0.join("other"), "newer").unwrap();
+        fs::rename(directory.0.join("other"), directory.0.join("file")).unwrap();
+        let replaced = write(&place, "ours")
+            .replace(draft(&place, PRIVATE_MODE).unwrap(), place.target.as_ref().unwrap());
         assert_eq!(replaced.unwrap_err().code(), "unsettled");
-        assert_eq!(ground.says("file"), "newer");
-        assert_eq!(ground.names(), ["file"]);
-        fs::remove_file(ground.0.join("file")).unwrap();
+        assert_eq!(directory.content("file"), "newer");
+        assert_eq!(directory.names(), ["file"]);
+        fs::remove_file(directory.0.join("file")).unwrap();
     }
 }
 
 #[test]
-fn a_directory_that_went_elsewhere_is_not_written_to() {
-    let ground = Ground::new("elsewhere");
+fn moved_directory_is_not_written() {
+    let directory = TempDir::new("elsewhere");
     for draft in DRAFTS {
-        fs::create_dir_all(ground.0.join("here")).unwrap();
-        fs::write(ground.0.join("here/old"), "old").unwrap();
-        let (new, old) = (ground.place("here/new"), ground.place("here/old"));
-        fs::rename(ground.0.join("here"), ground.0.join("there")).unwrap();
+        fs::create_dir_all(directory.0.join("here")).unwrap();
+        fs::write(directory.0.join("here/old"), "old").unwrap();
+        let (new, old) = (directory.place("here/new"), directory.place("here/old"));
+        fs::rename(directory.0.join("here"), directory.0.join("there")).unwrap();
         assert_eq!(
-            deposit(&new, "ours").create(draft(&new, OPEN).unwrap()).unwrap_err().code(),
+            write(&new, "ours").create(draft(&new, DEFAULT_MODE).unwrap()).unwrap_err().code(),
             "unsettled"
         );
-        let replaced =
-            deposit(&old, "ours").replace(draft(&old, SHUT).unwrap(), old.there.as_ref().unwrap());
+        let replaced = write(&old, "ours")
+            .replace(draft(&old, PRIVATE_MODE).unwrap(), old.target.as_ref().unwrap());
         assert_eq!(replaced.unwrap_err().code(), "unsettled");
-        assert_eq!(ground.says("there/old"), "old");
-        assert_eq!(fs::read_dir(ground.0.join("there")).unwrap().count(), 1);
-        fs::remove_dir_all(ground.0.join("there")).unwrap();
+        assert_eq!(directory.content("there/old"), "old");
+        assert_eq!(fs::read_dir(directory.0.join("there")).unwrap().count(), 1);
+        fs::remove_dir_all(directory.0.join("there")).unwrap();
     }
 }

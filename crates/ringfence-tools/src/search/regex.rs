@@ -1,8 +1,7 @@
-//! Regular expressions, tried on one line at a time.
+//! Regular expressions for single lines.
 //!
-//! `regex-syntax` reads them; what comes out is walked here by all ways at once (Thompson's
-//! machine), so that no expression takes longer than its size times the length of the line,
-//! whatever somebody wrote.
+//! `regex-syntax` parses them; a Thompson NFA simulates all paths at once, so no expression takes
+//! longer than its size times the length of the line.
 
 use std::time::Instant;
 
@@ -11,58 +10,60 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 use crate::error::ToolError;
 
-/// An expression, ready to be tried.
+/// A compiled expression.
 pub(super) struct RegexVm {
     steps: Vec<RegexInsn>,
 }
 
-/// One step of the machine.
+/// One instruction.
 enum RegexInsn {
-    /// One character of these ranges.
+    /// Matches one character of these ranges.
     One(Vec<(u32, u32)>),
-    /// What is around must be so.
+    /// Matches if the surrounding characters satisfy this.
     Here(Look),
-    /// On by either way.
+    /// Continues at both instructions.
     Both(usize, usize),
     Found,
 }
 
-/// Larger expressions are refused: each character is tried against every step.
-const LARGEST: usize = 10_000;
+/// The limit of instructions: each character is tried against all of them.
+const MAX_STEPS: usize = 10_000;
 
-/// What stands for a byte that is no character: no range has it.
+/// Stands for a byte that is not part of a character: no range contains it.
 const NO_CHARACTER: u32 = 0x11_0000;
 
-/// Whether upper and lower case are the same.
+/// Case sensitivity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegexCase {
-    Told,
-    Same,
+    Sensitive,
+    Insensitive,
 }
 
 impl RegexVm {
     pub(super) fn new(text: &str, case: RegexCase) -> Result<RegexVm, ToolError> {
         let wrong = |what: String| ToolError::Input {
-            what: format!("`{text}` is no regular expression: {what}"),
+            what: format!("`{text}` is not a valid regular expression: {what}"),
         };
         let parsed = ParserBuilder::new()
-            .case_insensitive(case == RegexCase::Same)
+            .case_insensitive(case == RegexCase::Insensitive)
             .nest_limit(100)
             .build()
             .parse(text);
         let parsed = parsed.map_err(|error| wrong(error.to_string()))?;
         let mut regex = RegexVm { steps: Vec::new() };
-        regex.add(&parsed).map_err(|()| wrong(format!("it comes to more than {LARGEST} steps")))?;
+        regex
+            .add(&parsed)
+            .map_err(|()| wrong(format!("it compiles to more than {MAX_STEPS} steps")))?;
         regex.steps.push(RegexInsn::Found);
         Ok(regex)
     }
 
     fn push(&mut self, step: RegexInsn) -> Result<usize, ()> {
         self.steps.push(step);
-        if self.steps.len() > LARGEST { Err(()) } else { Ok(self.steps.len() - 1) }
+        if self.steps.len() > MAX_STEPS { Err(()) } else { Ok(self.steps.len() - 1) }
     }
 
-    /// Adds the steps of a part; they end where the next ones begin.
+    /// Adds the instructions of a part. They continue at the next instruction.
     fn add(&mut self, part: &Hir) -> Result<(), ()> {
         match part.kind() {
             HirKind::Empty => Ok(()),
@@ -95,13 +96,13 @@ impl RegexVm {
                         Ok(())
                     }
                     Some(max) => {
-                        let mut ways_out = Vec::new();
+                        let mut exits = Vec::new();
                         for _ in repetition.min..max {
-                            ways_out.push(self.push(RegexInsn::Both(0, 0))?);
+                            exits.push(self.push(RegexInsn::Both(0, 0))?);
                             self.add(&repetition.sub)?;
                         }
                         let end = self.steps.len();
-                        ways_out
+                        exits
                             .into_iter()
                             .for_each(|at| self.steps[at] = RegexInsn::Both(at + 1, end));
                         Ok(())
@@ -128,10 +129,10 @@ impl RegexVm {
         Ok(())
     }
 
-    /// The byte at which the first match begins; nowhere if that is not known by `deadline`.
+    /// The position of the first match in bytes; `None` also after `deadline`.
     pub(super) fn find(&self, line: &[u8], deadline: Instant) -> Option<usize> {
-        /// After so many characters the clock is looked at.
-        const OFTEN: usize = 1024;
+        /// The number of characters between checks of the clock.
+        const CLOCK_INTERVAL: usize = 1024;
         let mut passed = 0;
         let (mut now, mut next) =
             (RegexThreads::new(self.steps.len()), RegexThreads::new(self.steps.len()));
@@ -141,7 +142,7 @@ impl RegexVm {
         loop {
             let here = rest.next();
             passed += 1;
-            if passed % OFTEN == 0 && Instant::now() > deadline {
+            if passed % CLOCK_INTERVAL == 0 && Instant::now() > deadline {
                 return None;
             }
             let around = (before, here.map(|(_, c)| c));
@@ -150,15 +151,14 @@ impl RegexVm {
                 now.enter(self, 0, at, around);
             }
             next.clear();
-            // Those that began first come first, so whatever stands behind one that has arrived
-            // began no sooner.
+            // Threads are ordered by their start, so those after a match did not start earlier.
             for (step, start) in std::mem::take(&mut now.arrived) {
                 match &self.steps[step] {
                     RegexInsn::Found => {
                         found = Some(start);
                         break;
                     }
-                    RegexInsn::One(ranges) if around.1.is_some_and(|c| holds(ranges, c)) => {
+                    RegexInsn::One(ranges) if around.1.is_some_and(|c| contains(ranges, c)) => {
                         next.pending.push((step + 1, start))
                     }
                     _ => {}
@@ -178,25 +178,25 @@ impl RegexVm {
     }
 }
 
-/// The steps at which the machine is.
+/// The active instructions.
 struct RegexThreads {
     arrived: Vec<(usize, usize)>,
     pending: Vec<(usize, usize)>,
-    been: Vec<bool>,
+    visited: Vec<bool>,
 }
 
 impl RegexThreads {
     fn new(steps: usize) -> RegexThreads {
-        RegexThreads { arrived: Vec::new(), pending: Vec::new(), been: vec![false; steps] }
+        RegexThreads { arrived: Vec::new(), pending: Vec::new(), visited: vec![false; steps] }
     }
 
     fn clear(&mut self) {
         self.arrived.clear();
         self.pending.clear();
-        self.been.fill(false);
+        self.visited.fill(false);
     }
 
-    /// Goes to a step, and on by every way that takes no character.
+    /// Adds an instruction, and all that follow without a character.
     fn enter(
         &mut self,
         regex: &RegexVm,
@@ -204,16 +204,16 @@ impl RegexThreads {
         start: usize,
         around: (Option<u32>, Option<u32>),
     ) {
-        let mut waiting = vec![step];
-        while let Some(step) = waiting.pop() {
-            if std::mem::replace(&mut self.been[step], true) {
+        let mut stack = vec![step];
+        while let Some(step) = stack.pop() {
+            if std::mem::replace(&mut self.visited[step], true) {
                 continue;
             }
             match &regex.steps[step] {
-                RegexInsn::Both(one, other) => waiting.extend([*other, *one]),
+                RegexInsn::Both(one, other) => stack.extend([*other, *one]),
                 RegexInsn::Here(look) => {
-                    if is_so(*look, around) {
-                        waiting.push(step + 1);
+                    if look_matches(*look, around) {
+                        stack.push(step + 1);
                     }
                 }
                 RegexInsn::One(_) | RegexInsn::Found => self.arrived.push((step, start)),
@@ -222,7 +222,7 @@ impl RegexThreads {
     }
 }
 
-fn holds(ranges: &[(u32, u32)], c: u32) -> bool {
+fn contains(ranges: &[(u32, u32)], c: u32) -> bool {
     ranges
         .binary_search_by(|(first, last)| {
             if c < *first {
@@ -236,8 +236,8 @@ fn holds(ranges: &[(u32, u32)], c: u32) -> bool {
         .is_ok()
 }
 
-/// Whether what stands before and behind is as it should be.
-fn is_so(look: Look, (before, behind): (Option<u32>, Option<u32>)) -> bool {
+/// True if the surrounding characters satisfy `look`.
+fn look_matches(look: Look, (before, behind): (Option<u32>, Option<u32>)) -> bool {
     let ascii = |c: Option<u32>| {
         c.and_then(char::from_u32).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_')
     };
@@ -262,7 +262,7 @@ fn is_so(look: Look, (before, behind): (Option<u32>, Option<u32>)) -> bool {
     }
 }
 
-/// The characters of a line with their places; a byte that is none stands for itself alone.
+/// The characters of a line with their positions; an invalid byte is one character.
 fn characters(line: &[u8]) -> impl Iterator<Item = (usize, u32)> + Clone {
     let mut at = 0;
     std::iter::from_fn(move || {

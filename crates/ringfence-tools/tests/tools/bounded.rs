@@ -1,4 +1,4 @@
-//! Tools for one directory: whatever the policy opens beside it is not theirs.
+//! Tools limited to one directory: other paths that the policy allows are not accessible.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,9 +9,9 @@ use std::thread;
 use ringfence_tools::{FileTools, ListParams, PutParams, ReadParams, ToolError, WriteParams};
 use rustix::fs::{CWD, RenameFlags};
 
-use crate::stage::{SECRET, Stage, code, denial};
+use crate::stage::{SECRET, ToolStage, code, denial};
 
-/// A policy that opens more than the project.
+/// A policy that allows more than the project.
 const WIDE: &str = "[filesystem]\nwrite = [\"~/code/other\"]\nread = [\"~/notes.txt\"]\n";
 
 fn put<'a>(path: &'a str, content: &'a [u8]) -> PutParams<'a> {
@@ -24,25 +24,25 @@ fn put<'a>(path: &'a str, content: &'a [u8]) -> PutParams<'a> {
     }
 }
 
-fn bounded(stage: &Stage) -> FileTools {
-    stage.tools_with(WIDE).within(stage.workspace.clone())
+fn bounded(stage: &ToolStage) -> FileTools {
+    stage.tools_with(WIDE).limited_to(stage.workspace.clone())
 }
 
 tests! { "bounded":
-    /// Promise: P110
+    /// Promise: http-files
     #[test]
-    fn nothing_leads_out_of_the_directory(stage) {
+    fn no_path_or_link_leads_out_of_the_directory(stage) {
         let (wide, tools) = (stage.tools_with(WIDE), bounded(stage));
         symlink("../other", stage.at("beside")).unwrap();
         symlink("../../notes.txt", stage.at("notes")).unwrap();
-        assert_eq!(wide.read(&ReadParams::new("notes")).unwrap().text.as_deref(), Some(SECRET), "the policy opens it");
-        for way in ["notes", "beside/main.rs", "../other/main.rs", "../../notes.txt"] {
-            assert!(denial(tools.read(&ReadParams::new(way))).rule.contains("one directory"), "{way}");
-            assert!(denial(tools.take(Path::new(way), 100)).rule.contains("one directory"), "{way}");
-            assert!(denial(tools.write(&WriteParams::new(way, "mine"))).rule.contains("one directory"), "{way}");
+        assert_eq!(wide.read(&ReadParams::new("notes")).unwrap().text.as_deref(), Some(SECRET), "the policy allows it");
+        for path in ["notes", "beside/main.rs", "../other/main.rs", "../../notes.txt"] {
+            assert!(denial(tools.read(&ReadParams::new(path))).rule.contains("one directory"), "{path}");
+            assert!(denial(tools.read_whole(Path::new(path), 100)).rule.contains("one directory"), "{path}");
+            assert!(denial(tools.write(&WriteParams::new(path, "mine"))).rule.contains("one directory"), "{path}");
         }
-        for way in ["beside", "..", "/", "../other"] {
-            denial(tools.list(&ListParams::new(way)));
+        for path in ["beside", "..", "/", "../other"] {
+            denial(tools.list(&ListParams::new(path)));
         }
         denial(tools.put(&put("beside/new", b"mine")));
         denial(tools.remove(Path::new("beside/main.rs")));
@@ -52,20 +52,20 @@ tests! { "bounded":
     }
 
     #[test]
-    fn bytes_are_put_and_taken_as_they_are(stage) {
+    fn bytes_are_written_and_read_unchanged(stage) {
         let tools = bounded(stage);
         let bytes: Vec<u8> = (0..=255).collect();
         assert!(tools.put(&put("a/b/c.bin", &bytes)).unwrap().created);
-        assert_eq!(tools.take(Path::new("a/b/c.bin"), 256).unwrap().bytes, bytes);
-        assert_eq!(code(tools.take(Path::new("a/b/c.bin"), 255)), "too-large");
-        assert_eq!(code(tools.take(Path::new("a"), 255)), "kind");
-        denial(tools.take(Path::new(".env"), 255));
+        assert_eq!(tools.read_whole(Path::new("a/b/c.bin"), 256).unwrap().bytes, bytes);
+        assert_eq!(code(tools.read_whole(Path::new("a/b/c.bin"), 255)), "too-large");
+        assert_eq!(code(tools.read_whole(Path::new("a"), 255)), "kind");
+        denial(tools.read_whole(Path::new(".env"), 255));
         denial(tools.put(&put(".git/hooks/post-commit", b"#!")));
     }
 
-    /// Promise: P110
+    /// Promise: http-files
     #[test]
-    fn names_are_removed_and_links_not_followed(stage) {
+    fn remove_does_not_follow_links(stage) {
         let tools = bounded(stage);
         symlink("src", stage.at("link")).unwrap();
         tools.remove(Path::new("link")).unwrap();
@@ -83,7 +83,7 @@ tests! { "bounded":
     }
 
     #[test]
-    fn directories_are_removed_whole_and_links_to_them_alone(stage) {
+    fn remove_all_removes_trees_but_not_link_targets(stage) {
         let tools = bounded(stage);
         stage.put("made/a/b/c", "x");
         stage.put("made/d", "x");
@@ -96,9 +96,9 @@ tests! { "bounded":
         assert_eq!(code(tools.remove_all(Path::new("made"))), "not-found");
     }
 
-    /// Promise: P110
+    /// Promise: http-files
     #[test]
-    fn a_directory_that_is_swapped_with_a_link_leads_nowhere(stage) {
+    fn directory_swapped_with_a_link_does_not_escape(stage) {
         const SWAPS: usize = 30_000;
         let tools = bounded(stage);
         stage.put("dir/main.rs", "own");
@@ -113,7 +113,7 @@ tests! { "bounded":
                 is_over.store(true, Ordering::Relaxed);
             });
             while !is_over.load(Ordering::Relaxed) {
-                match tools.take(Path::new("dir/main.rs"), 100) {
+                match tools.read_whole(Path::new("dir/main.rs"), 100) {
                     Ok(taken) => assert_ne!(taken.bytes, SECRET.as_bytes()),
                     Err(ToolError::Audit { source }) => panic!("{source}"),
                     Err(_) => {}

@@ -1,4 +1,4 @@
-//! Calls that somebody else makes: decided as if they were made here, and not made.
+//! Calls that another program makes: decided as if made here, but not made.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,35 +12,35 @@ use crate::stage::code;
 tests! { "judged":
 
 #[test]
-fn the_answer_is_what_the_call_would_have_had(stage) {
+fn judge_gives_the_result_of_the_real_call(stage) {
     let tools = stage.tools();
     symlink(".env", stage.at("link")).unwrap();
     symlink("README", stage.at("fine")).unwrap();
     fs::hard_link(stage.at(".env"), stage.at("twin")).unwrap();
     for name in ["README", ".env", "link", "fine", "twin", "../other/main.rs", "/etc/shadow", "src/../.env"] {
-        let judged = tools.judge(Tool::Read, Path::new(name), Access::Read).err().map(|error| error.code());
+        let judged = tools.check_call(Tool::Read, Path::new(name), Access::Read).err().map(|error| error.code());
         assert_eq!(judged, tools.read(&ReadParams::new(name)).err().map(|error| error.code()), "{name}");
     }
     for name in ["README", ".env", "link", ".mcp.json", "HEAD", "../x", "new"] {
-        let judged = tools.judge(Tool::Write, Path::new(name), Access::Write).err().map(|error| error.code());
+        let judged = tools.check_call(Tool::Write, Path::new(name), Access::Write).err().map(|error| error.code());
         assert!(name != "new" || !stage.at("new").exists(), "nothing is done");
         assert_eq!(judged, tools.write(&WriteParams::new(name, "x")).err().map(|error| error.code()), "{name}");
     }
 }
 
 #[test]
-fn what_is_not_there_can_be_asked_for_and_directories_that_are_to_be_made_are_judged(stage) {
+fn missing_paths_can_be_read_and_new_parent_directories_are_checked(stage) {
     let tools = stage.tools();
-    tools.judge(Tool::Read, Path::new("nowhere/at/all"), Access::Read).unwrap();
-    tools.judge(Tool::Write, Path::new("a/b/c"), Access::Write).unwrap();
+    tools.check_call(Tool::Read, Path::new("nowhere/at/all"), Access::Read).unwrap();
+    tools.check_call(Tool::Write, Path::new("a/b/c"), Access::Write).unwrap();
     assert!(!stage.at("a").exists());
     for name in ["a/b/.env", ".claude/x/y", "../q/r"] {
-        assert_eq!(code(tools.judge(Tool::Write, Path::new(name), Access::Write)), "denied", "{name}");
+        assert_eq!(code(tools.check_call(Tool::Write, Path::new(name), Access::Write)), "denied", "{name}");
     }
 }
 
 #[test]
-fn what_is_denied_in_a_tree_is_named(stage) {
+fn denied_paths_in_a_tree_are_reported(stage) {
     let tools = stage.tools();
     stage.put("deep/er/.env", "x");
     let below = |path: &str, glob: Option<&str>| tools.denied_below(Path::new(path), glob).unwrap().len();

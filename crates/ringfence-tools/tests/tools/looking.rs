@@ -7,13 +7,13 @@ use ringfence_tools::{FileTools, ListEntry, ListEntryKind, ListParams, SearchPar
 
 use crate::stage::{SECRET, code, denial};
 
-fn names(tools: &FileTools, wish: &ListParams) -> Vec<String> {
-    tools.list(wish).unwrap().entries.into_iter().map(|entry| entry.path).collect()
+fn names(tools: &FileTools, params: &ListParams) -> Vec<String> {
+    tools.list(params).unwrap().entries.into_iter().map(|entry| entry.path).collect()
 }
 
-fn lines(tools: &FileTools, wish: &SearchParams) -> Vec<String> {
+fn lines(tools: &FileTools, params: &SearchParams) -> Vec<String> {
     tools
-        .search(wish)
+        .search(params)
         .unwrap()
         .matches
         .into_iter()
@@ -24,7 +24,7 @@ fn lines(tools: &FileTools, wish: &SearchParams) -> Vec<String> {
 tests! { "looking":
 
 #[test]
-fn a_directory_is_listed(stage) {
+fn directory_is_listed(stage) {
     let tools = stage.tools();
     symlink("../../notes.txt", stage.at("link")).unwrap();
     let listing = tools.list(&ListParams::new(".")).unwrap();
@@ -40,7 +40,7 @@ fn a_directory_is_listed(stage) {
 }
 
 #[test]
-fn depth_glob_and_limit_choose(stage) {
+fn depth_glob_and_limit_select_entries(stage) {
     let tools = stage.tools();
     stage.put("src/deep/er/x.rs", "");
     let list = |depth: Option<usize>, glob: Option<&str>| names(&tools, &ListParams { depth, glob: glob.map(Into::into), ..ListParams::new("src") });
@@ -54,13 +54,13 @@ fn depth_glob_and_limit_choose(stage) {
     assert_eq!(code(tools.list(&ListParams { glob: Some("[".into()), ..ListParams::new(".") })), "glob");
 }
 
-/// Promise: P76
+/// Promise: tools-decide-alike
 #[test]
-fn what_is_not_there_inside_is_not_listed(stage) {
+fn paths_absent_in_the_sandbox_are_not_listed(stage) {
     let tools = stage.tools_with("[filesystem]\nread = [\"~/data/open\"]");
     stage.put_at(&stage.home.join("data/open/x"), "x");
     stage.put_at(&stage.home.join("data/shut/y"), SECRET);
-    // The way to what is opened, and nothing beside it.
+    // Only the way to the allowed path.
     let names = |path: &str| names(&tools, &ListParams { depth: Some(9), ..ListParams::new(path) });
     assert_eq!(names("../../data"), ["open", "open/x"]);
     assert_eq!(names("../../code"), ["app", "app/.env", "app/.git", "app/.git/HEAD", "app/.git/config", "app/.git/hooks", "app/README", "app/src", "app/src/main.rs", "app/sub", "app/sub/x.pem"]);
@@ -72,7 +72,7 @@ fn what_is_not_there_inside_is_not_listed(stage) {
 }
 
 #[test]
-fn text_is_found_by_file_line_and_column(stage) {
+fn search_reports_file_line_and_column(stage) {
     let tools = stage.tools();
     stage.put("src/a.txt", "one\r\n two One\n");
     stage.put("src/latin", b"caf\xe9 one\n");
@@ -85,20 +85,20 @@ fn text_is_found_by_file_line_and_column(stage) {
 }
 
 #[test]
-fn regular_expressions_are_found(stage) {
+fn search_supports_regular_expressions(stage) {
     let tools = stage.tools();
     stage.put("src/lib.rs", "pub fn one() {}\nfn two() {}\n// fn three\n");
     let search = |pattern: &str, ignore_case: bool| lines(&tools, &SearchParams { pattern: pattern.into(), ignore_case, ..SearchParams::default() });
     assert_eq!(search(r"^\s*(pub )?fn \w+\(", false), ["src/lib.rs:1:1", "src/lib.rs:2:1", "src/main.rs:1:1"]);
     assert_eq!(search(r"T(WO|HREE)\b", true), ["src/lib.rs:2:4", "src/lib.rs:3:7"]);
     assert_eq!(code(tools.search(&SearchParams { pattern: "(".into(), ..SearchParams::default() })), "input");
-    // As it is written, where that is asked for.
+    // As plain text, if requested.
     assert_eq!(lines(&tools, &SearchParams::literal("()")), ["src/lib.rs:1:11", "src/lib.rs:2:7", "src/main.rs:1:8"]);
 }
 
-/// Promise: P76
+/// Promise: tools-decide-alike
 #[test]
-fn what_may_not_be_read_is_not_found(stage) {
+fn denied_files_are_never_found(stage) {
     let tools = stage.tools();
     symlink("../../notes.txt", stage.at("out")).unwrap();
     symlink("..", stage.at("above")).unwrap();
@@ -106,20 +106,20 @@ fn what_may_not_be_read_is_not_found(stage) {
     let found = tools.search(&SearchParams::literal(SECRET)).unwrap();
     assert!(found.matches.is_empty(), "{found:?}");
     assert_eq!((found.denied, found.truncated), (3, false));
-    // Also by a name that was made after the host was looked at.
+    // Also by a hard link created after the survey.
     fs::hard_link(stage.home.join(".ssh/id_test").as_path(), stage.at("src/plain")).unwrap();
     let found = tools.search(&SearchParams::literal(SECRET)).unwrap();
     assert_eq!((found.matches.len(), found.denied), (0, 4));
     denial(tools.search(&SearchParams { path: ".env".into(), ..SearchParams::literal(SECRET) }));
     denial(tools.search(&SearchParams { path: "../../.ssh".into(), ..SearchParams::literal(SECRET) }));
-    // From further up nothing more is seen.
+    // A search from a parent directory finds no more.
     let found = tools.search(&SearchParams { path: "../..".into(), ..SearchParams::literal(SECRET) }).unwrap();
     assert!(found.matches.is_empty(), "{found:?}");
 }
 
-/// Promise: P78
+/// Promise: tool-writes
 #[test]
-fn what_is_no_text_is_passed_by_and_nothing_is_waited_for(stage) {
+fn search_skips_binary_and_large_files_and_never_blocks(stage) {
     let tools = stage.tools();
     stage.put("binary", b"needle\0");
     stage.put("large", vec![b'n'; 9 << 20]);
@@ -130,7 +130,7 @@ fn what_is_no_text_is_passed_by_and_nothing_is_waited_for(stage) {
 }
 
 #[test]
-fn there_is_an_end_to_a_search(stage) {
+fn search_is_bounded(stage) {
     let tools = stage.tools();
     stage.put("many", "x\n".repeat(5000));
     let few = tools.search(&SearchParams { limit: Some(10), ..SearchParams::literal("x") }).unwrap();

@@ -1,12 +1,12 @@
-//! The tools as agents use them, as the superuser and as an ordinary user.
+//! The tools as agents use them, as root and as an ordinary user.
 //!
-//! Each test runs in a process of its own, in a home with secrets in it.
+//! Each test runs in its own process, in a home directory with secrets.
 
-/// Tests that are given a stage.
+/// Tests with a stage as parameter.
 macro_rules! tests {
-    ($module:literal: $(#[test] fn $name:ident($stage:ident) $body:block)*) => {
-        pub(crate) const TESTS: &[crate::Test] = &[$((concat!($module, "::", stringify!($name)), $name)),*];
-        $(fn $name($stage: &crate::stage::Stage) $body)*
+    ($module:literal: $($(#[doc = $doc:literal])* #[test] fn $name:ident($stage:ident) $body:block)*) => {
+        pub(crate) const TESTS: &[crate::ToolTest] = &[$((concat!($module, "::", stringify!($name)), $name)),*];
+        $($(#[doc = $doc])* fn $name($stage: &crate::stage::ToolStage) $body)*
     };
 }
 
@@ -26,12 +26,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_testkit::ProcessPerTest;
-use stage::Stage;
+use stage::ToolStage;
 
 /// A test, by its name.
-type Test = (&'static str, fn(&Stage));
+type ToolTest = (&'static str, fn(&ToolStage));
 
-fn tests() -> impl Iterator<Item = Test> {
+fn tests() -> impl Iterator<Item = ToolTest> {
     [
         reading::TESTS,
         judged::TESTS,
@@ -55,6 +55,6 @@ fn main() -> ExitCode {
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     let (_, test) = tests().find(|(known, _)| *known == name).ok_or("no such test")?;
-    test(&Stage::new(directory));
+    test(&ToolStage::new(directory));
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! Somebody exchanges names all the time while the tools are at work.
+//! Another thread exchanges names while the tools work.
 //!
-//! The one who swaps is a thread of its own with all the rights of the person, more than any
-//! command in a sandbox has. Whatever it does, no file outside and none that is denied is shown
-//! or changed.
+//! The swapping thread has all rights of the user, more than any command in a sandbox. No denied
+//! file and no file outside is shown or changed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,9 +16,9 @@ use ringfence_tools::{
 };
 use rustix::fs::{CWD, RenameFlags};
 
-use crate::stage::{SECRET, Stage};
+use crate::stage::{SECRET, ToolStage};
 
-/// The names are exchanged at least this often.
+/// The minimum number of exchanges.
 const SWAPS: usize = 10_000;
 const SWAPS_UNDER_STRESS: usize = 100_000;
 
@@ -27,16 +26,16 @@ fn exchange(one: &Path, other: &Path) {
     rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("both are there");
 }
 
-/// What became of the calls.
+/// The results of the calls.
 #[derive(Debug, Default)]
 struct Tally {
     done: u64,
     refused: u64,
 }
 
-/// Repeats `swap` in one thread and `call` in another: as often as wanted, and on until the race
-/// was seen to go both ways, at most for a minute.
-fn meanwhile(swap: impl Fn() + Sync, call: impl Fn() -> Result<(), ToolError>) -> Tally {
+/// Repeats `swap` in one thread and `call` in another: as often as requested, and then until both
+/// results were seen, at most for a minute.
+fn race(swap: impl Fn() + Sync, call: impl Fn() -> Result<(), ToolError>) -> Tally {
     let (wanted, is_over, begun) =
         (repetitions(SWAPS, SWAPS_UNDER_STRESS), AtomicBool::new(false), Instant::now());
     let (is_swapped, mut tally) = (AtomicBool::new(false), Tally::default());
@@ -44,7 +43,7 @@ fn meanwhile(swap: impl Fn() + Sync, call: impl Fn() -> Result<(), ToolError>) -
         scope.spawn(|| {
             (0..wanted).for_each(|_| swap());
             is_swapped.store(true, Ordering::Relaxed);
-            // In pairs: what is exchanged an even number of times is as it was.
+            // In pairs: after an even number of swaps the names are as before.
             while !is_over.load(Ordering::Relaxed) {
                 swap();
                 swap();
@@ -66,7 +65,7 @@ fn meanwhile(swap: impl Fn() + Sync, call: impl Fn() -> Result<(), ToolError>) -
     tally
 }
 
-/// Ends the other thread, also if a call panics.
+/// Ends the other thread, even if a call panics.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -75,7 +74,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// All of the three, in turn: what is read is never secret.
+/// Calls read, write and edit. The read content is never a secret.
 fn all(tools: &FileTools, path: &Path) -> Result<(), ToolError> {
     let shown = tools
         .read(&ReadParams::new(path))
@@ -85,8 +84,8 @@ fn all(tools: &FileTools, path: &Path) -> Result<(), ToolError> {
     shown.and(written.map(drop)).and(edited.map(drop))
 }
 
-/// Nothing that was to stay as it is was touched, and nothing is left over.
-fn is_whole(stage: &Stage, secrets: &[PathBuf]) {
+/// Asserts that no secret was changed and no temporary file is left.
+fn assert_untouched(stage: &ToolStage, secrets: &[PathBuf]) {
     for secret in secrets {
         assert_eq!(
             fs::read_to_string(secret).expect("it is there"),
@@ -94,10 +93,10 @@ fn is_whole(stage: &Stage, secrets: &[PathBuf]) {
             "{}",
             secret.display()
         );
-        let beside = fs::read_dir(secret.parent().expect("it is in a directory"))
+        let siblings = fs::read_dir(secret.parent().expect("it is in a directory"))
             .expect("it is there")
             .flatten();
-        let left: Vec<_> = beside
+        let left: Vec<_> = siblings
             .map(|entry| entry.file_name())
             .filter(|name| name.to_string_lossy().starts_with(".ringfence-"))
             .collect();
@@ -110,9 +109,9 @@ fn is_whole(stage: &Stage, secrets: &[PathBuf]) {
 
 tests! { "races":
 
-/// Promise: P74
+/// Promise: tool-races
 #[test]
-fn a_link_that_is_swapped_meanwhile_leads_nowhere_else(stage) {
+fn swapped_link_does_not_escape(stage) {
     let tools = stage.tools();
     let (outside, denied) = (stage.home.join("notes.txt").as_path().to_owned(), stage.at(".env"));
     stage.put("inside", "hello");
@@ -123,78 +122,78 @@ fn a_link_that_is_swapped_meanwhile_leads_nowhere_else(stage) {
         }
         symlink("inside", &link).unwrap();
         symlink(&target, &other).unwrap();
-        let tally = meanwhile(|| exchange(&link, &other), || all(&tools, &link));
-        assert!(tally.done > 0 && tally.refused > 0, "nobody raced: {tally:?}");
+        let tally = race(|| exchange(&link, &other), || all(&tools, &link));
+        assert!(tally.done > 0 && tally.refused > 0, "no race: {tally:?}");
     }
-    is_whole(stage, &[outside, denied]);
+    assert_untouched(stage, &[outside, denied]);
 }
 
-/// Promise: P74
+/// Promise: tool-races
 #[test]
-fn a_file_that_is_swapped_with_a_link_is_the_file(stage) {
+fn file_swapped_with_a_link_does_not_escape(stage) {
     let tools = stage.tools();
     let outside = stage.home.join("notes.txt").as_path().to_owned();
     let (file, link) = (stage.at("file"), stage.at("link"));
     stage.put("file", "hello");
     symlink(&outside, &link).unwrap();
-    let tally = meanwhile(|| exchange(&file, &link), || all(&tools, &file));
-    assert!(tally.done > 0 && tally.refused > 0, "nobody raced: {tally:?}");
-    is_whole(stage, &[outside]);
+    let tally = race(|| exchange(&file, &link), || all(&tools, &file));
+    assert!(tally.done > 0 && tally.refused > 0, "no race: {tally:?}");
+    assert_untouched(stage, &[outside]);
 }
 
-/// Promise: P74
+/// Promise: tool-races
 #[test]
-fn a_directory_that_is_swapped_with_a_link_leads_nowhere_else(stage) {
+fn directory_swapped_with_a_link_does_not_escape(stage) {
     let tools = stage.tools();
     let outside = stage.home.join("code/other/main.rs").as_path().to_owned();
     let (directory, link) = (stage.at("work"), stage.at("link"));
     stage.put("work/main.rs", "hello");
     symlink(outside.parent().unwrap(), &link).unwrap();
-    let tally = meanwhile(|| exchange(&directory, &link), || {
+    let tally = race(|| exchange(&directory, &link), || {
         let made = tools.write(&WriteParams { create_parents: true, ..WriteParams::new("work/deep/er/made", "x") });
         all(&tools, &stage.at("work/main.rs")).and(made.map(drop))
     });
-    assert!(tally.done > 0 && tally.refused > 0, "nobody raced: {tally:?}");
-    is_whole(stage, &[outside]);
+    assert!(tally.done > 0 && tally.refused > 0, "no race: {tally:?}");
+    assert_untouched(stage, &[outside]);
     assert_eq!(fs::read_dir(stage.home.join("code/other").as_path()).unwrap().count(), 1);
 }
 
-/// Promise: P74
+/// Promise: tool-races
 #[test]
-fn directories_that_change_places_hide_nothing(stage) {
+fn swapped_directories_show_no_secret(stage) {
     // One of the two is denied by its name, and its file stays there.
     let tools = stage.tools_with("[filesystem]\ndeny = [\"shut/**\", \"shut\"]");
     let (open, through) = (stage.at("a/open"), stage.at("a/through"));
     stage.put("a/open/file", "hello");
     stage.put("shut/file", SECRET);
     symlink("../shut", &through).unwrap();
-    let tally = meanwhile(|| exchange(&open, &through), || {
+    let tally = race(|| exchange(&open, &through), || {
         let found = tools.search(&SearchParams { path: "a".into(), ..SearchParams::literal(SECRET) })?;
         assert!(found.matches.is_empty(), "a secret was found");
         let listed = tools.list(&ListParams { depth: Some(5), ..ListParams::new("a") })?;
-        // Where the link was is at most what the directory holds that came there meanwhile.
+        // In place of the link, at most the swapped directory is listed.
         assert!(listed.entries.iter().all(|entry| entry.size != Some(SECRET.len() as u64)), "{listed:?}");
         all(&tools, &stage.at("a/open/file"))
     });
-    assert!(tally.done > 0 && tally.refused > 0, "nobody raced: {tally:?}");
-    is_whole(stage, &[stage.at("shut/file")]);
+    assert!(tally.done > 0 && tally.refused > 0, "no race: {tally:?}");
+    assert_untouched(stage, &[stage.at("shut/file")]);
 }
 
-/// Promise: P74
+/// Promise: tool-races
 #[test]
-fn another_name_of_a_denied_file_is_never_taken_for_a_plain_one(stage) {
+fn hard_link_of_a_denied_file_stays_denied_in_a_race(stage) {
     let tools = stage.tools();
     let (plain, linked) = (stage.at("plain"), stage.at("linked"));
     stage.put("plain", "hello");
     fs::hard_link(stage.at(".env"), &linked).unwrap();
-    let tally = meanwhile(|| exchange(&plain, &linked), || all(&tools, &plain));
-    assert!(tally.refused > 0, "nobody raced: {tally:?}");
-    is_whole(stage, &[stage.at(".env")]);
+    let tally = race(|| exchange(&plain, &linked), || all(&tools, &plain));
+    assert!(tally.refused > 0, "no race: {tally:?}");
+    assert_untouched(stage, &[stage.at(".env")]);
 }
 
-/// Promise: P74
+/// Promise: tool-races
 #[test]
-fn the_way_up_from_a_directory_that_moves_away_is_the_way_it_was(stage) {
+fn dotdot_of_a_moved_directory_does_not_escape(stage) {
     let tools = stage.tools();
     let outside = stage.home.join("code/other/main.rs").as_path().to_owned();
     stage.put("work/main.rs", "hello");
@@ -204,9 +203,9 @@ fn the_way_up_from_a_directory_that_moves_away_is_the_way_it_was(stage) {
         fs::rename(&inside, &away).unwrap();
         fs::rename(&away, &inside).unwrap();
     };
-    let tally = meanwhile(swap, || all(&tools, Path::new("work/deep/../main.rs")));
-    assert!(tally.done > 0 && tally.refused > 0, "nobody raced: {tally:?}");
-    is_whole(stage, &[outside]);
+    let tally = race(swap, || all(&tools, Path::new("work/deep/../main.rs")));
+    assert!(tally.done > 0 && tally.refused > 0, "no race: {tally:?}");
+    assert_untouched(stage, &[outside]);
 }
 
 }

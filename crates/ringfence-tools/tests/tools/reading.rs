@@ -8,9 +8,9 @@ use crate::stage::{code, text};
 
 tests! { "reading":
 
-/// Promise: P78
+/// Promise: tool-writes
 #[test]
-fn a_file_is_shown_as_it_is(stage) {
+fn file_is_read_unchanged(stage) {
     let tools = stage.tools();
     assert_eq!(text(&tools, "README"), "hello\nworld\n");
     assert_eq!(text(&tools, stage.at("README")), "hello\nworld\n");
@@ -22,9 +22,9 @@ fn a_file_is_shown_as_it_is(stage) {
     assert_eq!((shown.text.as_deref(), shown.size, shown.truncated), (Some(""), 0, false));
 }
 
-/// Promise: P78
+/// Promise: tool-writes
 #[test]
-fn bytes_that_are_no_text_are_kept(stage) {
+fn binary_content_is_returned_as_base64(stage) {
     let tools = stage.tools();
     stage.put("picture", b"\x89PNG\0\0");
     stage.put("latin", b"caf\xe9\n");
@@ -34,7 +34,7 @@ fn bytes_that_are_no_text_are_kept(stage) {
 }
 
 #[test]
-fn a_range_of_lines_is_shown(stage) {
+fn line_range_is_read(stage) {
     let tools = stage.tools();
     stage.put("lines", "1\n2\n3\n4\n5");
     let range = |offset: u64, limit: u64| {
@@ -49,7 +49,7 @@ fn a_range_of_lines_is_shown(stage) {
 }
 
 #[test]
-fn a_range_of_bytes_is_shown_and_no_character_is_cut(stage) {
+fn byte_range_never_splits_a_character(stage) {
     let tools = stage.tools();
     stage.put("bytes", "aé€z");
     let range = |offset: u64, limit: u64| {
@@ -59,23 +59,23 @@ fn a_range_of_bytes_is_shown_and_no_character_is_cut(stage) {
     assert_eq!(range(0, 4), (Some("aé".into()), true));
     assert_eq!(range(3, 9), (Some("€z".into()), false));
     assert_eq!(range(7, 9), (Some(String::new()), false));
-    // In the middle of a character there is no text, but what is there is shown.
+    // In the middle of a character the bytes are not text, but they are returned.
     assert_eq!(range(4, 1), (None, true));
 }
 
 #[test]
-fn no_more_is_shown_than_anybody_reads(stage) {
+fn read_size_is_limited_by_default(stage) {
     let tools = stage.tools();
     stage.put("large", vec![b'a'; 3 << 20]);
     let shown = tools.read(&ReadParams::new("large")).unwrap();
-    assert_eq!((shown.text.unwrap().len() as u64, shown.size, shown.truncated), (ReadResultBody::USUAL, 3 << 20, true));
+    assert_eq!((shown.text.unwrap().len() as u64, shown.size, shown.truncated), (ReadResultBody::DEFAULT_BYTES, 3 << 20, true));
     let shown = tools.read(&ReadParams { byte_limit: Some(u64::MAX), ..ReadParams::new("large") }).unwrap();
     assert_eq!((shown.text.unwrap().len(), shown.truncated), (3 << 20, false));
 }
 
-/// Promise: P78
+/// Promise: tool-writes
 #[test]
-fn what_is_no_file_is_not_waited_for(stage) {
+fn read_never_blocks_on_special_files(stage) {
     let tools = stage.tools();
     rustix::fs::mknodat(rustix::fs::CWD, stage.at("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(stage.at("socket")).unwrap();
@@ -85,13 +85,13 @@ fn what_is_no_file_is_not_waited_for(stage) {
     assert_eq!(code(tools.read(&ReadParams::new("to-pipe"))), "kind");
     assert_eq!(code(tools.read(&ReadParams::new("src"))), "kind");
     assert_eq!(code(tools.read(&ReadParams::new("."))), "kind");
-    // Sockets of the host are covered in a sandbox, and no device is in one but its own.
+    // Host sockets are masked in a sandbox, and it has only its own devices.
     assert_eq!(code(tools.read(&ReadParams::new("socket"))), "denied");
     assert_eq!(code(tools.read(&ReadParams::new("zero"))), "denied");
 }
 
 #[test]
-fn what_is_not_there_is_not_found(stage) {
+fn missing_path_is_not_found(stage) {
     let tools = stage.tools();
     symlink("loop", stage.at("loop")).unwrap();
     symlink("nowhere", stage.at("dangling")).unwrap();
@@ -106,7 +106,7 @@ fn what_is_not_there_is_not_found(stage) {
 }
 
 #[test]
-fn links_are_followed_where_they_stay_inside(stage) {
+fn links_inside_the_project_are_followed(stage) {
     let tools = stage.tools();
     symlink("README", stage.at("relative")).unwrap();
     symlink(stage.at("src"), stage.at("absolute")).unwrap();
@@ -116,7 +116,7 @@ fn links_are_followed_where_they_stay_inside(stage) {
     assert_eq!(text(&tools, "around"), "hello\nworld\n");
     let shown = tools.read(&ReadParams::new("absolute/main.rs")).unwrap();
     assert_eq!(shown.path, stage.workspace.join("src/main.rs"));
-    // What the system has is as open as to a command.
+    // System files are as readable as for a command.
     assert!(!text(&tools, "/etc/os-release").is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! What is on record of calls.
+//! Audit records of tool calls.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,20 +7,20 @@ use ringfence_audit::verify;
 use ringfence_tools::{EditParams, ListParams, ReadParams, WriteParams};
 use serde_json::Value;
 
-use crate::stage::{Stage, code};
+use crate::stage::{ToolStage, code};
 
-/// The records, each as `operation target result tool`.
-fn records(stage: &Stage) -> Vec<Value> {
+/// The records in the log.
+fn records(stage: &ToolStage) -> Vec<Value> {
     let directory = stage.grants("").audit.directory;
-    let mut pages: Vec<_> =
+    let mut files: Vec<_> =
         fs::read_dir(directory.as_path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    pages.retain(|page| page.extension().is_some_and(|ending| ending == "jsonl"));
-    pages.sort();
-    let text: String = pages.iter().map(|page| fs::read_to_string(page).unwrap()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "jsonl"));
+    files.sort();
+    let text: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn words(stage: &Stage) -> Vec<String> {
+fn words(stage: &ToolStage) -> Vec<String> {
     let text = |record: &Value, key: &str| record[key].as_str().unwrap_or("-").to_owned();
     let short = |target: String| target.replace(&format!("{}/", stage.workspace), "");
     let word = |record: &Value| {
@@ -37,9 +37,9 @@ fn words(stage: &Stage) -> Vec<String> {
 
 tests! { "recorded":
 
-/// Promise: P80
+/// Promise: tool-records
 #[test]
-fn every_call_is_on_record(stage) {
+fn every_call_is_recorded(stage) {
     let tools = stage.tools();
     tools.read(&ReadParams::new("README")).unwrap();
     tools.write(&WriteParams { create_parents: true, ..WriteParams::new("a/new", "x") }).unwrap();
@@ -64,9 +64,9 @@ fn every_call_is_on_record(stage) {
     assert!(words[expect.len()].ends_with("outside blocked by write"), "{words:?}");
 }
 
-/// Promise: P80
+/// Promise: tool-records
 #[test]
-fn a_record_says_who_by_which_rule_and_why(stage) {
+fn record_has_agent_rule_and_reason(stage) {
     let tools = stage.tools();
     tools.read(&ReadParams::new(".env")).unwrap_err();
     let record = &records(stage)[0];
@@ -86,9 +86,9 @@ fn a_record_says_who_by_which_rule_and_why(stage) {
     assert!(verify(directory.as_path(), &[]).is_ok_and(|report| report.findings.is_empty()));
 }
 
-/// Promise: P80
+/// Promise: tool-records
 #[test]
-fn what_was_allowed_and_failed_is_said_to_have_failed(stage) {
+fn failed_call_is_recorded_as_failed(stage) {
     let tools = stage.tools();
     fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(0o444)).unwrap();
     assert_eq!(code(tools.write(&WriteParams::new("README", "x"))), "system");
@@ -97,14 +97,14 @@ fn what_was_allowed_and_failed_is_said_to_have_failed(stage) {
     assert_eq!(words(stage), expect);
 }
 
-/// Promise: P80
+/// Promise: tool-records
 #[test]
-fn nothing_is_done_that_cannot_be_recorded(stage) {
+fn unrecordable_call_is_not_made(stage) {
     let grants = stage.grants("");
     let state = grants.audit.directory.clone();
     stage.put_at(&state, "in the way");
     assert!(stage.open(grants.clone()).is_err_and(|error| error.code().starts_with("audit")), "{:?}", stage.open(grants).err().map(|error| error.code()));
-    // Also if it is taken away afterwards.
+    // Also if the log is removed afterwards.
     fs::remove_file(state.as_path()).unwrap();
     let tools = stage.tools();
     fs::remove_dir_all(state.as_path()).unwrap();

@@ -1,4 +1,4 @@
-//! Who serves which call.
+//! Routing of calls.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -7,34 +7,34 @@ use ringfence_policy::{Origin, Source, ToolRule};
 use ringfence_tools::{RoutedCall, ToolError, ToolHandler, ToolRouter};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, code, denial};
+use crate::stage::{ToolStage, code, denial};
 
-/// Says who it is, and remembers what it was asked.
-struct Says(&'static str, Mutex<Vec<String>>);
+/// Returns its name, and stores the calls it gets.
+struct NamedHandler(&'static str, Mutex<Vec<String>>);
 
-impl ToolHandler for Says {
+impl ToolHandler for NamedHandler {
     fn handle(&self, call: &RoutedCall) -> Result<Value, Box<dyn Error + Send + Sync>> {
         self.1.lock().unwrap().push(call.tool.clone());
         if call.input == json!("fail") {
-            Err("as it was told".into())
+            Err("as requested".into())
         } else {
             Ok(json!({ "by": self.0 }))
         }
     }
 }
 
-fn says(who: &'static str) -> Arc<Says> {
-    Arc::new(Says(who, Mutex::default()))
+fn handler(who: &'static str) -> Arc<NamedHandler> {
+    Arc::new(NamedHandler(who, Mutex::default()))
 }
 
-fn router(stage: &Stage, disallowed: &[&str]) -> (ToolRouter, Arc<Says>) {
+fn router(stage: &ToolStage, disallowed: &[&str]) -> (ToolRouter, Arc<NamedHandler>) {
     let rule =
         |name: &&str| ToolRule { name: (*name).into(), origin: Origin::new(Source::User, *name) };
     let tools = stage.open(stage.grants("").without_tools(disallowed.iter().map(rule))).unwrap();
-    let session = says("session");
+    let session = handler("session");
     let mut router = ToolRouter::new(Arc::new(tools), session.clone());
-    router.register("mcp", says("mcp")).unwrap();
-    router.register("mcp__github", says("github")).unwrap();
+    router.register("mcp", handler("mcp")).unwrap();
+    router.register("mcp__github", handler("github")).unwrap();
     (router, session)
 }
 
@@ -45,7 +45,7 @@ fn call(tool: &str, input: Value) -> RoutedCall {
 tests! { "routing":
 
 #[test]
-fn the_five_are_served_by_any_of_their_names(stage) {
+fn five_tools_are_handled_by_any_of_their_names(stage) {
     let (router, session) = router(stage, &[]);
     for (tool, input, key, expect) in [
         ("read", json!({ "path": "README" }), "text", json!("hello\nworld\n")),
@@ -63,7 +63,7 @@ fn the_five_are_served_by_any_of_their_names(stage) {
 }
 
 #[test]
-fn what_makes_no_sense_is_not_guessed(stage) {
+fn invalid_parameters_are_refused(stage) {
     let (router, _) = router(stage, &[]);
     for (tool, input) in [
         ("read", json!({})),
@@ -78,9 +78,9 @@ fn what_makes_no_sense_is_not_guessed(stage) {
     assert!(!stage.has("x"));
 }
 
-/// Promise: P81
+/// Promise: removed-tools
 #[test]
-fn prefixes_lead_to_extensions_and_the_rest_to_the_session(stage) {
+fn prefixes_route_to_extensions_and_others_to_the_session(stage) {
     let (router, session) = router(stage, &[]);
     for (tool, expect) in [
         ("mcp__files__read", "mcp"),
@@ -95,26 +95,26 @@ fn prefixes_lead_to_extensions_and_the_rest_to_the_session(stage) {
     ] {
         assert_eq!(router.call(&call(tool, json!({}))).unwrap(), json!({ "by": expect }), "{tool}");
     }
-    // What is an extension's is nobody's where there is none; a shell must not get it.
+    // A call for an extension is an error without one; a shell must not get it.
     assert_eq!(code(router.call(&call("skill__deploy", json!({})))), "no-extension");
     assert_eq!(code(router.call(&call("skill", json!({})))), "no-extension");
     assert_eq!(*session.1.lock().unwrap(), ["Bash", "shell", "mcpx", "WebFetch"]);
-    assert!(matches!(router.call(&call("Bash", json!("fail"))), Err(ToolError::Handler { source, .. }) if source.to_string() == "as it was told"));
+    assert!(matches!(router.call(&call("Bash", json!("fail"))), Err(ToolError::Handler { source, .. }) if source.to_string() == "as requested"));
 }
 
 #[test]
-fn a_prefix_is_somebodys_own(stage) {
+fn prefix_can_be_registered_only_once(stage) {
     let (mut router, _) = router(stage, &[]);
     for prefix in ["read", "Write", "Bash", "mcp", "MCP", "", "a b", "é"] {
-        assert_eq!(code(router.register(prefix, says("nobody"))), "input", "{prefix}");
+        assert_eq!(code(router.register(prefix, handler("unused"))), "input", "{prefix}");
     }
-    router.register("skill", says("skill")).unwrap();
+    router.register("skill", handler("skill")).unwrap();
     assert_eq!(router.call(&call("skill:deploy", json!({}))).unwrap(), json!({ "by": "skill" }));
 }
 
-/// Promise: P81
+/// Promise: removed-tools
 #[test]
-fn what_is_taken_away_goes_nowhere(stage) {
+fn removed_tools_are_not_routed(stage) {
     let (router, session) = router(stage, &["Write", "Edit", "Bash", "mcp__github__*"]);
     for (tool, input) in [
         ("write", json!({ "path": "new", "content": "x" })),

@@ -1,4 +1,4 @@
-//! A home, a project in it, and the tools over both.
+//! A home directory with a project, and the tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use ringfence_audit::RecordSubject;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, Source, parse, resolve};
 use ringfence_tools::{FileTools, PolicySource, ReadParams, ToolError};
 
-/// Stands in every file that no tool may show or change.
+/// The content of every file that no tool may show or change.
 pub(crate) const SECRET: &str = "xyzzy-never-to-be-seen";
 
-pub(crate) struct Stage {
+pub(crate) struct ToolStage {
     pub(crate) home: AbsPath,
     pub(crate) workspace: AbsPath,
     base: AbsPath,
 }
 
-impl Stage {
+impl ToolStage {
     pub(crate) fn new(directory: &Path) -> Self {
         let base = AbsPath::new(fs::canonicalize(directory).expect("it was made for us"))
-            .expect("tests stand at absolute paths");
+            .expect("tests have absolute paths");
         let home = base.join("home");
         let stage = Self { workspace: home.join("code/app"), home, base };
         for secret in [
@@ -62,9 +62,9 @@ impl Stage {
         fs::write(path.as_path(), content).expect("the directory is ours");
     }
 
-    /// What a file of the project says, without the tools.
+    /// The content of a file of the project, read without the tools.
     #[track_caller]
-    pub(crate) fn says(&self, name: &str) -> String {
+    pub(crate) fn content(&self, name: &str) -> String {
         String::from_utf8_lossy(&fs::read(self.at(name)).expect("it is there")).into_owned()
     }
 
@@ -72,7 +72,7 @@ impl Stage {
         self.at(name).symlink_metadata().is_ok()
     }
 
-    /// Everything in a directory of the project, by name.
+    /// The sorted entries of a directory of the project.
     pub(crate) fn names(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.at(directory)).expect("it is there");
         let mut names: Vec<String> = entries
@@ -82,19 +82,19 @@ impl Stage {
         names
     }
 
-    /// What a policy of the user comes to here.
+    /// The grants of a user policy.
     pub(crate) fn grants(&self, policy: &str) -> Grants {
         let facts =
-            Facts::plain(self.workspace.clone(), self.home.clone(), self.base.join("store"));
+            Facts::minimal(self.workspace.clone(), self.home.clone(), self.base.join("store"));
         let file = self.home.join(".config/ringfence/policy.toml");
         let layer = parse(&format!("version = 1\n{policy}"), &file, Source::User)
-            .expect("the policy is one");
+            .expect("the policy is valid");
         resolve(&[layer], &Flags::none(self.workspace.clone()), &facts)
             .expect("the policy resolves")
     }
 
     pub(crate) fn tools_with(&self, policy: &str) -> FileTools {
-        self.open(self.grants(policy)).expect("they open")
+        self.open(self.grants(policy)).expect("the tools open")
     }
 
     pub(crate) fn open(&self, grants: Grants) -> Result<FileTools, ToolError> {
@@ -102,12 +102,15 @@ impl Stage {
         self.open_with(Box::new(move || Ok(grants.clone())))
     }
 
-    pub(crate) fn open_with(&self, holds: Box<PolicySource>) -> Result<FileTools, ToolError> {
-        let who =
+    pub(crate) fn open_with(
+        &self,
+        policy_source: Box<PolicySource>,
+    ) -> Result<FileTools, ToolError> {
+        let subject =
             RecordSubject { agent: Some("code-architect".into()), session: "a session".into() };
         FileTools::open_with(
-            holds,
-            who,
+            policy_source,
+            subject,
             self.workspace.clone(),
             Box::new(|error| panic!("{error}")),
         )
@@ -119,7 +122,7 @@ impl Stage {
     }
 }
 
-/// The text of a file, by the tools.
+/// The text of a file, read by the tools.
 #[track_caller]
 pub(crate) fn text(tools: &FileTools, path: impl Into<PathBuf>) -> String {
     tools
@@ -129,18 +132,16 @@ pub(crate) fn text(tools: &FileTools, path: impl Into<PathBuf>) -> String {
         .expect("it is text")
 }
 
-/// Why it was refused.
+/// The denial of a call.
 #[track_caller]
 pub(crate) fn denial<T>(result: Result<T, ToolError>) -> Denial {
     match result {
-        Ok(_) => panic!("it was not refused"),
-        Err(error) => {
-            error.denial().unwrap_or_else(|| panic!("that is no refusal: {error}")).clone()
-        }
+        Ok(_) => panic!("the call was not denied"),
+        Err(error) => error.denial().unwrap_or_else(|| panic!("not a denial: {error}")).clone(),
     }
 }
 
-/// The stable word of an error.
+/// The stable code of an error.
 #[track_caller]
 pub(crate) fn code<T>(result: Result<T, ToolError>) -> &'static str {
     result.err().expect("it fails").code()

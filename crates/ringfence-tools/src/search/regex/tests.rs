@@ -8,11 +8,11 @@ fn find(regex: &str, case: RegexCase, line: &[u8]) -> Option<usize> {
 
 #[track_caller]
 fn check(regex: &str, line: &str, expect: Option<usize>) {
-    assert_eq!(find(regex, RegexCase::Told, line.as_bytes()), expect, "{regex} in {line}");
+    assert_eq!(find(regex, RegexCase::Sensitive, line.as_bytes()), expect, "{regex} in {line}");
 }
 
 #[test]
-fn expressions_are_found_at_the_first_place() {
+fn leftmost_match_is_found() {
     check("b+", "aabbb", Some(2));
     check("^fn +main", "fn  main() {}", Some(0));
     check("^main", "fn main", None);
@@ -32,34 +32,34 @@ fn expressions_are_found_at_the_first_place() {
 }
 
 #[test]
-fn characters_are_more_than_bytes() {
+fn matching_is_by_unicode_characters() {
     check("é", "caffé", Some(4));
     check("^.{5}$", "naïve", Some(0));
     check(r"\w+$", "größe", Some(0));
-    assert_eq!(find("b", RegexCase::Told, b"\xff\xfeb"), Some(2));
-    assert_eq!(find("^.b", RegexCase::Told, b"\xffb"), None);
-    assert_eq!(find("straße", RegexCase::Same, "STRAßE".as_bytes()), Some(0));
+    assert_eq!(find("b", RegexCase::Sensitive, b"\xff\xfeb"), Some(2));
+    assert_eq!(find("^.b", RegexCase::Sensitive, b"\xffb"), None);
+    assert_eq!(find("straße", RegexCase::Insensitive, "STRAßE".as_bytes()), Some(0));
 }
 
 #[test]
-fn none_takes_for_ever() {
+fn pathological_patterns_finish_or_are_refused() {
     let line = "a".repeat(20_000);
     check("(a*)*b", &line, None);
     check("(a|a)*$", &line, Some(0));
     check("(?:a?){50}a{50}$", &line, Some(19_900));
     for regex in ["(a{1000}){1000}", "(((a{100}){100}){100}){100}"] {
         assert_eq!(
-            RegexVm::new(regex, RegexCase::Told).err().map(|error| error.code()),
+            RegexVm::new(regex, RegexCase::Sensitive).err().map(|error| error.code()),
             Some("input")
         );
     }
 }
 
 #[test]
-fn there_is_an_end_to_patience() {
+fn search_stops_at_the_deadline() {
     let line = "a".repeat(8 << 20);
     assert_eq!(
-        RegexVm::new("(?:a?){2000}b", RegexCase::Told)
+        RegexVm::new("(?:a?){2000}b", RegexCase::Sensitive)
             .unwrap()
             .find(line.as_bytes(), Instant::now()),
         None
@@ -67,10 +67,10 @@ fn there_is_an_end_to_patience() {
 }
 
 #[test]
-fn what_is_no_expression_says_so() {
+fn invalid_pattern_is_an_error() {
     for regex in ["(", "[a", "a{2,1}", "*", r"\p{Nothing}", &"(".repeat(200)] {
         assert_eq!(
-            RegexVm::new(regex, RegexCase::Told).err().map(|error| error.code()),
+            RegexVm::new(regex, RegexCase::Sensitive).err().map(|error| error.code()),
             Some("input"),
             "{regex}"
         );
