@@ -1,4 +1,4 @@
-//! Definitions of agents: where they are, and which of them hold.
+//! Agent definition files: lookup and precedence.
 
 use std::fs;
 use std::io;
@@ -6,22 +6,22 @@ use std::io;
 use ringfence_policy::{AbsPath, Access, AgentSpec, Facts, Grants, PolicyLayer, Source, Verdict};
 
 use crate::EngineError;
-use crate::files::{layers_beside, plain_file};
+use crate::files::{read_policy_file, read_referenced_layers};
 use crate::host::config_directory;
 
-/// How many files are looked at in one place, and how deep directories are looked through.
-const MOST: usize = 512;
-const DEEPEST: usize = 4;
+/// Limits on the number of files read per directory, and on the recursion depth.
+const MAX_FILES: usize = 512;
+const MAX_DEPTH: usize = 4;
 
-/// A place where definitions are looked for.
+/// A directory that is searched for agent definitions.
 #[derive(Debug, Clone, PartialEq)]
 struct AgentDir {
     directory: AbsPath,
     source: Source,
 }
 
-/// Where they are looked for; what is found first is what an agent is described by.
-fn shelves(facts: &Facts) -> [AgentDir; 4] {
+/// The searched directories. The first definition found describes the agent.
+fn agent_directories(facts: &Facts) -> [AgentDir; 4] {
     let project =
         |name| AgentDir { directory: facts.workspace.join(name), source: Source::Project };
     let own = |directory: AbsPath| AgentDir { directory, source: Source::User };
@@ -33,13 +33,13 @@ fn shelves(facts: &Facts) -> [AgentDir; 4] {
     ]
 }
 
-/// An agent, by all who have described it.
+/// An agent, with every definition of its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentDefinition {
-    /// What was found first; it says what is run.
+    /// The first definition found. It names the program to run.
     pub agent: AgentSpec,
-    /// Further definitions of the same name: what they take away is taken away as well, or a
-    /// project could give an agent back what its user took.
+    /// Further definitions of the same name. Their restrictions apply too, else a project could
+    /// give back a permission that the user took away.
     pub others: Vec<AgentSpec>,
 }
 
@@ -49,19 +49,19 @@ impl AgentDefinition {
         self.others.iter().rev().chain([&self.agent])
     }
 
-    /// The layers that the definitions come to, the weakest first.
+    /// The policy layers of all definitions, the weakest first.
     pub(crate) fn layers(&self) -> Result<Vec<PolicyLayer>, EngineError> {
         let mut layers = Vec::new();
         for agent in self.all() {
             if let Some(policy) = &agent.policy {
-                layers.extend(layers_beside(&agent.file, policy, &agent.source)?);
+                layers.extend(read_referenced_layers(&agent.file, policy, &agent.source)?);
             }
             layers.push(agent.layer());
         }
         Ok(layers)
     }
 
-    /// Refuses definitions that a command could write: it would give itself what it likes.
+    /// Refuses definitions that a command can write: it could give itself permissions.
     pub(crate) fn refuse_writable(&self, grants: &Grants) -> Result<(), EngineError> {
         let is_writable = |path: &AbsPath| grants.verdict(path, Access::Write) == Verdict::Allowed;
         for AgentSpec { file, .. } in self.all().filter(|_| grants.is_confined()) {
@@ -82,44 +82,44 @@ impl AgentDefinition {
 pub struct UnreadableDefinition {
     /// The file.
     pub file: AbsPath,
-    /// What is wrong with it.
+    /// The reason.
     pub error: EngineError,
-    /// Lines of it that may say whose it is.
-    named: Vec<String>,
+    /// Lines that may contain the agent's name.
+    name_lines: Vec<String>,
 }
 
 impl UnreadableDefinition {
-    fn of(file: AbsPath, error: EngineError) -> Self {
-        let text = plain_file(&file)
+    fn new(file: AbsPath, error: EngineError) -> Self {
+        let text = read_policy_file(&file)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default();
-        let named = text
+        let name_lines = text
             .lines()
             .filter(|line| line.to_lowercase().contains("name"))
             .map(str::to_owned)
             .collect();
-        Self { file, error, named }
+        Self { file, error, name_lines }
     }
 
-    /// Whether it may be the definition of this agent.
-    fn may_be(&self, name: &str) -> bool {
+    /// True if the file may define this agent.
+    fn may_define(&self, name: &str) -> bool {
         self.file.as_path().file_stem().is_some_and(|stem| stem == name)
-            || self.named.iter().any(|line| line.contains(name))
+            || self.name_lines.iter().any(|line| line.contains(name))
     }
 }
 
-/// All agents that are described, in the order of their names; files that cannot be read.
-pub fn agents(
+/// All defined agents, sorted by name, and the files that cannot be parsed.
+pub fn list_agents(
     facts: &Facts,
 ) -> Result<(Vec<AgentDefinition>, Vec<UnreadableDefinition>), EngineError> {
     let mut found: Vec<AgentDefinition> = Vec::new();
     let mut unread = Vec::new();
-    for shelf in shelves(facts) {
+    for directory_entry in agent_directories(facts) {
         let mut here: Vec<AgentSpec> = Vec::new();
-        for file in definitions(&shelf.directory)? {
-            match read(&file, &shelf, facts) {
+        for file in definitions(&directory_entry.directory)? {
+            match read(&file, &directory_entry, facts) {
                 Ok(agent) => here.push(agent),
-                Err(error) => unread.push(UnreadableDefinition::of(file, error)),
+                Err(error) => unread.push(UnreadableDefinition::new(file, error)),
             }
         }
         for agent in here {
@@ -135,7 +135,7 @@ pub fn agents(
                         file: agent.file.clone(),
                         first,
                     };
-                    unread.push(UnreadableDefinition::of(agent.file, error));
+                    unread.push(UnreadableDefinition::new(agent.file, error));
                 }
                 Some(known) => known.others.push(agent),
                 None => found.push(AgentDefinition { agent, others: Vec::new() }),
@@ -146,42 +146,53 @@ pub fn agents(
     Ok((found, unread))
 }
 
-/// The agent of this name, if it is described. A file that might be its definition and cannot be
-/// read is an error: what it would have taken away is not known.
-pub fn agent(name: &str, facts: &Facts) -> Result<Option<AgentDefinition>, EngineError> {
-    let (found, unread) = agents(facts)?;
-    match unread.into_iter().find(|unread| unread.may_be(name)) {
+/// The agent with this name, if it is defined. A file that may be its definition and cannot be read
+/// is an error: its restrictions are unknown.
+pub fn find_agent(name: &str, facts: &Facts) -> Result<Option<AgentDefinition>, EngineError> {
+    let (found, unread) = list_agents(facts)?;
+    match unread.into_iter().find(|unread| unread.may_define(name)) {
         Some(unread) => Err(unread.error),
         None => Ok(found.into_iter().find(|described| described.agent.name == name)),
     }
 }
 
-fn read(file: &AbsPath, shelf: &AgentDir, facts: &Facts) -> Result<AgentSpec, EngineError> {
+fn read(
+    file: &AbsPath,
+    directory_entry: &AgentDir,
+    facts: &Facts,
+) -> Result<AgentSpec, EngineError> {
     let fail = |source| EngineError::Unreadable { file: file.clone(), source };
-    if shelf.source == Source::Project {
-        // What is wrong with a file is quoted, which the author of a repository must not have
-        // done to other files.
+    if directory_entry.source == Source::Project {
+        // The error quotes the file. A repository must not make ringfence quote files outside it.
         let real = fs::canonicalize(file.as_path()).map_err(fail)?;
         let project = fs::canonicalize(facts.workspace.as_path()).map_err(fail)?;
         if !real.starts_with(project) {
             return Err(fail(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "a project's definition of an agent leads out of the project",
+                "the agent definition is a link to a file outside the project",
             )));
         }
     }
-    Ok(AgentSpec::parse(&plain_file(file).map_err(fail)?, file, shelf.source.clone())?)
+    Ok(AgentSpec::parse(
+        &read_policy_file(file).map_err(fail)?,
+        file,
+        directory_entry.source.clone(),
+    )?)
 }
 
 /// The Markdown files in a directory and below it, by name.
 fn definitions(directory: &AbsPath) -> Result<Vec<AbsPath>, EngineError> {
     let mut files = Vec::new();
-    look(directory, DEEPEST, &mut files)?;
+    collect_markdown(directory, MAX_DEPTH, &mut files)?;
     files.sort();
     Ok(files)
 }
 
-fn look(directory: &AbsPath, depth: usize, files: &mut Vec<AbsPath>) -> Result<(), EngineError> {
+fn collect_markdown(
+    directory: &AbsPath,
+    depth: usize,
+    files: &mut Vec<AbsPath>,
+) -> Result<(), EngineError> {
     let fail = |source| EngineError::Unreadable { file: directory.clone(), source };
     let entries = match fs::read_dir(directory.as_path()) {
         Ok(entries) => entries,
@@ -197,14 +208,14 @@ fn look(directory: &AbsPath, depth: usize, files: &mut Vec<AbsPath>) -> Result<(
         let path = directory.join(entry.file_name());
         let is_directory = entry.file_type().map_err(fail)?.is_dir();
         if is_directory && depth > 0 {
-            look(&path, depth - 1, files)?;
+            collect_markdown(&path, depth - 1, files)?;
         } else if !is_directory
             && path.as_path().extension().is_some_and(|extension| extension == "md")
         {
-            if files.len() >= MOST {
+            if files.len() >= MAX_FILES {
                 return Err(fail(io::Error::new(
                     io::ErrorKind::QuotaExceeded,
-                    "more than 512 definitions of agents stand there",
+                    "the directory holds more than 512 agent definitions",
                 )));
             }
             files.push(path);

@@ -1,4 +1,4 @@
-//! Asking on behalf of a run: what may be offered, what is recorded of it, and what lasts.
+//! Questions to the user during a run: the offered answers, their records and lasting grants.
 
 #[cfg(test)]
 mod tests;
@@ -6,72 +6,76 @@ mod tests;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use ringfence_api::{Ask, AskAnswer, Asker, Denial, Operation, Outcome, Permission, whole};
+use ringfence_api::{Ask, AskAnswer, Asker, Denial, Operation, Outcome, Permission, error_chain};
 use ringfence_audit::{AuditError, AuditLog, LogOptions, Record, RecordSubject, now_ms};
 use ringfence_policy as policy;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Effect, Facts, Grants, HostRule, ListedHost, OnError,
-    Origin, Rule, Source, Verdict, is_sandboxes_own,
+    Origin, Rule, Source, Verdict, is_created_by_sandbox,
 };
 
 use crate::files::PolicyFiles;
-use crate::permanent_grant::{GrantTarget, could_open, is_own, open_for_good};
+use crate::permanent_grant::{
+    GrantTarget, allow_target_permanent, can_allow_permanent, is_ringfence_path,
+};
 use crate::{ResolvedPolicy, RunRequest};
 
-/// The question to a person about a command that was blocked; `None` if it was not blocked, or if
-/// only "no" could be answered: what stood in its way is locked, or is neither a file nor a host.
-pub fn permission(
+/// The question to the user about a blocked command. `None` if the command was not blocked, or if
+/// only "deny" could be answered: a locked rule blocked it, or the target is neither a file nor a
+/// host.
+pub fn permission_for_outcome(
     outcome: &Outcome,
     files: &PolicyFiles,
     resolved: &ResolvedPolicy,
 ) -> Option<Permission> {
-    permission_for(outcome.blocked_by()?, files, resolved)
+    permission_for_denial(outcome.blocked_by()?, files, resolved)
 }
 
-/// What a person could be asked about a refusal.
-pub(crate) fn permission_for(
+/// The question to the user about a denial.
+pub(crate) fn permission_for_denial(
     denial: &Denial,
     files: &PolicyFiles,
     resolved: &ResolvedPolicy,
 ) -> Option<Permission> {
     let (grants, facts) = (&resolved.grants, &resolved.surroundings.facts);
-    // A name that was not resolved: the port that was meant is not known.
+    // The lookup was denied, so the port is not known.
     if let Some(
         opening @ GrantTarget::Host(HostRule {
             subject: policy::HostPattern::Name(name),
             port: None,
         }),
-    ) = &wanted(denial)
+    ) = &grant_target(denial)
     {
-        grants.network.lookup(name).remedy()?;
+        grants.network.decide_lookup(name).remedy()?;
         let is_offered = |answer: &AskAnswer| {
-            *answer != AskAnswer::AllowPermanent || could_open(opening, files, facts)
+            *answer != AskAnswer::AllowPermanent || can_allow_permanent(opening, files, facts)
         };
         let options: Vec<AskAnswer> = AskAnswer::ALL.iter().copied().filter(is_offered).collect();
-        return Permission::of(denial, &options);
+        return Permission::from_denial(denial, &options);
     }
-    Permission::of(denial, &offered(denial, AskAnswer::ALL, grants, files, facts))
+    Permission::from_denial(denial, &offered_answers(denial, AskAnswer::ALL, grants, files, facts))
 }
 
-/// Whether a person may be asked about something that was refused: they could open it.
-pub fn is_asked_about(denial: &Denial, files: &PolicyFiles, resolved: &ResolvedPolicy) -> bool {
-    wanted(denial).is_some_and(|opening| {
+/// True if the user may be asked about this denial, because an answer could allow it.
+pub fn can_be_asked(denial: &Denial, files: &PolicyFiles, resolved: &ResolvedPolicy) -> bool {
+    grant_target(denial).is_some_and(|opening| {
         is_offered(&opening, &resolved.grants, files, &resolved.surroundings.facts)
     })
 }
 
-pub(crate) fn offered(
+pub(crate) fn offered_answers(
     denial: &Denial,
     options: &[AskAnswer],
     grants: &Grants,
     files: &PolicyFiles,
     facts: &Facts,
 ) -> Vec<AskAnswer> {
-    let Some(opening) = wanted(denial).filter(|opening| is_offered(opening, grants, files, facts))
+    let Some(opening) =
+        grant_target(denial).filter(|opening| is_offered(opening, grants, files, facts))
     else {
         return vec![AskAnswer::Deny];
     };
-    let lasts = || could_open(&opening, files, facts);
+    let lasts = || can_allow_permanent(&opening, files, facts);
     options
         .iter()
         .copied()
@@ -79,42 +83,44 @@ pub(crate) fn offered(
         .collect()
 }
 
-/// Whether anybody is asked: it is shut, and a person may open it.
+/// True if the user is asked: the target is denied, and a grant could allow it.
 fn is_offered(opening: &GrantTarget, grants: &Grants, files: &PolicyFiles, facts: &Facts) -> bool {
     match opening {
         GrantTarget::Path(path, access) => {
             let decision = grants.decide(path, *access);
             let is_locked = decision.rule.as_ref().is_some_and(|because| because.is_locked());
-            // Whoever was left no tool that writes is not helped to one by asking.
-            let is_shut_for_good =
-                || grants.tools.against_writing().is_some() || is_kept(&decision, files, facts);
-            let could_be = !is_locked && !is_sandboxes_own(path);
+            // A policy that disables every writing tool is not weakened by a question.
+            let is_shut_for_good = || {
+                grants.tools.rule_against_writing().is_some()
+                    || is_never_writable(&decision, files, facts)
+            };
+            let could_be = !is_locked && !is_created_by_sandbox(path);
             decision.verdict != Verdict::Allowed
                 && could_be
                 && !(*access == Access::Write && is_shut_for_good())
         }
         // An entry would open it: nothing denies it, and no list is locked.
         GrantTarget::Host(rule) => {
-            grants.network.about(rule).is_some_and(|passage| passage.remedy().is_some())
+            grants.network.decide_rule(rule).is_some_and(|decision| decision.remedy().is_some())
         }
     }
 }
 
-/// Whether nobody is asked to let a command write this: what ringfence goes by and what it
-/// keeps, and what this very run was told to protect.
-fn is_kept(decision: &Decision, files: &PolicyFiles, facts: &Facts) -> bool {
+/// True if the user is never asked for write access: ringfence's own policy files, the project's
+/// store, and paths protected by a flag of this run.
+fn is_never_writable(decision: &Decision, files: &PolicyFiles, facts: &Facts) -> bool {
     let path = &decision.path;
     let is_protected = |because: &DecidingRule| matches!(because, DecidingRule::Rule(rule) if rule.effect == Effect::Protect && rule.origin.source == Source::Flag && rule.root == *path);
     let is_settings = |name: &OsStr| name.eq_ignore_ascii_case(".ringfence");
-    is_own(path, facts)
+    is_ringfence_path(path, facts)
         || path.is_within(&facts.store)
         || files.project.as_ref() == Some(path)
         || path.as_path().iter().any(is_settings)
         || decision.rule.as_ref().is_some_and(is_protected)
 }
 
-/// What would have to be opened; `None` for what is neither file nor host.
-fn wanted(denial: &Denial) -> Option<GrantTarget> {
+/// The grant that would allow the denied operation; `None` if it is neither a file nor a host.
+fn grant_target(denial: &Denial) -> Option<GrantTarget> {
     let access = match denial.operation {
         Operation::Read => Access::Read,
         Operation::Execute => Access::Execute,
@@ -125,28 +131,28 @@ fn wanted(denial: &Denial) -> Option<GrantTarget> {
     Some(GrantTarget::Path(AbsPath::new(&denial.target)?, access))
 }
 
-/// Stands between a place and whoever is asked.
+/// Asks the user through another asker and records the answer.
 ///
-/// What is locked is never asked about, what is said is on record before it has an effect,
-/// and what is allowed for good is written down.
+/// Never asks about a locked rule, records the answer before it takes effect, and writes a
+/// permanent grant to the policy file.
 #[derive(Debug)]
 pub(crate) struct RecordingAsker {
     asker: Arc<dyn Asker>,
-    /// Those that hold by now.
+    /// The grants currently in force.
     grants: RwLock<Grants>,
     facts: Facts,
     files: PolicyFiles,
     subject: RecordSubject,
     log: Mutex<Option<AuditLog>>,
-    lasting: Arc<SessionGrants>,
+    session_grants: Arc<SessionGrants>,
 }
 
-/// What was allowed for a session, whichever of its sandboxes it was asked in.
+/// Grants that the user gave for a session, in any of its sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct SessionGrants(Mutex<Vec<GrantTarget>>);
 
 impl SessionGrants {
-    pub(crate) fn of(opening: GrantTarget) -> Self {
+    pub(crate) fn with_grant(opening: GrantTarget) -> Self {
         Self(Mutex::new(vec![opening]))
     }
 
@@ -154,12 +160,12 @@ impl SessionGrants {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(opening);
     }
 
-    fn note(&self, denial: &Denial) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(wanted(denial));
+    fn add_from_denial(&self, denial: &Denial) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(grant_target(denial));
     }
 
-    /// The policy, and what was allowed beside it.
-    pub(crate) fn on(&self, resolved: &ResolvedPolicy) -> ResolvedPolicy {
+    /// The policy with the session's grants added.
+    pub(crate) fn apply_to(&self, resolved: &ResolvedPolicy) -> ResolvedPolicy {
         let mut all = resolved.clone();
         let grants = &mut all.grants;
         for opening in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -184,23 +190,26 @@ impl SessionGrants {
 impl RecordingAsker {
     pub(crate) fn new(
         asker: Arc<dyn Asker>,
-        asked: &RunRequest,
+        request: &RunRequest,
         resolved: &ResolvedPolicy,
-        lasting: Arc<SessionGrants>,
+        session_grants: Arc<SessionGrants>,
     ) -> Self {
         Self {
             asker,
-            lasting,
+            session_grants,
             grants: RwLock::new(resolved.grants.clone()),
             facts: resolved.surroundings.facts.clone(),
-            files: asked.files.clone(),
-            subject: RecordSubject { agent: asked.agent.clone(), session: asked.session.clone() },
+            files: request.files.clone(),
+            subject: RecordSubject {
+                agent: request.agent.clone(),
+                session: request.session.clone(),
+            },
             log: Mutex::new(None),
         }
     }
 
-    /// The policy was changed.
-    pub(crate) fn revise(&self, grants: &Grants) {
+    /// Takes over the grants of a changed policy.
+    pub(crate) fn set_grants(&self, grants: &Grants) {
         self.grants.write().unwrap_or_else(PoisonError::into_inner).clone_from(grants);
     }
 
@@ -208,7 +217,7 @@ impl RecordingAsker {
         self.grants.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records, and says whether things may go on.
+    /// Records; an error means that the request must be denied.
     fn record(&self, record: Record) -> Result<(), AuditError> {
         let rules = self.grants().audit.clone();
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,25 +235,28 @@ impl RecordingAsker {
         }
     }
 
-    /// Writes down what is allowed for good. If that cannot be, it is allowed as long as the
-    /// sandbox lives: the person has said yes to that as well.
-    fn keep(&self, denial: &Denial, options: &[AskAnswer]) -> AskAnswer {
-        let Some(opening) = wanted(denial) else { return AskAnswer::Deny };
+    /// Writes a permanent grant to the policy file. If that fails, the grant lasts as long as the
+    /// sandbox: the user agreed to that too.
+    fn write_permanent(&self, denial: &Denial, options: &[AskAnswer]) -> AskAnswer {
+        let Some(opening) = grant_target(denial) else { return AskAnswer::Deny };
         let rule = opening
-            .permit(&self.facts)
+            .policy_entry(&self.facts)
             .map_or_else(|_| String::new(), |permit| format!("{} {}", permit.key(), permit.text()));
-        let allowed = open_for_good(&opening, &self.files, &self.facts);
+        let allowed = allow_target_permanent(&opening, &self.files, &self.facts);
         let (note, record) = match &allowed {
             Ok(allowed) if allowed.is_new => {
-                (format!("`{rule}` now stands in {}", allowed.place()), Ok(allowed.place()))
+                (format!("added `{rule}` to {}", allowed.position()), Ok(allowed.position()))
             }
             Ok(allowed) => {
-                (format!("it is open by {} already", allowed.place()), Ok(allowed.place()))
+                (format!("already allowed by {}", allowed.position()), Ok(allowed.position()))
             }
-            Err(error) => (format!("not written down: {}", whole(error)), Err(whole(error))),
+            Err(error) => (
+                format!("not added to the policy: {}", error_chain(error)),
+                Err(error_chain(error)),
+            ),
         };
         self.asker.note(&note);
-        // The answer is on record, and the file speaks for itself.
+        // An error is ignored: the answer is already recorded, and the policy file shows the grant.
         let _ =
             self.record(Record::permitted(&self.subject, now_ms(), &denial.target, &rule, record));
         let lesser = [AskAnswer::AllowSession, AskAnswer::AllowOnce]
@@ -256,25 +268,30 @@ impl RecordingAsker {
 
 impl Asker for RecordingAsker {
     fn ask(&self, ask: &Ask) -> AskAnswer {
-        let options = offered(&ask.denial, &ask.options, &self.grants(), &self.files, &self.facts);
+        let options =
+            offered_answers(&ask.denial, &ask.options, &self.grants(), &self.files, &self.facts);
         if options.iter().all(|answer| *answer == AskAnswer::Deny) {
             return AskAnswer::Deny;
         }
-        let said = self.asker.ask(&Ask { denial: ask.denial.clone(), options: options.clone() });
-        let said = if options.contains(&said) { said } else { AskAnswer::Deny };
-        if let Err(error) = self.record(Record::asked(&self.subject, now_ms(), &ask.denial, said)) {
+        let answer = self.asker.ask(&Ask { denial: ask.denial.clone(), options: options.clone() });
+        let answer = if options.contains(&answer) { answer } else { AskAnswer::Deny };
+        if let Err(error) = self.record(Record::asked(&self.subject, now_ms(), &ask.denial, answer))
+        {
             self.asker.note(&format!(
-                "the answer cannot be recorded, and nothing goes through unrecorded: {}",
-                whole(&error)
+                "denied: the answer cannot be recorded in the audit log: {}",
+                error_chain(&error)
             ));
             return AskAnswer::Deny;
         }
-        let said =
-            if said == AskAnswer::AllowPermanent { self.keep(&ask.denial, &options) } else { said };
-        if matches!(said, AskAnswer::AllowSession | AskAnswer::AllowPermanent) {
-            self.lasting.note(&ask.denial);
+        let answer = if answer == AskAnswer::AllowPermanent {
+            self.write_permanent(&ask.denial, &options)
+        } else {
+            answer
+        };
+        if matches!(answer, AskAnswer::AllowSession | AskAnswer::AllowPermanent) {
+            self.session_grants.add_from_denial(&ask.denial);
         }
-        said
+        answer
     }
 
     fn note(&self, text: &str) {

@@ -1,7 +1,7 @@
-//! Private caches of projects: which there are, how large they are, and their removal.
+//! Private caches of projects: list, size and removal.
 //!
 //! A cache is a directory with an `upper` in it, below `~/.cache/ringfence/projects/PROJECT`. The
-//! quarantine and the marks of runs lie beside the caches and stay: they are no copies of anything.
+//! quarantine and the run marks are in the same directory and stay: they are not copies.
 
 use std::ffi::{CStr, OsString};
 use std::io;
@@ -9,26 +9,26 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::{Duration, SystemTime};
 
-use ringfence_enforce::apply::BESIDE;
+use ringfence_enforce::apply::CONCURRENT;
 use ringfence_policy::{AbsPath, Facts};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// How deep directories of a cache are followed.
-const DEEPEST: usize = 400;
+/// The depth limit for directories of a cache.
+const MAX_DEPTH: usize = 400;
 
 /// The caches of one project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectCaches {
-    /// The directory of the project, if its name tells it.
+    /// The directory of the project, if the cache's name encodes it.
     pub project: Option<AbsPath>,
-    /// Where the caches are.
+    /// The directory of the caches.
     pub store: AbsPath,
     /// Their names, such as `.npm`.
     pub names: Vec<String>,
     /// Bytes on disk, all together.
     pub bytes: u64,
-    /// When a run last used them.
+    /// The time of the last run that used them.
     pub last_use: Option<SystemTime>,
     /// True while a run has them open.
     pub in_use: bool,
@@ -37,14 +37,14 @@ pub struct ProjectCaches {
 /// Outcome of clearing the caches of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cleared {
-    /// They are gone.
+    /// The caches were removed.
     Removed,
-    /// A run has them open: they stay.
+    /// A run has them open, so they stay.
     InUse,
 }
 
 /// The caches of all projects of this user, by path.
-pub fn caches(facts: &Facts) -> io::Result<Vec<ProjectCaches>> {
+pub fn list_caches(facts: &Facts) -> io::Result<Vec<ProjectCaches>> {
     let Some(all) = facts.store.parent() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     let directory = match open(CWD, all.as_path()) {
@@ -66,7 +66,7 @@ pub fn caches(facts: &Facts) -> io::Result<Vec<ProjectCaches>> {
             usage.add(cache, 0);
         }
         found.push(ProjectCaches {
-            project: named(name.to_bytes()),
+            project: project_from_name(name.to_bytes()),
             store,
             names: caches.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect(),
             bytes: usage.blocks * 512,
@@ -82,7 +82,7 @@ pub fn caches(facts: &Facts) -> io::Result<Vec<ProjectCaches>> {
 pub fn clear_caches(caches: &ProjectCaches) -> io::Result<Cleared> {
     let project = open(CWD, caches.store.as_path())?;
     let stores = stores(&project)?;
-    // All locks first: either all of them go or none. They are held until everything is gone.
+    // Takes all locks first: either all caches go or none. The locks are held until the end.
     let mut locks = Vec::new();
     for (_, store) in &stores {
         if lock(store, &mut locks)? == Lock::Held {
@@ -101,16 +101,16 @@ enum Lock {
     Held,
 }
 
-/// Locks a cache as a run does, and each layer beside it, which a second run may write to. What is
-/// locked is kept in `locks`.
+/// Locks a cache as a run does, and each extra layer of it, which a second run may write to. Adds
+/// the locked fds to `locks`.
 fn lock(store: &OwnedFd, locks: &mut Vec<OwnedFd>) -> io::Result<Lock> {
-    if take(store)? == Lock::Held {
+    if try_lock(store)? == Lock::Held {
         return Ok(Lock::Held);
     }
-    let Ok(beside) = open(store, BESIDE) else { return Ok(Lock::Taken) };
-    for name in names(&beside)? {
-        let Ok(layer) = open(&beside, name.as_c_str()) else { continue };
-        if take(&layer)? == Lock::Held {
+    let Ok(layers) = open(store, CONCURRENT) else { return Ok(Lock::Taken) };
+    for name in names(&layers)? {
+        let Ok(layer) = open(&layers, name.as_c_str()) else { continue };
+        if try_lock(&layer)? == Lock::Held {
             return Ok(Lock::Held);
         }
         locks.push(layer);
@@ -118,7 +118,7 @@ fn lock(store: &OwnedFd, locks: &mut Vec<OwnedFd>) -> io::Result<Lock> {
     Ok(Lock::Taken)
 }
 
-fn take(directory: &OwnedFd) -> io::Result<Lock> {
+fn try_lock(directory: &OwnedFd) -> io::Result<Lock> {
     match rustix::io::retry_on_intr(|| {
         rustix::fs::flock(directory, FlockOperation::NonBlockingLockExclusive)
     }) {
@@ -167,7 +167,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// Adds what is in a directory; parts that cannot be read count as nothing.
+    /// Adds the size of a directory; unreadable parts count as zero.
     fn add(&mut self, directory: &OwnedFd, depth: usize) {
         for name in names(directory).unwrap_or_default() {
             let Ok(status) = rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else {
@@ -175,7 +175,7 @@ impl Usage {
             };
             self.blocks += u64::try_from(status.st_blocks).unwrap_or(0);
             if is_directory(status.st_mode)
-                && depth < DEEPEST
+                && depth < MAX_DEPTH
                 && let Ok(inner) = open(directory, name.as_c_str())
             {
                 self.add(&inner, depth + 1);
@@ -184,7 +184,7 @@ impl Usage {
     }
 }
 
-/// The newest change of a cache or of the marks that each run leaves.
+/// The newest change of a cache or of the run marks.
 fn last_use(project: &OwnedFd, caches: &[(std::ffi::CString, OwnedFd)]) -> Option<SystemTime> {
     let marks = rustix::fs::statat(project, "runs", AtFlags::SYMLINK_NOFOLLOW).ok();
     let uppers = caches.iter().filter_map(|(_, cache)| {
@@ -194,18 +194,18 @@ fn last_use(project: &OwnedFd, caches: &[(std::ffi::CString, OwnedFd)]) -> Optio
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(newest).ok()?))
 }
 
-/// Removes an entry and all that is below it. overlayfs makes directories of mode 0, which are
-/// opened up first. No link is followed, and no run writes here: its lock is ours.
+/// Removes an entry and everything below it. overlayfs makes directories of mode 0, which get a new
+/// mode first. Follows no link, and no run writes here: this process holds its lock.
 fn remove(at: &OwnedFd, name: &CStr, depth: usize) -> io::Result<()> {
     let status = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if !is_directory(status.st_mode) {
         return Ok(rustix::fs::unlinkat(at, name, AtFlags::empty())?);
     }
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let wanted = Mode::RWXU.bits();
-    if status.st_mode & wanted != wanted {
+    let owner_bits = Mode::RWXU.bits();
+    if status.st_mode & owner_bits != owner_bits {
         rustix::fs::chmodat(at, name, Mode::RWXU, AtFlags::empty())?;
     }
     let directory = open(at, name)?;
@@ -215,8 +215,8 @@ fn remove(at: &OwnedFd, name: &CStr, depth: usize) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR)?)
 }
 
-/// The project whose path a name was made of. A long name is cut, and tells none.
-fn named(name: &[u8]) -> Option<AbsPath> {
+/// The project path that a cache name encodes; `None` if the name is truncated.
+fn project_from_name(name: &[u8]) -> Option<AbsPath> {
     let mut path = vec![b'/'];
     let mut rest = name;
     while let Some((first, after)) = rest.split_first() {

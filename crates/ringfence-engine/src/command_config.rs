@@ -1,8 +1,8 @@
-//! Config files of git that a command wrote: what they name is not the user's word.
+//! git config files that a command wrote: values from them are not trusted as the user's.
 //!
-//! The project's store says so (`runs`): `.made` lists the repositories that commands made, with
-//! inode and change time of their config as the last sweep left it; a mark of each run that has not
-//! swept yet lists the git directories that its command could not change.
+//! The project's store records this in `runs`. `.made` lists the repositories that commands made,
+//! with inode and change time of their config after the last sweep. The mark of each run that has
+//! not swept yet lists the git directories that its command could not change.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -12,12 +12,12 @@ use ringfence_policy::AbsPath;
 
 use crate::files;
 
-/// The largest list that is read, in mebibytes.
-const LARGEST: u64 = 16;
+/// The size limit of a list, in MiB.
+const MAX_MIB: u64 = 16;
 
-/// Answers whether a command may have written the config of the git directory `git`. A list that
-/// cannot be read tells nothing, so that it may have.
-pub(crate) fn is_by_command(store: &AbsPath, git: &AbsPath) -> bool {
+/// Answers whether a command may have written the config of the git directory `git`. If a list
+/// cannot be read, the answer is yes.
+pub(crate) fn may_be_written_by_command(store: &AbsPath, git: &AbsPath) -> bool {
     let (Ok(directory), Ok(config)) =
         (fs::symlink_metadata(git.as_path()), fs::symlink_metadata(git.join("config").as_path()))
     else {
@@ -26,19 +26,19 @@ pub(crate) fn is_by_command(store: &AbsPath, git: &AbsPath) -> bool {
     let runs = store.join("runs");
     let Ok(entries) = fs::read_dir(runs.as_path()) else { return false };
     entries.flatten().any(|entry| {
-        let read = || files::read_plain(&entry.path(), LARGEST);
+        let read = || files::read_regular_file(&entry.path(), MAX_MIB);
         match entry.file_name().as_encoded_bytes() {
-            b".made" => read().map_or(true, |list| lists(&list, &config)),
+            b".made" => read().map_or(true, |list| lists_config(&list, &config)),
             [b'.', ..] => false,
-            // One that was removed just now has swept.
+            // A mark that was removed just now belongs to a run that has swept.
             _ => read().is_ok_and(|mark| may_have_written(&mark, &directory, &config)),
         }
     })
 }
 
-/// Answers whether the list has a repository with this very config: `git DEVICE INODE BIRTH STAMP
-/// …`, where the stamp begins with that of the config.
-fn lists(list: &[u8], config: &Metadata) -> bool {
+/// True if the list holds a repository with this config: `git DEVICE INODE BIRTH STAMP …`, where
+/// the stamp begins with that of the config.
+fn lists_config(list: &[u8], config: &Metadata) -> bool {
     let stamp = format!("{}.{}.{};", config.ino(), config.ctime(), config.ctime_nsec());
     list.split(|byte| *byte == 0).any(|line| {
         let mut words = line.split(|byte| *byte == b' ');
@@ -47,7 +47,7 @@ fn lists(list: &[u8], config: &Metadata) -> bool {
     })
 }
 
-/// Answers whether a run that began before the config was changed could change it.
+/// True if a run that began before the config changed could change it.
 fn may_have_written(mark: &[u8], directory: &Metadata, config: &Metadata) -> bool {
     let born = directory.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
     let born = born.map_or((0, 0), |born| (born.as_secs(), born.subsec_nanos()));
@@ -66,7 +66,9 @@ fn may_have_written(mark: &[u8], directory: &Metadata, config: &Metadata) -> boo
         let mut words = line.splitn(4, |byte| *byte == b' ');
         let mut word = || words.next().unwrap_or_default();
         match (word(), word(), word(), word()) {
-            (b"begun", seconds, nanoseconds, _) => begun = number(seconds).zip(number(nanoseconds)),
+            (b"begun", seconds, nanoseconds, _) => {
+                begun = parse_number(seconds).zip(parse_number(nanoseconds))
+            }
             (b"git", _, _, guarded) => is_guarded |= guarded == birth,
             _ => {}
         }
@@ -74,6 +76,6 @@ fn may_have_written(mark: &[u8], directory: &Metadata, config: &Metadata) -> boo
     begun.is_some_and(|begun| begun <= (config.ctime(), config.ctime_nsec())) && !is_guarded
 }
 
-fn number(text: &[u8]) -> Option<i64> {
+fn parse_number(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }

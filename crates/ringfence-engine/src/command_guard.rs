@@ -1,70 +1,72 @@
-//! Commands that are refused by what they say, before anything is started.
+//! Commands that a rule refuses by their text, before anything starts.
 
 use std::ffi::{OsStr, OsString};
 
 use ringfence_api::{
     CommandRefusal, Denial, DenialEvidence, ExitStatus, Operation, Outcome, ResourceUsage,
-    StreamOutput, visible,
+    StreamOutput, escape_hidden,
 };
 use ringfence_audit::now_ms;
 use ringfence_policy::command::{ParseProblem, ParsedLine, ShellDialect};
 use ringfence_policy::{CommandRules, Grants};
 
-/// The words that have bash read `line`, and say in which directory that ended to whoever holds
-/// the other end of standard input. The line itself reads nothing.
-pub fn telling_directory(line: OsString) -> Vec<OsString> {
-    vec!["/bin/bash".into(), "-c".into(), TELLING.into(), "bash".into(), line]
+/// The argv that makes bash run `line` and then report its final working directory through standard
+/// input's fd. The line itself reads from `/dev/null`.
+pub fn with_directory_report(line: OsString) -> Vec<OsString> {
+    vec!["/bin/bash".into(), "-c".into(), REPORT_DIRECTORY.into(), "bash".into(), line]
 }
 
-/// What is said is said by something untrusted, and to be doubted like anything else it says.
-const TELLING: &str = r#"exec {ringfence}>&0 </dev/null; ringfence_line=$1; set --; eval "$ringfence_line" && { pwd -P >&$ringfence || :; } 2>/dev/null"#;
+/// The report comes from untrusted code and must be checked like any other input.
+const REPORT_DIRECTORY: &str = r#"exec {ringfence}>&0 </dev/null; ringfence_line=$1; set --; eval "$ringfence_line" && { pwd -P >&$ringfence || :; } 2>/dev/null"#;
 
-/// A command that somebody wants to run.
+/// A command to run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CommandText<'a> {
-    /// A program and its arguments, which no shell reads.
+    /// A program and its arguments, without a shell.
     Words(&'a [OsString]),
     /// A line for this shell.
     Line(&'a [u8], &'a OsStr),
 }
 
 impl CommandText<'_> {
-    /// As it is read.
+    /// The parsed command.
     fn line(&self, rules: &CommandRules) -> Result<ParsedLine, ParseProblem> {
         match self {
-            CommandText::Words(words) => match of_a_shell(words) {
-                Some((line, dialect)) => rules.read(text(line.as_encoded_bytes())?, dialect),
+            CommandText::Words(words) => match shell_line(words) {
+                Some((line, dialect)) => rules.parse_line(text(line.as_encoded_bytes())?, dialect),
                 None => {
                     let words: Result<Vec<&str>, ParseProblem> =
                         words.iter().map(|word| text(word.as_encoded_bytes())).collect();
-                    ParsedLine::of_words(&words?)
+                    ParsedLine::from_literal_words(&words?)
                 }
             },
             CommandText::Line(line, shell) => {
                 let name = std::path::Path::new(shell).file_name().unwrap_or(shell);
                 let dialect = if name == "bash" { ShellDialect::Bash } else { ShellDialect::Posix };
-                rules.read(text(line)?, dialect)
+                rules.parse_line(text(line)?, dialect)
             }
         }
     }
 
-    fn shown(&self) -> String {
+    fn display_text(&self) -> String {
         match self {
-            CommandText::Words(words) => match of_a_shell(words) {
+            CommandText::Words(words) => match shell_line(words) {
                 Some((line, _)) => line.to_string_lossy().into_owned(),
-                None => crate::recorder::line(words),
+                None => crate::recorder::command_line(words),
             },
             CommandText::Line(line, _) => String::from_utf8_lossy(line).into_owned(),
         }
     }
 }
 
-/// The line that a shell of the system is to read, and how it reads. The shell around it is
-/// ringfence's own doing, and no program that somebody named.
-fn of_a_shell(words: &[OsString]) -> Option<(&OsStr, ShellDialect)> {
+/// The line that `/bin/sh` or `/bin/bash` is to run, and its dialect. Rules apply to the line, not
+/// to the shell, because ringfence added the shell.
+fn shell_line(words: &[OsString]) -> Option<(&OsStr, ShellDialect)> {
     let (shell, line) = match words {
         [shell, option, line] if option == "-c" => (shell, line),
-        [shell, option, script, _, line] if option == "-c" && script == TELLING => (shell, line),
+        [shell, option, script, _, line] if option == "-c" && script == REPORT_DIRECTORY => {
+            (shell, line)
+        }
         _ => return None,
     };
     let dialect = match shell.to_str()? {
@@ -83,16 +85,16 @@ fn text(bytes: &[u8]) -> Result<&str, ParseProblem> {
     std::str::from_utf8(bytes).map_err(wrong)
 }
 
-/// What becomes of a command that a rule on its text refuses; `None` if none does.
+/// The outcome of a command that a rule on its text refuses; `None` if no rule does.
 ///
-/// These rules hold in every mode: they need nothing of the sandbox.
-pub(crate) fn refused(grants: &Grants, command: CommandText<'_>) -> Option<Outcome> {
+/// These rules apply in every mode: they do not need a sandbox.
+pub(crate) fn check_command(grants: &Grants, command: CommandText<'_>) -> Option<Outcome> {
     if !grants.commands.has_guards() {
         return None;
     }
     let line = command.line(&grants.commands);
     let refusal = grants.commands.refusal(line.as_ref())?;
-    let whole = line.map_or_else(|_| command.shown(), |line| line.text);
+    let whole = line.map_or_else(|_| command.display_text(), |line| line.text);
     let characters =
         |end: usize| whole.get(..end.min(whole.len())).map_or(0, |text| text.chars().count());
     let position = characters(refusal.span.start);
@@ -112,10 +114,10 @@ pub(crate) fn refused(grants: &Grants, command: CommandText<'_>) -> Option<Outco
         optional: false,
     };
     let refusal = CommandRefusal { reason: refusal.reason, position, length };
-    let said = sentence(&denial, &refusal);
+    let message = refusal_message(&denial, &refusal);
     Some(Outcome {
         stdout: StreamOutput::default(),
-        stderr: StreamOutput { head: said.into_bytes(), ..StreamOutput::default() },
+        stderr: StreamOutput { head: message.into_bytes(), ..StreamOutput::default() },
         status: ExitStatus::Exited(ExitStatus::REFUSED),
         denials: vec![denial],
         denials_dropped: 0,
@@ -134,8 +136,8 @@ pub(crate) fn refused(grants: &Grants, command: CommandText<'_>) -> Option<Outco
     })
 }
 
-/// Why a rule on its text would have refused a command that runs all the same.
-pub(crate) fn doubted(grants: &Grants, command: CommandText<'_>) -> Option<String> {
+/// The rule on command text that would have refused a command that runs anyway.
+pub(crate) fn doubt_about(grants: &Grants, command: CommandText<'_>) -> Option<String> {
     if !grants.commands.has_guards() {
         return None;
     }
@@ -143,12 +145,13 @@ pub(crate) fn doubted(grants: &Grants, command: CommandText<'_>) -> Option<Strin
     Some(format!("in doubt: {} ({}, {})", doubt.reason, doubt.rule, doubt.origin))
 }
 
-/// What is said in place of all that the command would have written.
-fn sentence(denial: &Denial, refusal: &CommandRefusal) -> String {
+/// The message that replaces the command's output.
+fn refusal_message(denial: &Denial, refusal: &CommandRefusal) -> String {
     let CommandRefusal { reason, position, .. } = refusal;
-    let (reason, rule, origin) = (visible(reason), visible(&denial.rule), visible(&denial.origin));
+    let (reason, rule, origin) =
+        (escape_hidden(reason), escape_hidden(&denial.rule), escape_hidden(&denial.origin));
     format!(
-        "ringfence: the command was not started: {reason}, at character {}; refused by {rule} ({origin})\n",
+        "ringfence: command not started: {reason}, at character {}; denied by {rule} ({origin})\n",
         position + 1
     )
 }

@@ -1,5 +1,5 @@
-//! Variables of company networks: their certificates, registries and mirrors pass if they hold no
-//! secret.
+//! Environment variables of company networks: CA certificates, registries and mirrors are passed if
+//! they hold no secret.
 
 use std::ffi::OsString;
 
@@ -7,20 +7,23 @@ use ringfence_enforce::SettingsCopy;
 use ringfence_policy::{AbsPath, Access, Grants, ValueCheck, Verdict};
 
 use crate::ResolvedPolicy;
-use crate::files::plain_file;
+use crate::files::read_policy_file;
 use crate::package_settings::is_copied;
 
-/// A variable that does not reach the sandbox.
+/// An environment variable that is not passed to the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilteredVariable {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The reason, where the value is it.
+    /// The reason, if the value is the reason.
     pub why: Option<&'static str>,
 }
 
-/// Adds the variables whose values can be shown.
-pub(crate) fn add_public(variables: &mut Vec<(OsString, OsString)>, resolved: &ResolvedPolicy) {
+/// Adds the environment variables whose values hold no secret.
+pub(crate) fn add_public_variables(
+    variables: &mut Vec<(OsString, OsString)>,
+    resolved: &ResolvedPolicy,
+) {
     let passing = resolved.surroundings.variables.iter().filter_map(|(name, value)| {
         let text = name.to_str().filter(|name| variables.iter().all(|(known, _)| known != name))?;
         let shown = judge(text, value.to_str()?, &resolved.grants)?.ok()?;
@@ -30,35 +33,33 @@ pub(crate) fn add_public(variables: &mut Vec<(OsString, OsString)>, resolved: &R
     variables.extend(passing);
 }
 
-/// The value that the sandbox gets, or the reason why it gets none; `None` if the value does not
-/// matter.
+/// The value to pass, or the reason to filter it; `None` if no value check applies.
 fn judge(name: &str, value: &str, grants: &Grants) -> Option<Result<String, &'static str>> {
     let check = grants.environment.value_check(name)?;
-    let is_shown = || AbsPath::new(value).is_some_and(|path| is_certificates_of(&path, grants));
+    let is_shown = || AbsPath::new(value).is_some_and(|path| is_usable_bundle(&path, grants));
     Some(match check {
         _ if value.is_empty() => Ok(String::new()),
-        ValueCheck::Certificates if !check.holds(value) || !is_shown() => {
-            Err("it does not name a file that holds certificates only and can be shown")
+        ValueCheck::Certificates if !check.accepts(value) || !is_shown() => {
+            Err("it does not name a readable file that holds only certificates")
         }
-        _ => check.shown(value).ok_or("its value may hold a user, a password or a token"),
+        _ => check.redact(value).ok_or("its value may hold a user name, a password or a token"),
     })
 }
 
-/// True if the file holds certificates only, and is open or can be copied.
-fn is_certificates_of(path: &AbsPath, grants: &Grants) -> bool {
+/// True if the file holds only certificates, and is readable or can be copied.
+fn is_usable_bundle(path: &AbsPath, grants: &Grants) -> bool {
     let is_open = grants.verdict(path, Access::Read) == Verdict::Allowed;
-    // The sandbox may be told of a file that it can read.
+    // The path may be passed: the sandbox can read the file.
     is_open || (is_copied(path, grants) && certificates(path).is_some())
 }
 
-/// The text of a file that holds PEM blocks of certificates and nothing else but comments outside
-/// of them.
+/// The text of a file that holds only PEM certificate blocks, with comments between them.
 fn certificates(path: &AbsPath) -> Option<String> {
-    let text = String::from_utf8(plain_file(path).ok()?).ok()?;
+    let text = String::from_utf8(read_policy_file(path).ok()?).ok()?;
     is_certificates_only(&text).then(|| without_comments(&text))
 }
 
-/// A bundle without its comments: they may hold anything, such as a key that is commented out.
+/// Removes the comments of a bundle: they may hold anything, such as a commented key.
 fn without_comments(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
 }
@@ -84,8 +85,11 @@ fn is_certificates_only(text: &str) -> bool {
     count > 0 && !is_inside
 }
 
-/// Copies of the files that the variables name, where nothing opens them.
-pub(crate) fn copies(variables: &[(OsString, OsString)], grants: &Grants) -> Vec<SettingsCopy> {
+/// Copies of the files named by the variables that no rule allows.
+pub(crate) fn certificate_copies(
+    variables: &[(OsString, OsString)],
+    grants: &Grants,
+) -> Vec<SettingsCopy> {
     let mut copies: Vec<SettingsCopy> = Vec::new();
     for (name, value) in variables {
         let check = name.to_str().and_then(|name| grants.environment.value_check(name));
@@ -100,7 +104,7 @@ pub(crate) fn copies(variables: &[(OsString, OsString)], grants: &Grants) -> Vec
     copies
 }
 
-/// The decision about a variable by its value; `None` if it is not set or other rules decide.
+/// The decision about a variable by its value; `None` if it is unset or other rules decide.
 pub fn value_decision(
     resolved: &ResolvedPolicy,
     name: &str,
@@ -109,7 +113,7 @@ pub fn value_decision(
     judge(name, value.to_str()?, &resolved.grants)
 }
 
-/// The caller's variables that do not reach the sandbox, by name.
+/// The caller's environment variables that are not passed to the sandbox, by name.
 pub fn filtered_variables(resolved: &ResolvedPolicy) -> Vec<FilteredVariable> {
     let grants = &resolved.grants;
     let filtered = resolved.surroundings.variables.iter().filter_map(|(name, value)| {

@@ -1,4 +1,4 @@
-//! Settings of policy files, changed for whoever they belong to.
+//! Edits of single settings in policy files.
 
 use std::borrow::Cow;
 use std::io;
@@ -9,14 +9,14 @@ use ringfence_policy::{
     resolve_to_inspect,
 };
 
-use crate::files::{PolicyFiles, layers, of_the_person, of_the_project};
+use crate::files::{PolicyFiles, project_policy_file, read_layers, user_policy_file};
 use crate::own_policy::own_policy_file;
-use crate::permanent_grant::{AllowError, PolicyFilePath, fresh, put};
+use crate::permanent_grant::{AllowError, PolicyFilePath, initial_text, insert_layer};
 
-/// Which policy file is meant.
+/// The policy file to edit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyScope {
-    /// The repository's, for everybody who works on it: it may narrow what its user has chosen.
+    /// The repository's, shared by all its users. It may only narrow the user's policy.
     Project,
     /// The user's own for this project alone.
     OwnProject,
@@ -24,32 +24,32 @@ pub enum PolicyScope {
     Global,
 }
 
-/// What is to be done to a setting.
+/// The edit of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingEdit<'a> {
-    /// It is to be this, as somebody has typed it.
+    /// Sets it to this text, as typed.
     Set(&'a str),
-    /// The file is to say nothing of it.
+    /// Removes it from the file.
     Unset,
 }
 
-/// What became of a policy file.
+/// The result of an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingChange {
     /// The file.
     pub file: AbsPath,
-    /// Whether it says something else than before.
+    /// True if the file changed.
     pub is_new: bool,
-    /// What its user should know, such as that something else goes before it.
+    /// Warnings for the user, such as that another file overrides the setting.
     pub warnings: Vec<String>,
 }
 
 /// The file of this scope.
 pub fn policy_file(scope: PolicyScope, facts: &Facts) -> AbsPath {
     match scope {
-        PolicyScope::Project => of_the_project(facts),
+        PolicyScope::Project => project_policy_file(facts),
         PolicyScope::OwnProject => own_policy_file(facts),
-        PolicyScope::Global => of_the_person(facts),
+        PolicyScope::Global => user_policy_file(facts),
     }
 }
 
@@ -60,8 +60,8 @@ fn source(scope: PolicyScope) -> Source {
     }
 }
 
-/// What the file of this scope says of a setting, or of all that it says something of.
-pub fn configured(
+/// The value of one setting in the file of this scope, or of all settings in it.
+pub fn configured_settings(
     scope: PolicyScope,
     key: Option<&SettingKey>,
     facts: &Facts,
@@ -78,8 +78,8 @@ pub fn configured(
 
 /// Changes one setting.
 ///
-/// What comes out is read and resolved with all other files before it is written; the file is
-/// replaced as a whole or not at all, and keeps its comments, its order, its mode and its owner.
+/// The result is parsed and resolved with all other files before it is written. The file is
+/// replaced atomically and keeps its comments, order, mode and owner.
 pub fn configure(
     scope: PolicyScope,
     key: &SettingKey,
@@ -88,20 +88,21 @@ pub fn configure(
 ) -> Result<SettingChange, AllowError> {
     let (file, source) = (policy_file(scope, facts), source(scope));
     let place = PolicyFilePath::find(&file)?;
-    let before = grants(&layers(&PolicyFiles::default(), facts)?, facts)?;
+    let before = grants(&read_layers(&PolicyFiles::default(), facts)?, facts)?;
     if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed {
         return Err(AllowError::Exposed { file: place.file().clone() });
     }
     let outcome = |bytes: Option<&[u8]>| -> Result<Option<(String, Vec<String>)>, AllowError> {
-        let text = text(bytes, &file, &source)?.or_else(|| fresh(scope, facts).map(Cow::Owned));
+        let text =
+            text(bytes, &file, &source)?.or_else(|| initial_text(scope, facts).map(Cow::Owned));
         let document = PolicyDocument { text: text.as_deref(), file: &file, source: &source };
         let edited = match edit {
             SettingEdit::Set(typed) => document.set(key, typed)?,
             SettingEdit::Unset => document.unset(key)?,
         };
         let Some(edited) = edited else { return Ok(None) };
-        let mut layers = layers(&PolicyFiles::default(), facts)?;
-        put(
+        let mut layers = read_layers(&PolicyFiles::default(), facts)?;
+        insert_layer(
             &mut layers,
             parse_bytes(edited.as_bytes(), &file, source.clone())?,
             &PolicyFiles::default(),
@@ -110,14 +111,14 @@ pub fn configure(
         Ok(Some((edited, grants(&layers, facts)?.warnings)))
     };
     let unchanged = SettingChange { file: file.clone(), is_new: false, warnings: Vec::new() };
-    // Not even a directory is made for what changes nothing, or cannot be.
+    // An edit that changes nothing or fails does not even create a directory.
     let Some((_, warnings)) = outcome(place.peek()?.as_deref())? else { return Ok(unchanged) };
     if let (SettingEdit::Set(_), Some(why)) =
         (edit, newly_ignored(&before.warnings, &warnings, &file))
     {
         return Err(AllowError::Ignored { key: key.to_string(), why });
     }
-    let place = place.take()?;
+    let place = place.lock()?;
     let Some((edited, warnings)) = outcome(place.read()?.as_deref())? else { return Ok(unchanged) };
     place.replace(&edited)?;
     let here = format!("{file}:");
@@ -125,21 +126,20 @@ pub fn configure(
     Ok(SettingChange { file, is_new: true, warnings })
 }
 
-/// Puts a policy file with the text `after` in the place of one with the text `before`; a file that
-/// says something else by now is left.
+/// Replaces a policy file with the text `before` by `after`. Fails if the text changed meanwhile.
 pub fn replace_policy(file: &AbsPath, before: Option<&str>, after: &str) -> Result<(), AllowError> {
-    let place = PolicyFilePath::find(file)?.take()?;
+    let place = PolicyFilePath::find(file)?.lock()?;
     if place.read()?.as_deref() != before.map(str::as_bytes) {
-        let source = io::Error::new(io::ErrorKind::ResourceBusy, "it was changed meanwhile");
+        let source = io::Error::new(io::ErrorKind::ResourceBusy, "the file changed meanwhile");
         return Err(AllowError::File { what: "write", file: file.clone(), source });
     }
     place.replace(after)
 }
 
-/// The warning about an entry of `file` that the edit would add for nothing.
+/// The warning about an entry of `file` that the edit would add without effect.
 fn newly_ignored(before: &[String], after: &[String], file: &AbsPath) -> Option<String> {
     let here = format!("{file}:");
-    // Without its place, which moves when a line is added.
+    // Without the line number, which moves when a line is added.
     let text = |warning: &String| {
         warning
             .strip_prefix(&here)
@@ -150,12 +150,12 @@ fn newly_ignored(before: &[String], after: &[String], file: &AbsPath) -> Option<
     after.iter().filter_map(text).find(|text| text.contains(" is ignored") && !known.contains(text))
 }
 
-/// What holds in a later run, without the flags of this one.
+/// The policy of a later run, without the flags of this one.
 fn grants(layers: &[PolicyLayer], facts: &Facts) -> Result<Grants, AllowError> {
     Ok(resolve_to_inspect(layers, &Flags::none(facts.workspace.clone()), facts)?)
 }
 
-/// What is not text is told by its place.
+/// The file as text. Invalid UTF-8 is an error with its position.
 fn text<'a>(
     bytes: Option<&'a [u8]>,
     file: &AbsPath,

@@ -1,9 +1,9 @@
-//! Lines for which a shell would do nothing but start one program.
+//! Command lines for which a shell would only start one program.
 
 use std::ffi::OsString;
 
-/// What bash does itself, and words that mean something to it.
-const OF_BASH: &[&str] = &[
+/// Builtins and keywords of bash.
+const BASH_WORDS: &[&str] = &[
     ".",
     ":",
     "alias",
@@ -80,51 +80,51 @@ const OF_BASH: &[&str] = &[
     "wait",
     "while",
 ];
-/// The same, but that the programs of these names do no more and no less.
-const ALIKE: &[&str] = &["false", "true"];
+/// Builtins with the same effect as the programs of these names.
+const SAME_AS_PROGRAM: &[&str] = &["false", "true"];
 
-/// The words of a line, if it is a command for bash that names one program of `PATH` and its
-/// arguments, each letter of which stands for itself.
-pub(crate) fn words(command: &[OsString]) -> Option<Vec<OsString>> {
+/// The argv of a bash line that consists of one program of `PATH` and literal arguments.
+pub(crate) fn direct_argv(command: &[OsString]) -> Option<Vec<OsString>> {
     let [shell, flag, line] = command else { return None };
     if shell != "/bin/bash" || flag != "-c" {
         return None;
     }
     let line = line.to_str()?;
-    let stands_for_itself =
+    let is_literal =
         |letter: char| letter.is_ascii_alphanumeric() || " _-./,:=+@%".contains(letter);
-    if !line.chars().all(stands_for_itself) {
+    if !line.chars().all(is_literal) {
         return None;
     }
     let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
     let program = *words.first()?;
     let is_name = program.starts_with(|first: char| first.is_ascii_alphanumeric())
         && !program.contains(['/', '=', '%', ':']);
-    let is_alike = ALIKE.contains(&program) && words.len() == 1;
-    let is_of_bash = OF_BASH.contains(&program) || (ALIKE.contains(&program) && !is_alike);
-    (is_name && !is_of_bash).then(|| words.into_iter().map(OsString::from).collect())
+    let is_same = SAME_AS_PROGRAM.contains(&program) && words.len() == 1;
+    let is_bash_word =
+        BASH_WORDS.contains(&program) || (SAME_AS_PROGRAM.contains(&program) && !is_same);
+    (is_name && !is_bash_word).then(|| words.into_iter().map(OsString::from).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use super::direct_argv;
 
     fn check(line: &str, expect: Option<&[&str]>) {
-        let found = words(&["/bin/bash".into(), "-c".into(), line.into()]);
+        let found = direct_argv(&["/bin/bash".into(), "-c".into(), line.into()]);
         let expect =
             expect.map(|words| words.iter().map(Into::into).collect::<Vec<std::ffi::OsString>>());
         assert_eq!(found, expect, "{line}");
     }
 
     #[test]
-    fn a_plain_line_is_its_words() {
+    fn plain_line_is_split_into_words() {
         check("true", Some(&["true"]));
         check("python3 run.py --out=a,b x@y:1", Some(&["python3", "run.py", "--out=a,b", "x@y:1"]));
         check("  ls   -la  ", Some(&["ls", "-la"]));
     }
 
     #[test]
-    fn whatever_means_something_to_bash_is_left_to_it() {
+    fn line_with_shell_syntax_keeps_the_shell() {
         for line in [
             "", "  ", "true x", "echo a", "cd x", "x=1", "x=1 ls", "ls *", "ls ~", "ls $x",
             "ls 'a b'", "ls \"a\"", "a|b", "a&", "a;b", "a\nb", "a\tb", "a>b", "(a)", "{ a", "! a",
@@ -133,17 +133,17 @@ mod tests {
         ] {
             check(line, None);
         }
-        assert_eq!(words(&["/bin/sh".into(), "-c".into(), "ls".into()]), None);
-        assert_eq!(words(&["ls".into()]), None);
+        assert_eq!(direct_argv(&["/bin/sh".into(), "-c".into(), "ls".into()]), None);
+        assert_eq!(direct_argv(&["ls".into()]), None);
     }
 
     #[test]
-    fn no_builtin_and_no_keyword_of_bash_is_missing() {
-        let told = std::process::Command::new("bash")
+    fn every_bash_builtin_and_keyword_keeps_the_shell() {
+        let output = std::process::Command::new("bash")
             .args(["-c", "compgen -b; compgen -k"])
             .output()
-            .expect("bash is here");
-        for word in String::from_utf8(told.stdout)
+            .expect("bash is installed");
+        for word in String::from_utf8(output.stdout)
             .expect("words")
             .lines()
             .filter(|word| !["true", "false"].contains(word))

@@ -1,4 +1,4 @@
-//! What can go wrong between a door and a place.
+//! Errors of the engine.
 
 use std::io;
 
@@ -8,38 +8,38 @@ use ringfence_policy::{AbsPath, PolicyChange, PolicyError};
 use ringfence_provider::ProviderError;
 use ringfence_tools::ToolError;
 
-/// Why a command was not run.
+/// The reason a command was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// A policy is wrong.
+    /// A policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A policy file is there and cannot be read.
+    /// A policy file exists and cannot be read.
     #[error("cannot read {file}")]
     Unreadable {
         /// The file.
         file: AbsPath,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file below `projects` is for another project, or for none.
-    #[error("{file} is {}, and this project is {workspace}", other(named.as_deref()))]
+    /// A file below `projects` belongs to another project, or names none.
+    #[error("{file} is {}, but this project is {workspace}", project_text(named.as_deref()))]
     OtherProject {
         /// The file.
         file: AbsPath,
-        /// The path that it gives.
+        /// The project path in the file.
         named: Option<String>,
         /// The project.
         workspace: AbsPath,
     },
-    /// A file that holds for all projects names one.
-    #[error("{file} has the key `project`, and holds for every project")]
+    /// A file for all projects has the key `project`.
+    #[error("{file} applies to every project, so it cannot have the key `project`")]
     ProjectKey {
         /// The file.
         file: AbsPath,
     },
-    /// Two files of one directory describe the same agent.
-    #[error("{file} describes `{name}`, which {first} describes already")]
+    /// Two files of one directory define the same agent.
+    #[error("{file} defines the agent `{name}`, which {first} already defines")]
     AgentTwice {
         /// The agent.
         name: String,
@@ -48,55 +48,58 @@ pub enum EngineError {
         /// The first.
         first: String,
     },
-    /// A definition of an agent lies where the agent could change it.
-    #[error("{file} lies where commands can write, so it cannot say what an agent may do")]
+    /// An agent definition is writable by commands.
+    #[error("commands can write to {file}, so it cannot define what an agent may do")]
     AgentExposed {
         /// The definition.
         file: AbsPath,
     },
-    /// Something about the machine or the user could not be found out.
+    /// A fact about the host or the user is missing.
     #[error("cannot find {what}")]
     Surroundings {
-        /// What was looked for.
+        /// The missing fact.
         what: &'static str,
-        /// Why it was not found.
+        /// The cause.
         source: io::Error,
     },
-    /// It was a command's turn, and nobody wanted it any more.
-    #[error("the command was not begun: whoever asked for it is gone")]
+    /// The caller disconnected while the command waited in the queue.
+    #[error("command not started: the caller has disconnected")]
     Unwanted,
-    /// The policy asks for what cannot be enforced.
-    #[error("the policy asks for what cannot be enforced here: {}", gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>().join(", "))]
+    /// The policy has a rule that cannot be enforced on this host.
+    #[error("the policy cannot be enforced on this host: {}", gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>().join(", "))]
     Gaps {
-        /// What and why.
+        /// Each unenforced rule and the cause.
         gaps: Vec<Gap>,
     },
-    /// It could not be recorded.
-    #[error("the run cannot be recorded, and the policy wants it recorded")]
+    /// The audit record could not be written.
+    #[error("cannot write the audit record that the policy requires")]
     Audit {
-        /// Why not.
+        /// The cause.
         source: AuditError,
     },
-    /// The policy was narrowed by what a session that runs cannot take over.
-    #[error("the policy was narrowed, and this session still allows more: {}", rules(changes))]
+    /// The policy was narrowed, and a running session cannot apply it live.
+    #[error(
+        "the policy was narrowed, but this running session still allows more: {}",
+        rules(changes)
+    )]
     Narrowed {
         /// The session.
         session: String,
-        /// What is to be refused and is not.
+        /// The narrowings not applied.
         changes: Vec<PolicyChange>,
     },
-    /// Tools in process could not be opened.
-    #[error("the tools cannot be opened")]
+    /// The in-process tools could not be opened.
+    #[error("cannot open the file tools")]
     Tool {
-        /// Why.
+        /// The cause.
         source: Box<ToolError>,
     },
-    /// The place could not run it.
+    /// The provider could not run the command.
     #[error(transparent)]
     Provider(#[from] ProviderError),
 }
 
-fn other(named: Option<&str>) -> String {
+fn project_text(named: Option<&str>) -> String {
     named.map_or_else(|| "for no project".to_owned(), |named| format!("for the project {named}"))
 }
 
@@ -105,7 +108,7 @@ fn rules(changes: &[PolicyChange]) -> String {
 }
 
 impl EngineError {
-    /// A stable word for it.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             EngineError::Policy(error) => error.code(),
@@ -124,33 +127,33 @@ impl EngineError {
         }
     }
 
-    /// What to type next.
+    /// The hint: a command to type.
     pub fn hint(&self) -> Option<String> {
         match self {
             EngineError::Policy(error) => error.hint(),
-            EngineError::Unreadable { .. } => Some("make the file readable, or remove it".into()),
+            EngineError::Unreadable { .. } => Some("make the file readable (`chmod u+r FILE`), or remove it".into()),
             EngineError::OtherProject { workspace, .. } => {
-                Some(format!("if it is meant for this project, let it say `project = \"{workspace}\"`; else move it away"))
+                Some(format!("if the file is for this project, set `project = \"{workspace}\"` in it; else move it away"))
             }
             EngineError::ProjectKey { .. } => {
-                Some("`ringfence policy list` names the file for this project; put its rules there, and take out `project`".into())
+                Some("run `ringfence policy list` for the file of this project; move the rules there, and remove `project`".into())
             }
-            EngineError::AgentTwice { .. } => Some("give one of them another `name`".into()),
-            EngineError::AgentExposed { .. } => Some("let the file itself stand there, not a link".into()),
+            EngineError::AgentTwice { .. } => Some("change the `name` in one of the two files".into()),
+            EngineError::AgentExposed { .. } => Some("replace the link by the file itself".into()),
             EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),
             EngineError::Unwanted => None,
-            EngineError::Gaps { .. } => Some("`--on-gap run` runs all the same, and says what was not enforced".into()),
+            EngineError::Gaps { .. } => Some("use `--on-gap run` to run anyway; the outcome lists the unenforced rules".into()),
             EngineError::Audit { source } => Some(format!(
-                "{}; or let runs go unrecorded with `on-error = \"run\"` under `[audit]` in ~/.config/ringfence/policy.toml",
+                "{}; or set `on-error = \"run\"` under `[audit]` in ~/.config/ringfence/policy.toml to run unrecorded",
                 source.hint()
             )),
-            EngineError::Narrowed { session, .. } => Some(format!("`ringfence session stop {session}`, then `ringfence session start`")),
+            EngineError::Narrowed { session, .. } => Some(format!("run `ringfence session stop {session}`, then `ringfence session start`")),
             EngineError::Tool { source } => source.hint(),
             EngineError::Provider(error) => error.hint(),
         }
     }
 
-    /// The exit status of the command line.
+    /// The exit status of the CLI.
     pub fn status(&self) -> i32 {
         match self {
             EngineError::Provider(error) => error.status(),

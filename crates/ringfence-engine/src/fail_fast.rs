@@ -1,14 +1,14 @@
-//! Settings that make package managers give up at once where their registry cannot be reached.
+//! Settings that make package managers fail at once if their registry cannot be reached.
 //!
-//! A registry that is denied stays denied at the second attempt. By default npm tries for a minute,
-//! and pip and cargo for ten seconds, before they print an error.
+//! A denied registry stays denied at the second attempt. By default npm retries for a minute, and
+//! pip and cargo for ten seconds, before they print an error.
 
 use std::ffi::OsString;
 
 use ringfence_policy::{HostTarget, NetworkMode, NetworkRules};
 
-/// Variables that set the number of attempts, the registry that is meant without other settings,
-/// and the variables that name another one.
+/// Environment variables that set the number of attempts, the default registry, and the variables
+/// that name another registry.
 const RETRIES: &[(&str, &str, &[&str])] = &[
     // npm, and pnpm up to version 10.
     ("npm_config_fetch_retries", "registry.npmjs.org", &["npm_config_registry"]),
@@ -28,8 +28,8 @@ const RETRIES: &[(&str, &str, &[&str])] = &[
     ("BUNDLE_RETRY", "rubygems.org", &[]),
 ];
 
-/// Variables that set the pause before the next attempt, in milliseconds. npm pauses for ten
-/// seconds by default.
+/// Environment variables that set the pause before the next attempt, in milliseconds. The default
+/// pause of npm is ten seconds.
 const PAUSES: &[(&str, &str)] = &[
     ("npm_config_fetch_retry_mintimeout", "500"),
     ("npm_config_fetch_retry_maxtimeout", "1000"),
@@ -37,8 +37,8 @@ const PAUSES: &[(&str, &str)] = &[
     ("pnpm_config_fetch_retry_maxtimeout", "1000"),
 ];
 
-/// Adds the variables that the user has not set: no second attempt at a registry that `network`
-/// denies, and one after a short pause where a list is in force. An open registry may lead to a
+/// Adds the environment variables that the user has not set: no retry for a registry that `network`
+/// denies, one retry after a short pause with an allow list. An allowed registry may redirect to a
 /// host that is not listed.
 pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, network: &NetworkRules) {
     if network.mode == NetworkMode::Full {
@@ -61,8 +61,8 @@ pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, network: &
     }
 }
 
-/// True for variables that follow from the network rules. A session whose network changes need not
-/// start anew because of them.
+/// True for environment variables derived from the network rules. A session does not restart
+/// because they change.
 pub(crate) fn is_setting(name: &OsString) -> bool {
     RETRIES.iter().any(|(known, ..)| name == known) || PAUSES.iter().any(|(known, _)| name == known)
 }
@@ -71,7 +71,7 @@ fn is_denied(registry: &str, network: &NetworkRules, names_another: bool) -> boo
     match (network.mode, HostTarget::new(registry)) {
         (NetworkMode::None, _) => true,
         (NetworkMode::AllowList, Ok(HostTarget::Name(name))) => {
-            !names_another && !network.lookup(&name).is_open()
+            !names_another && !network.decide_lookup(&name).is_open()
         }
         _ => false,
     }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn shut_network_stops_every_retry_that_the_user_did_not_set() {
+    fn no_network_sets_every_retry_unset_by_user_to_zero() {
         let all: Vec<&str> = RETRIES.iter().map(|(name, ..)| *name).collect();
         check(&network(NetworkMode::None, &[]), &[], &all);
         check(
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn list_leaves_one_retry_after_a_short_pause() {
+    fn allow_list_leaves_one_retry_after_a_short_pause() {
         let added = |given: &[(&str, &str)], network: &NetworkRules| {
             let mut variables: Vec<(OsString, OsString)> =
                 given.iter().map(|(name, value)| (name.into(), value.into())).collect();

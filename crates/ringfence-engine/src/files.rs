@@ -1,4 +1,4 @@
-//! Policy files: where they are, and what they stand on.
+//! Policy files: lookup, and the files they extend.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,62 +8,62 @@ use ringfence_policy::{AbsPath, Facts, PolicyLayer, Source, check_cycle, parse_b
 use rustix::fs::OFlags;
 
 use crate::EngineError;
-use crate::agents::{AgentDefinition, agent};
+use crate::agents::{AgentDefinition, find_agent};
 use crate::host::config_directory;
 use crate::own_policy::{check_named, check_not_own, check_own, own_policy_file};
 
-/// Which policy files count, weakest first.
+/// The policy files that apply, weakest first.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyFiles {
-    /// `--policy FILE`: stands in for the project's own.
+    /// `--policy FILE`: replaces the project's own policy.
     pub project: Option<AbsPath>,
-    /// Whose definition holds as well, if there is one of that name.
+    /// The agent whose definition applies too, if it exists.
     pub agent: Option<String>,
-    /// What whoever runs a service says of all its tenants. What a project brings then counts
-    /// for nothing: it was brought by a stranger.
+    /// The service operator's policy for all tenants. The project's policy is then ignored: a
+    /// stranger brought the project.
     pub service: Option<AbsPath>,
 }
 
 /// The managed policy.
 const MANAGED: &str = "/etc/ringfence/policy.toml";
 
-/// Where the person's own policy is, or would be.
-pub fn of_the_person(facts: &Facts) -> AbsPath {
+/// The path of the user's own policy, even if the file does not exist.
+pub fn user_policy_file(facts: &Facts) -> AbsPath {
     config_directory(facts).join("ringfence/policy.toml")
 }
 
-/// Where policy files are looked for, weakest first.
-pub fn places(files: &PolicyFiles, facts: &Facts) -> Vec<AbsPath> {
+/// The paths of the policy files, weakest first.
+pub fn policy_file_paths(files: &PolicyFiles, facts: &Facts) -> Vec<AbsPath> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let unless_served = |file: fn(&Facts) -> AbsPath| files.service.is_none().then(|| file(facts));
-    let beneath = [managed].into_iter().chain(files.service.clone());
-    let users = [of_the_person(facts)].into_iter().chain(unless_served(own_policy_file));
-    beneath
+    let extended = [managed].into_iter().chain(files.service.clone());
+    let users = [user_policy_file(facts)].into_iter().chain(unless_served(own_policy_file));
+    extended
         .chain(users)
-        .chain(files.project.clone().or_else(|| unless_served(of_the_project)))
+        .chain(files.project.clone().or_else(|| unless_served(project_policy_file)))
         .collect()
 }
 
-pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
+pub(crate) fn project_policy_file(facts: &Facts) -> AbsPath {
     facts.workspace.join(".ringfence/policy.toml")
 }
 
-/// Reads every policy file that is there.
-pub fn layers(files: &PolicyFiles, facts: &Facts) -> Result<Vec<PolicyLayer>, EngineError> {
-    layers_and_agent(files, facts).map(|(layers, _)| layers)
+/// Reads every policy file that exists.
+pub fn read_layers(files: &PolicyFiles, facts: &Facts) -> Result<Vec<PolicyLayer>, EngineError> {
+    read_layers_and_agent(files, facts).map(|(layers, _)| layers)
 }
 
-/// The same, with the agent as it was read for them, if there is one of that name.
-pub(crate) fn layers_and_agent(
+/// As [`read_layers`], with the agent's definition, if there is one.
+pub(crate) fn read_layers_and_agent(
     files: &PolicyFiles,
     facts: &Facts,
 ) -> Result<(Vec<PolicyLayer>, Option<AgentDefinition>), EngineError> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
     if let Some(file) = &files.service {
-        layers.extend(layers_of(file, &Source::User)?);
+        layers.extend(read_file_layers(file, &Source::User)?);
     }
-    layers.extend(layers_if_there(&of_the_person(facts), &Source::User)?);
+    layers.extend(layers_if_there(&user_policy_file(facts), &Source::User)?);
     check_not_own(&layers)?;
     if files.service.is_none() {
         let own = layers_if_there(&own_policy_file(facts), &Source::User)?;
@@ -71,24 +71,24 @@ pub(crate) fn layers_and_agent(
         layers.extend(own);
     }
     layers.extend(match &files.project {
-        // Named by a person on the command line: it speaks with the person's voice.
+        // The user named it on the command line, so it has the user's authority.
         Some(file) => {
-            let named = layers_of(file, &Source::User)?;
+            let named = read_file_layers(file, &Source::User)?;
             check_named(&named, facts)?;
             named
         }
         None if files.service.is_some() => Vec::new(),
-        None => layers_if_there(&of_the_project(facts), &Source::Project)?,
+        None => layers_if_there(&project_policy_file(facts), &Source::Project)?,
     });
-    let described = files.agent.as_ref().map(|name| agent(name, facts)).transpose()?.flatten();
+    let described = files.agent.as_ref().map(|name| find_agent(name, facts)).transpose()?.flatten();
     if let Some(described) = &described {
         layers.extend(described.layers()?);
     }
     Ok((layers, described))
 }
 
-/// Reads a policy file that is named from another file, with the voice of whoever wrote that one.
-pub(crate) fn layers_beside(
+/// Reads a policy file named by another file, with the authority of that file's author.
+pub(crate) fn read_referenced_layers(
     file: &AbsPath,
     named: &str,
     source: &Source,
@@ -98,23 +98,23 @@ pub(crate) fn layers_beside(
         stay_within(
             &named,
             std::slice::from_ref(file),
-            "the policy of a project's agent lies beside its definition",
+            "the policy of a project's agent must be in the directory of its definition",
         )?;
     }
-    layers_of(&named, source)
+    read_file_layers(&named, source)
 }
 
-/// Reads one policy file as `source`'s, and those it extends, which stand in front of it.
-pub fn layers_of(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, EngineError> {
+/// Reads one policy file as `source`, and the files it extends, which come before it.
+pub fn read_file_layers(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, EngineError> {
     let mut layers = Vec::new();
     read(file, source, &mut Vec::new(), &mut layers)?;
     Ok(layers)
 }
 
 fn layers_if_there(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, EngineError> {
-    match layers_of(file, source) {
+    match read_file_layers(file, source) {
         Err(EngineError::Unreadable { file: missing, source })
-            if missing == *file && is_absent(&source) =>
+            if missing == *file && is_missing(&source) =>
         {
             Ok(Vec::new())
         }
@@ -122,60 +122,59 @@ fn layers_if_there(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, 
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Reads a file and, beneath it, those it extends.
+/// Reads a file, after the files it extends.
 fn read(
     file: &AbsPath,
     source: &Source,
     stack: &mut Vec<AbsPath>,
     layers: &mut Vec<PolicyLayer>,
 ) -> Result<(), EngineError> {
-    // Files that extend the same ones twice over, again and again, would never end.
+    // Files that extend the same ones twice, level by level, would take exponential time.
     const MOST: usize = 128;
     if layers.len() >= MOST {
         let source =
-            io::Error::new(io::ErrorKind::QuotaExceeded, "more than 128 policy files are extended");
+            io::Error::new(io::ErrorKind::QuotaExceeded, "the policy extends more than 128 files");
         return Err(EngineError::Unreadable { file: file.clone(), source });
     }
     check_cycle(stack, file)?;
-    let bytes = plain_file(file)
+    let bytes = read_policy_file(file)
         .map_err(|source| EngineError::Unreadable { file: file.clone(), source })?;
     let layer = parse_bytes(&bytes, file, source.clone())?;
     stack.push(file.clone());
     let directory = file.parent().unwrap_or_else(AbsPath::root);
-    for (beneath, _) in layer.extends() {
-        let beneath = directory.join(beneath);
+    for (extended, _) in layer.extends() {
+        let extended = directory.join(extended);
         if *source == Source::Project {
             stay_within(
-                &beneath,
+                &extended,
                 stack,
-                "a project's policy extends files in its own `.ringfence` only",
+                "a project's policy can extend only files in its own `.ringfence`",
             )?;
         }
-        read(&beneath, source, stack, layers)?;
+        read(&extended, source, stack, layers)?;
     }
     stack.pop();
     layers.push(layer);
     Ok(())
 }
 
-/// A file's bytes, if it is a plain file of a size that a policy can have.
-pub(crate) fn plain_file(file: &AbsPath) -> io::Result<Vec<u8>> {
-    read_plain(file.as_path(), 1)
+/// The content of a regular file of at most 1 MiB, the size limit of a policy.
+pub(crate) fn read_policy_file(file: &AbsPath) -> io::Result<Vec<u8>> {
+    read_regular_file(file.as_path(), 1)
 }
 
-/// A file's bytes, if it is a plain file of so many mebibytes at most: a pipe would never end, and
-/// a device neither.
-pub fn read_plain(file: &Path, mebibytes: u64) -> io::Result<Vec<u8>> {
-    let not_plain = || io::Error::new(io::ErrorKind::InvalidInput, "not a plain file");
-    // To open a device may do something.
+/// The content of a regular file of at most so many MiB: reading a pipe or a device may never end.
+pub fn read_regular_file(file: &Path, mebibytes: u64) -> io::Result<Vec<u8>> {
+    let not_plain = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    // Opening a device may have an effect.
     if !fs::metadata(file)?.is_file() {
         return Err(not_plain());
     }
-    // What took its place since is not waited for.
+    // `NONBLOCK`: the file may have been replaced by a pipe since.
     let opened = rustix::fs::open(
         file,
         OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
@@ -197,9 +196,8 @@ pub fn read_plain(file: &Path, mebibytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A project's policy stands on files beside it alone: those are protected like it, and what
-/// is wrong with a file is quoted, which the author of a repository must not have done to
-/// other files.
+/// Refuses a file outside the directory of the project's policy: only that directory is protected.
+/// Errors quote the file, and a repository must not make ringfence quote files outside it.
 fn stay_within(file: &AbsPath, stack: &[AbsPath], why: &'static str) -> Result<(), EngineError> {
     let outside = |source| EngineError::Unreadable { file: file.clone(), source };
     let project = stack.first().and_then(AbsPath::parent).unwrap_or_else(AbsPath::root);
@@ -216,13 +214,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_plain_file_of_some_size_is_read() {
+    fn only_regular_file_of_limited_size_is_read() {
         let directory =
             std::env::temp_dir().join(format!("ringfence-plain-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let file = directory.join("file");
         let kind = |file: &Path| {
-            read_plain(file, 1).map(|bytes| bytes.len()).map_err(|error| error.kind())
+            read_regular_file(file, 1).map(|bytes| bytes.len()).map_err(|error| error.kind())
         };
         assert_eq!(kind(&file), Err(io::ErrorKind::NotFound));
         fs::write(&file, vec![b'x'; 1 << 20]).unwrap();
@@ -241,7 +239,7 @@ mod tests {
         for none in [&pipe, &directory, Path::new("/dev/zero")] {
             assert_eq!(kind(none), Err(io::ErrorKind::InvalidInput), "{}", none.display());
         }
-        // Its size is told as nothing, and it has more.
+        // Its reported size is 0, but it has content.
         assert!(kind(Path::new("/proc/self/status")).is_ok_and(|length| length > 0));
         fs::remove_dir_all(&directory).unwrap();
     }

@@ -1,19 +1,19 @@
-//! Settings of git inside a sandbox, handed over by variables (git 2.31 and newer).
+//! Git settings inside a sandbox, passed by environment variables (git 2.31 and newer).
 
 use std::ffi::{OsStr, OsString};
 
 const COUNT: &str = "GIT_CONFIG_COUNT";
 
-/// Settings for operations that no command can finish in a repository of the user: the files they
+/// Settings for operations that no command can finish in the user's repository: the files they
 /// write would make git on the host copy files or change the working tree by itself.
 const SETTINGS: [(&str, &str); 2] = [("rerere.enabled", "false"), ("merge.autoStash", "false")];
 
-/// Adds the settings behind those that the user passes by variables.
+/// Adds the settings after those that the user passes by environment variables.
 pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>) {
     let given =
         variables.iter().find(|(name, _)| name == COUNT).map(|(_, value)| value.as_os_str());
-    // Git refuses to start with a number that is none; that is left to it.
-    let Some(first) = given.map_or(Some(0), count) else { return };
+    // git refuses to start with an invalid number, so that is left unchanged.
+    let Some(first) = given.map_or(Some(0), parse_count) else { return };
     let last = first + SETTINGS.len();
     variables.retain(|(name, _)| name != COUNT);
     for (number, (key, value)) in (first..last).zip(SETTINGS) {
@@ -28,10 +28,14 @@ pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>) {
     variables.push((COUNT.into(), last.to_string().into()));
 }
 
-fn count(text: &OsStr) -> Option<usize> {
-    const MOST: usize = 1 << 16;
+fn parse_count(text: &OsStr) -> Option<usize> {
+    const MAX_COUNT: usize = 1 << 16;
     let text = text.to_str()?;
-    if text.is_empty() { Some(0) } else { text.parse().ok().filter(|count| *count < MOST) }
+    if text.is_empty() {
+        Some(0)
+    } else {
+        text.parse().ok().filter(|parse_count| *parse_count < MAX_COUNT)
+    }
 }
 
 #[cfg(test)]
@@ -51,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_stand_behind_those_of_the_user() {
+    fn settings_are_added_after_those_of_the_user() {
         let own = [
             ("GIT_CONFIG_COUNT", "1"),
             ("GIT_CONFIG_KEY_0", "a.b"),

@@ -1,15 +1,15 @@
-//! What of a person's git settings a sandbox may see: who they are and how they like things, never
-//! credentials. The only programs among them are filters such as git-lfs: they run in the sandbox,
-//! and without them `git add` would store other content than on the host.
+//! The part of the user's git settings that a sandbox may see: identity and preferences, never
+//! credentials. The only programs in it are filters such as git-lfs. They run in the sandbox, and
+//! without them `git add` would store different content than on the host.
 
 mod values;
 
-use ringfence_policy::{AbsPath, Remote};
+use ringfence_policy::{AbsPath, GitRemote};
 
-use crate::files::plain_file;
+use crate::files::read_policy_file;
 use values::shown_value;
 
-/// Settings that pass, as `section.key`; `section.*` is all of a section.
+/// Settings that pass, as `section.key`; `section.*` is a whole section.
 const SHOWN: &[&str] = &[
     "user.name",
     "user.email",
@@ -52,26 +52,28 @@ const SHOWN: &[&str] = &[
 ];
 
 /// Settings of a filter, in `[filter "NAME"]`.
-const OF_FILTER: &[&str] = &["clean", "smudge", "process", "required"];
+const FILTER_KEYS: &[&str] = &["clean", "smudge", "process", "required"];
 
 /// The settings to write into the sandbox's own `~/.gitconfig`; `None` if there are none.
-pub(crate) fn shown(home: &AbsPath, config: &AbsPath) -> Option<String> {
+pub(crate) fn filtered_config(home: &AbsPath, config: &AbsPath) -> Option<String> {
     let files = [config.join("git/config"), home.join(".gitconfig")];
-    let read =
-        |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let read = |file: &AbsPath| {
+        read_policy_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+    };
     let text: String = files.iter().filter_map(read).map(|text| filter(&text)).collect();
     (!text.is_empty()).then_some(text)
 }
 
-/// What git is to ignore everywhere, by the person's own settings; `None` if there is nothing.
-pub(crate) fn ignored(home: &AbsPath, config: &AbsPath) -> Option<String> {
-    let text =
-        |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+/// The content of the user's global git ignore file; `None` if there is none.
+pub(crate) fn global_ignore(home: &AbsPath, config: &AbsPath) -> Option<String> {
+    let text = |file: &AbsPath| {
+        read_policy_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+    };
     let named = [home.join(".gitconfig"), config.join("git/config")]
         .iter()
         .find_map(|file| setting(&text(file)?, "core", "excludesfile"));
     let file = match named {
-        // A list of names to ignore is called so; whatever else stands there stays there.
+        // Only a file whose name contains `ignore` is shown. Any other file may hold a secret.
         Some(named) => AbsPath::new(
             named
                 .strip_prefix("~/")
@@ -83,13 +85,13 @@ pub(crate) fn ignored(home: &AbsPath, config: &AbsPath) -> Option<String> {
     text(&file).filter(|text| !text.is_empty())
 }
 
-/// The working tree that a git directory's config names, as git itself writes it.
+/// The working tree named by a git directory's config, as git writes it.
 pub(crate) fn worktree(text: &str) -> Option<String> {
     setting(text, "core", "worktree")
 }
 
-/// The remotes that a repository's config names, with where each is fetched from and pushed to.
-pub(crate) fn remotes(text: &str) -> Vec<Remote> {
+/// The remotes of a repository's config, with fetch and push URLs.
+pub(crate) fn remotes(text: &str) -> Vec<GitRemote> {
     let mut remotes = Vec::new();
     let mut here: Option<String> = None;
     for line in text.lines().map(str::trim) {
@@ -99,9 +101,9 @@ pub(crate) fn remotes(text: &str) -> Vec<Remote> {
             && (key.trim().eq_ignore_ascii_case("url")
                 || key.trim().eq_ignore_ascii_case("pushurl"))
         {
-            // A comment behind it is no part of it; no host has these characters.
+            // Cuts a comment; no host name has these characters.
             let url = value.split([';', '#']).next().unwrap_or_default().trim().trim_matches('"');
-            remotes.push(Remote { name: name.clone(), url: url.to_owned() });
+            remotes.push(GitRemote { name: name.clone(), url: url.to_owned() });
         }
     }
     remotes
@@ -113,7 +115,7 @@ fn quoted_name(section: &str, kind: &str) -> Option<String> {
     found.trim().eq_ignore_ascii_case(kind).then(|| name.strip_suffix('"').map(str::to_owned))?
 }
 
-/// What a plain section's key was set to last.
+/// The last value of a key in a section without a subsection.
 fn setting(text: &str, section: &str, key: &str) -> Option<String> {
     let mut here = "";
     let mut found = None;
@@ -130,21 +132,21 @@ fn setting(text: &str, section: &str, key: &str) -> Option<String> {
     found
 }
 
-/// The lines of a git config file that pass, under their sections.
+/// The settings of a git config file that pass, each with its section.
 fn filter(text: &str) -> String {
     let mut shown = String::new();
     let mut section = String::new();
     let mut is_continued = false;
     for line in text.lines() {
         let line = line.trim();
-        // A value that goes on over several lines is left out whole.
+        // A value that continues on the next line is left out.
         let was_continued = std::mem::replace(&mut is_continued, line.ends_with('\\'));
         if was_continued || is_continued || line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
         if let Some(rest) = line.strip_prefix('[') {
-            // Only plain sections and filters: `[url "…"]`, `[includeIf "…"]` and their like never
-            // pass.
+            // Only plain sections and filters pass, never `[url "…"]`, `[includeIf "…"]` and
+            // similar ones.
             section = rest.strip_suffix(']').and_then(passing_section).unwrap_or_default();
             continue;
         }
@@ -156,10 +158,10 @@ fn filter(text: &str) -> String {
                 *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all))
             })
         };
-        let is_of_filter = section.starts_with("filter ") && OF_FILTER.contains(&key.as_str());
+        let is_filter_key = section.starts_with("filter ") && FILTER_KEYS.contains(&key.as_str());
         if !section.is_empty()
             && is_name(&key)
-            && (is_of_filter || is_shown())
+            && (is_filter_key || is_shown())
             && let Some(value) = shown_value(&section, &key, value)
         {
             shown.push_str(&format!("[{section}]\n\t{key} = {value}\n"));
@@ -173,7 +175,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// The header of a section of which something may pass, in lower case but for the name of a filter.
+/// The header of a section that may pass, in lower case except the name of a filter.
 fn passing_section(header: &str) -> Option<String> {
     match header.split_once(char::is_whitespace) {
         None => is_name(header).then(|| header.to_ascii_lowercase()),
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_working_tree_counts() {
+    fn last_worktree_setting_wins() {
         let worktree = |text: &str| super::worktree(text);
         assert_eq!(
             worktree("[core]\n\tworktree = ../../../a\n[remote \"x\"]\n\tworktree = b\n")
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn remotes_are_read_with_both_of_their_addresses() {
+    fn remotes_have_fetch_and_push_urls() {
         let text = "[core]\n\turl = no\n[remote \"origin\"]\n\turl = git@a.org:me/x.git\n\tfetch = +refs/*\n\tpushurl=\"https://b.org/x\"\n\
                     [branch \"url\"]\nurl = no\n[REMOTE \"o 2\"]\nURL = ssh://c.org/x ; a comment\n[remote]\nurl = no\n[remote \"broken\nurl = no";
         let found: Vec<String> = super::remotes(text)
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_pass_without_what_may_be_a_secret() {
+    fn filter_that_may_hold_a_secret_does_not_pass() {
         let lfs = "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n";
         let shown = super::filter(lfs);
         for line in [
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn names_pass_and_credentials_do_not() {
+    fn identity_passes_and_credentials_do_not() {
         check(
             "[user]\n\tname = A B\n  email=a@b\n\tsigningkey = X\n",
             "[user]\n\tname = A B\n[user]\n\temail = a@b\n",

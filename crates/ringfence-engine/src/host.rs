@@ -1,4 +1,4 @@
-//! The machine, the user and the project, as far as a policy has to know them.
+//! Facts about the host, the user and the project.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -13,40 +13,43 @@ use ringfence_api::SecretValue;
 use ringfence_enforce::{SandboxUser, SettingsCopy};
 use ringfence_policy::command::Platform;
 use ringfence_policy::presets::PRESETS;
-use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
+use ringfence_policy::{AbsPath, Facts, GitLayout, GitRemote, Grants, NetworkMode};
 
 use crate::{EngineError, command_config, company, files, gitconfig, package_settings};
 
-/// What was found around a command.
+/// The environment of a command on the host.
 #[derive(Debug, Clone)]
 pub struct HostEnvironment {
-    /// What the policy is resolved against.
+    /// The facts that the policy is resolved against.
     pub facts: Facts,
-    /// All variables of the caller.
+    /// All environment variables of the caller.
     pub variables: Vec<(OsString, OsString)>,
     shell: String,
 }
 
 impl HostEnvironment {
-    /// For somebody who is not the person that ringfence runs as: nothing is known of them but
-    /// this.
-    pub fn of_somebody(facts: Facts, variables: Vec<(OsString, OsString)>) -> Self {
+    /// For a user other than the one that runs ringfence, such as a service's tenant. Only these
+    /// facts are known.
+    pub fn for_other_user(facts: Facts, variables: Vec<(OsString, OsString)>) -> Self {
         Self { facts, variables, shell: "/bin/sh".into() }
     }
 
-    /// Who the command is, in the files that are written for it.
-    pub fn person(&self, grants: &Grants) -> SandboxUser {
+    /// The user of the command, for the files that ringfence writes for it.
+    pub fn sandbox_user(&self, grants: &Grants) -> SandboxUser {
         let resolver = (grants.network.mode == NetworkMode::Full)
             .then(|| fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
         SandboxUser {
             user: self.facts.user.clone(),
             shell: self.shell.clone(),
             resolver,
-            git_config: gitconfig::shown(&self.facts.home, &config_directory(&self.facts)),
-            git_ignore: gitconfig::ignored(&self.facts.home, &config_directory(&self.facts)),
+            git_config: gitconfig::filtered_config(
+                &self.facts.home,
+                &config_directory(&self.facts),
+            ),
+            git_ignore: gitconfig::global_ignore(&self.facts.home, &config_directory(&self.facts)),
             settings: self.settings(grants),
             quarantine: self.facts.store.join("quarantine"),
-            sealed: self.sealed(grants),
+            secrets: self.secret_values(grants),
             proxies: self.proxies(),
             certificates: self
                 .facts
@@ -58,26 +61,26 @@ impl HostEnvironment {
         }
     }
 
-    /// Copies of settings and certificates that the sandbox has in place of the files.
+    /// Copies of settings and certificates. The sandbox sees them instead of the files.
     fn settings(&self, grants: &Grants) -> Vec<SettingsCopy> {
-        let mut copies = package_settings::copies(&self.facts, grants);
-        copies.extend(company::copies(&self.variables, grants));
+        let mut copies = package_settings::settings_copies(&self.facts, grants);
+        copies.extend(company::certificate_copies(&self.variables, grants));
         copies
     }
 
-    /// By which proxies the network of this machine is left.
+    /// The proxies of the host's network.
     fn proxies(&self) -> BTreeMap<String, SecretValue> {
         let known = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
-        let are_meant = self
+        let proxies = self
             .facts
             .variables
             .iter()
             .filter(|(name, _)| known.iter().any(|known| known.eq_ignore_ascii_case(name)));
-        are_meant.map(|(name, value)| (name.clone(), SecretValue::new(value.clone()))).collect()
+        proxies.map(|(name, value)| (name.clone(), SecretValue::new(value.clone()))).collect()
     }
 
-    /// The values that the policy has put into requests, outside.
-    fn sealed(&self, grants: &Grants) -> BTreeMap<String, SecretValue> {
+    /// The secret values that ringfence puts into requests outside the sandbox.
+    fn secret_values(&self, grants: &Grants) -> BTreeMap<String, SecretValue> {
         let kept = grants.network.secrets.iter().filter(|secret| secret.is_set);
         kept.filter_map(|secret| {
             Some((
@@ -89,33 +92,33 @@ impl HostEnvironment {
     }
 }
 
-/// Looks around from `cwd`.
-pub fn gather(cwd: &AbsPath) -> Result<HostEnvironment, EngineError> {
+/// Gathers the facts for `cwd`.
+pub fn gather_host_environment(cwd: &AbsPath) -> Result<HostEnvironment, EngineError> {
     let variables: Vec<(OsString, OsString)> = env::vars_os().collect();
     let text: BTreeMap<String, String> = variables
         .iter()
         .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
         .collect();
     let uid = rustix::process::geteuid().as_raw();
-    let account = PasswdEntry::of(uid);
+    let account = PasswdEntry::from_uid(uid);
     let home = match text.get("HOME").filter(|home| !home.is_empty()) {
         Some(home) => home.clone(),
         None => account.home.clone(),
     };
-    // A home that is not there is nobody's, and common: services and `nobody` have none.
+    // A missing home directory is common: service accounts have none.
     let home = canonical(Path::new(&home)).or_else(|source| {
         AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source })
     })?;
     let workspace = project(cwd, &home);
     let (path_dirs, programs) =
         programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
-    // Whoever writes in the project could lead the store anywhere by a link.
+    // A command that writes in the project could redirect the store by a link.
     let cache = text
         .get("XDG_CACHE_HOME")
         .and_then(AbsPath::new)
         .filter(|cache| is_outside(cache, &workspace));
     let cache = cache.unwrap_or_else(|| home.join(".cache"));
-    // One that is missing will be made: whoever looks for records looks where they were told.
+    // A missing directory is accepted: ringfence creates it where the variable says.
     let is_usable =
         |state: &AbsPath| !state.is_within(&workspace) && is_outside(&nearest(state), &workspace);
     let state = text.get("XDG_STATE_HOME").and_then(AbsPath::new).filter(is_usable);
@@ -139,22 +142,22 @@ pub fn gather(cwd: &AbsPath) -> Result<HostEnvironment, EngineError> {
     Ok(HostEnvironment { facts, variables, shell: account.shell })
 }
 
-/// The system, by the word that settings have for it.
+/// The platform, as named in settings.
 pub fn platform() -> Platform {
     static KNOWN: OnceLock<Platform> = OnceLock::new();
-    // WSL's kernels say whose they are.
+    // The kernel of WSL has `microsoft` in its release.
     let is_wsl = || {
         fs::read_to_string("/proc/sys/kernel/osrelease")
             .is_ok_and(|release| release.to_lowercase().contains("microsoft"))
     };
-    *KNOWN.get_or_init(|| match Platform::of(env::consts::OS) {
+    *KNOWN.get_or_init(|| match Platform::from_word(env::consts::OS) {
         Some(Platform::Linux) if is_wsl() => Platform::Wsl,
         known => known.unwrap_or(Platform::Linux),
     })
 }
 
-/// Where the person's settings are. Not in the project, whatever the variable says: what is
-/// there speaks with the person's voice.
+/// The directory of the user's settings. Never inside the project, even if the variable says so:
+/// files there have the user's authority.
 pub(crate) fn config_directory(facts: &Facts) -> AbsPath {
     let moved = facts
         .variables
@@ -164,18 +167,18 @@ pub(crate) fn config_directory(facts: &Facts) -> AbsPath {
     moved.unwrap_or_else(|| facts.home.join(".config"))
 }
 
-/// Whether a directory is there and not in the project, by any name.
+/// True if a directory exists and is not in the project, by its path or its real path.
 fn is_outside(directory: &AbsPath, workspace: &AbsPath) -> bool {
     !directory.is_within(workspace)
         && canonical(directory.as_path()).is_ok_and(|real| !real.is_within(workspace))
 }
 
-/// The nearest part of a path that is there.
+/// The nearest ancestor that exists.
 fn nearest(path: &AbsPath) -> AbsPath {
     path.ancestors().find(|above| above.as_path().exists()).unwrap_or_else(AbsPath::root)
 }
 
-/// Whose the project is, if we are root and it is not ours.
+/// The owner of the project, if ringfence runs as root and the owner is another user.
 pub(crate) fn foreign_owner(workspace: &AbsPath) -> Option<u32> {
     let owner = fs::metadata(workspace.as_path()).ok()?.uid();
     (rustix::process::geteuid().is_root() && owner != 0).then_some(owner)
@@ -186,29 +189,29 @@ fn canonical(path: &Path) -> io::Result<AbsPath> {
     AbsPath::new(&real).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// The project around `cwd`: the nearest directory with a policy or a repository of its own.
-/// The home directory is never one by accident.
+/// The project around `cwd`: the nearest directory with a policy or a repository. Never the home
+/// directory.
 fn project(cwd: &AbsPath, home: &AbsPath) -> AbsPath {
-    // Ours, or of whoever has the directory we stand in: somebody else could make one above,
-    // in `/tmp`, say, and with it open all that is there.
+    // Owned by this user or by the owner of `cwd`. Another user could create a project above, such
+    // as in `/tmp`, and so open everything in it.
     let owners = [
         Some(rustix::process::geteuid().as_raw()),
         fs::metadata(cwd.as_path()).ok().map(|metadata| metadata.uid()),
     ];
     let is_ours = |metadata: &fs::Metadata| owners.contains(&Some(metadata.uid()));
-    // A policy first, however far up: a repository made below it must not hide it.
-    let around = |has: &dyn Fn(&Path) -> Option<fs::Metadata>| {
+    // A policy wins, at any level: a repository created below it must not hide it.
+    let nearest_with = |has: &dyn Fn(&Path) -> Option<fs::Metadata>| {
         let up = cwd.ancestors().take_while(|directory| !home.is_within(directory));
         up.into_iter().find(|directory| has(directory.as_path()).as_ref().is_some_and(is_ours))
     };
-    around(&|directory| {
+    nearest_with(&|directory| {
         fs::metadata(directory.join(".ringfence")).ok().filter(fs::Metadata::is_dir)
     })
-    .or_else(|| around(&|directory| fs::metadata(directory.join(".git")).ok()))
+    .or_else(|| nearest_with(&|directory| fs::metadata(directory.join(".git")).ok()))
     .unwrap_or_else(|| cwd.clone())
 }
 
-/// The directories on `PATH`, and which of the known programs are in them.
+/// The directories on `PATH`, and the known programs in them.
 fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
     let mut directories: Vec<AbsPath> = Vec::new();
     for directory in env::split_paths(path).filter(|directory| directory.is_absolute()) {
@@ -223,25 +226,25 @@ fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
             .iter()
             .any(|directory| directory.as_path().join(name).symlink_metadata().is_ok())
     };
-    // One program of a preset is as good as another: the first that is there will do.
+    // The first program of a preset that is found is enough.
     let first =
         |probes: &[&str]| probes.iter().find(|name| is_there(name)).map(|name| (*name).to_owned());
     let programs = PRESETS.iter().filter_map(|preset| first(preset.probes)).collect();
     (directories, programs)
 }
 
-/// The directories around those on `PATH` that look like an installed program: `lib` or the
-/// like beside `bin`, and nothing that a project has.
+/// The parents of `bin` directories on `PATH` that look like an installed program: with `lib` or
+/// similar, and without project files.
 fn installations(path_dirs: &[AbsPath], home: &AbsPath) -> BTreeSet<AbsPath> {
-    const BINS: [&str; 4] = ["bin", "sbin", "shims", "libexec"];
+    const BIN_NAMES: [&str; 4] = ["bin", "sbin", "shims", "libexec"];
     let is_bin = |directory: &&AbsPath| {
-        directory.name().is_some_and(|name| BINS.iter().any(|bin| name == *bin))
+        directory.name().is_some_and(|name| BIN_NAMES.iter().any(|bin| name == *bin))
     };
     path_dirs
         .iter()
         .filter(is_bin)
         .filter_map(AbsPath::parent)
-        .filter(|around| is_installation(around, home))
+        .filter(|nearest_with| is_installation(nearest_with, home))
         .collect()
 }
 
@@ -259,7 +262,7 @@ fn is_installation(directory: &AbsPath, home: &AbsPath) -> bool {
         "Gemfile",
         "composer.json",
     ];
-    // Outside of a home, only the administrator installs.
+    // Outside the home directory only the administrator installs.
     let mut is_installed = !directory.is_within(home);
     for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -273,9 +276,9 @@ fn is_installation(directory: &AbsPath, home: &AbsPath) -> bool {
     is_installed
 }
 
-/// Where git keeps its files, if the workspace only points there.
+/// The location of git's files, if `.git` is a pointer to it.
 fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
-    // Only a plain file: whoever opens a pipe or a device may wait for ever.
+    // Only a regular file: opening a pipe or a device may block forever.
     let read = |path: &Path| {
         let is_file = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file());
         is_file.then(|| fs::read_to_string(path).ok()).flatten()
@@ -284,20 +287,20 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
     let pointer = read(dot_git.as_path())?;
     let git_dir =
         canonical(workspace.join(pointer.strip_prefix("gitdir:")?.trim()).as_path()).ok()?;
-    let of_git_dir = |name: &str| read(git_dir.join(name).as_path());
-    let common_dir = match of_git_dir("commondir") {
+    let read_in_git_dir = |name: &str| read(git_dir.join(name).as_path());
+    let common_dir = match read_in_git_dir("commondir") {
         Some(common) => canonical(git_dir.join(common.trim()).as_path()).ok()?,
         None => git_dir.clone(),
     };
-    // The pointer is a file of the project, which anybody may have written: it opens what
-    // git made for this very directory, and nothing else.
+    // The pointer is a file of the project, which a command may have written. Accept only a
+    // directory that git made for this workspace.
     let is_git = |path: &Path| {
         path.join("HEAD").is_file() && path.join("objects").is_dir() && path.join("refs").is_dir()
     };
-    let points_back = match of_git_dir("gitdir") {
+    let points_back = match read_in_git_dir("gitdir") {
         Some(back) => canonical(git_dir.join(back.trim()).as_path()).ok()? == dot_git,
-        None => match gitconfig::worktree(&of_git_dir("config")?) {
-            // A submodule's.
+        None => match gitconfig::worktree(&read_in_git_dir("config")?) {
+            // A submodule.
             Some(tree) => canonical(git_dir.join(tree).as_path()).ok()? == *workspace,
             // Made by `git init --separate-git-dir`, which writes nothing that points back.
             None => git_dir.name()? != ".git" && is_checked_out_in(&git_dir, workspace),
@@ -310,49 +313,52 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
     .then_some(GitLayout { git_dir, common_dir })
 }
 
-/// Answers whether the index of a git directory knows files of this very working tree: by inode,
-/// time and length, which no copy of the pointer in another project has.
+/// True if the index of a git directory lists files of this working tree, by inode, time and size.
+/// A copy of the pointer in another project does not match.
 fn is_checked_out_in(git_dir: &AbsPath, workspace: &AbsPath) -> bool {
     /// The index of the Linux kernel has 9 MB.
-    const LONGEST: u64 = 1 << 26;
-    const ENOUGH: usize = 256;
+    const MAX_LENGTH: u64 = 1 << 26;
+    const MAX_ENTRIES: usize = 256;
     let index = git_dir.join("index");
     let is_plain = fs::symlink_metadata(index.as_path())
-        .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LONGEST);
+        .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_LENGTH);
     let Some(bytes) = is_plain.then(|| fs::read(index.as_path()).ok()).flatten() else {
         return false;
     };
-    ringfence_enforce::tracked(&bytes).iter().take(ENOUGH).any(|entry| {
+    ringfence_enforce::parse_entries(&bytes).iter().take(MAX_ENTRIES).any(|entry| {
         let found = fs::symlink_metadata(workspace.join(&entry.path).as_path());
-        let seen = (entry.inode, entry.modified, entry.size);
+        let recorded = (entry.inode, entry.modified, entry.size);
         found.is_ok_and(|found| {
             found.is_file()
-                && seen == (found.ino() as u32, found.mtime() as u32, found.size() as u32)
+                && recorded == (found.ino() as u32, found.mtime() as u32, found.size() as u32)
         })
     })
 }
 
-/// The remotes of the repository that the project is. Its config is protected from commands, unless
-/// one of them made the repository.
-fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>, store: &AbsPath) -> Vec<Remote> {
+/// The remotes of the project's repository. Commands cannot write its config, unless a command made
+/// the repository.
+fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>, store: &AbsPath) -> Vec<GitRemote> {
     let dot_git = workspace.join(".git");
     let directory = layout.map_or(&dot_git, |layout| &layout.common_dir);
     let is_linked = |path: &AbsPath| {
         fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink())
     };
     let config = directory.join("config");
-    // A link would have the names of a file that is not the repository's.
-    if is_linked(directory) || is_linked(&config) || command_config::is_by_command(store, directory)
+    // A link would give the remotes of another file.
+    if is_linked(directory)
+        || is_linked(&config)
+        || command_config::may_be_written_by_command(store, directory)
     {
         return Vec::new();
     }
-    let text = files::plain_file(&config).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let text =
+        files::read_policy_file(&config).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     text.map(|text| gitconfig::remotes(&text)).unwrap_or_default()
 }
 
-/// A directory name for a project: its path, so that no two projects share one.
+/// A unique directory name for a project, made from its path.
 pub(crate) fn slug(workspace: &AbsPath) -> PathBuf {
-    const LONGEST: usize = 200;
+    const MAX_LENGTH: usize = 200;
     let mut name = String::new();
     for chunk in workspace.as_bytes()[1..].utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -365,12 +371,12 @@ pub(crate) fn slug(workspace: &AbsPath) -> PathBuf {
         }
         name.extend(chunk.invalid().iter().map(|byte| format!("%{byte:02X}")));
     }
-    if name.len() > LONGEST {
-        // FNV-1a over all of it, behind what fits.
+    if name.len() > MAX_LENGTH {
+        // The prefix that fits, then FNV-1a of the whole name.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        let cut = (0..=LONGEST).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+        let cut = (0..=MAX_LENGTH).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
         name.truncate(cut);
         name.push_str(&format!("%{hash:016x}"));
     }
@@ -387,8 +393,8 @@ struct PasswdEntry {
 }
 
 impl PasswdEntry {
-    /// From the password file itself: a static binary cannot ask the name service.
-    fn of(uid: u32) -> Self {
+    /// Reads `/etc/passwd`: a static binary cannot use the name service.
+    fn from_uid(uid: u32) -> Self {
         let file = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let found = file.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
@@ -419,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn every_project_has_a_store_of_its_own() {
+    fn every_project_has_its_own_store_name() {
         check("/home/me/project", "home+me+project");
         check("/home/me+project", "home+me%2Bproject");
         check("/home/me%2Bproject", "home+me%252Bproject");
@@ -431,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_are_told_apart() {
+    fn long_paths_have_different_store_names() {
         let long =
             |end: &str| super::slug(&AbsPath::new(format!("/{}/{end}", "x".repeat(300))).unwrap());
         assert_ne!(long("a"), long("b"));

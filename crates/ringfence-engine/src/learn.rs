@@ -1,7 +1,7 @@
-//! From what a command did and was refused to a policy that gives it what it needs.
+//! Proposes a policy from the accesses and denials of a run.
 //!
-//! What to open is decided in [`ringfence_policy::propose`]; here the host is looked at, and
-//! the proposal becomes the text of a policy file in which every line says why it is there.
+//! [`ringfence_policy::propose`] decides the rules. This module reads the host's files, and renders
+//! the proposal as a policy file with a reason for every line.
 
 mod comments;
 mod host_files;
@@ -16,41 +16,41 @@ use ringfence_policy::propose::{
 use ringfence_policy::render::render_with;
 use ringfence_policy::{AbsPath, Effect, NetworkMode, Policy, Rule, Source};
 
-use crate::{EngineError, ResolvedPolicy, RunRequest, layers};
-use comments::{RuleComments, clean, times, who};
+use crate::{EngineError, ResolvedPolicy, RunRequest, read_layers};
+use comments::{RuleComments, describe_denial, escape_hidden, times};
 use host_files::HostFiles;
 
-/// A policy that was learnt from a run.
+/// A policy proposed from a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LearnedPolicy {
     /// The policy.
     pub policy: Policy,
-    /// The same as the text of a file, with a comment for each line.
+    /// The policy file's text, with a comment for each line.
     pub text: String,
-    /// What it opens that was refused.
+    /// The denials that it allows.
     pub opened: Vec<LearnedRule>,
-    /// What stays refused.
+    /// The denials that stay.
     pub left: Vec<LearnedRule>,
 }
 
-/// One thing that was learnt.
+/// One rule of the proposal, or one denial that stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedRule {
-    /// What it is about, as one would write it.
+    /// The path or host, as written in a policy.
     pub what: String,
-    /// Why it is opened, or is not.
+    /// The reason to allow it, or not.
     pub why: String,
 }
 
-/// The first line of every policy that was learnt.
+/// The first line of every proposed policy.
 pub const FIRST_LINE: &str = "# Proposed by `ringfence learn`";
 
-/// What is to be learnt from the `outcome` of a run.
+/// Proposes a policy from the `outcome` of a run.
 ///
-/// The policy holds what `--policy` and the flags of the run say, and whatever else would have
-/// to be opened. What other files say holds beside it.
+/// The policy holds the content of `--policy`, the flags of the run, and the proposed rules. Other
+/// policy files apply in addition.
 pub fn learn(
-    asked: &RunRequest,
+    request: &RunRequest,
     resolved: &ResolvedPolicy,
     outcome: &Outcome,
 ) -> Result<LearnedPolicy, EngineError> {
@@ -58,35 +58,36 @@ pub fn learn(
     let host = HostFiles::new(&facts.workspace, &facts.home);
     let (files, rest): (Vec<&Denial>, Vec<&Denial>) =
         outcome.denials.iter().partition(|denial| denial.target.starts_with('/'));
-    let wishes: Vec<DeniedAccess> = files.iter().filter_map(|denial| wish(denial, &host)).collect();
+    let accesses: Vec<DeniedAccess> =
+        files.iter().filter_map(|denial| denied_access(denial, &host)).collect();
     let files: Vec<&Denial> =
         files.into_iter().filter(|denial| AbsPath::new(&denial.target).is_some()).collect();
-    let proposal = propose(&resolved.grants, facts, &host, &wishes);
+    let proposal = propose(&resolved.grants, facts, &host, &accesses);
     let mut draft = LearnDraft {
-        asked,
+        request,
         resolved,
         outcome,
         comments: RuleComments::default(),
-        policy: base(asked, resolved)?,
+        policy: base(request, resolved)?,
     };
-    draft.keep();
-    draft.take_flags();
-    draft.take_host_flags();
+    draft.comment_existing_entries();
+    draft.add_flag_grants();
+    draft.add_host_flags();
     let mut opened = draft.open(&proposal.openings, &files);
-    let (hosts, rest) = draft.open_hosts(rest);
+    let (hosts, rest) = draft.add_missing_hosts(rest);
     opened.extend(hosts);
     let mut left = draft.left(&proposal, &files);
-    left.extend(rest.iter().map(|denial| draft.beyond(denial)));
+    left.extend(rest.iter().map(|denial| draft.non_file_rule(denial)));
     let text = draft.text(&opened, &left);
     Ok(LearnedPolicy { policy: draft.policy, text, opened, left })
 }
 
-fn wish(denial: &Denial, host: &HostFiles) -> Option<DeniedAccess> {
+fn denied_access(denial: &Denial, host: &HostFiles) -> Option<DeniedAccess> {
     let path = AbsPath::new(&denial.target)?;
     let want = match denial.operation {
         Operation::Write => AccessNeed::Write,
-        // Told of as made, since it would have been had it not been there.
-        Operation::Create if host.thing(&path) == HostFileKind::File => AccessNeed::Write,
+        // Reported as created because of `O_CREAT`, but the file exists.
+        Operation::Create if host.file_kind(&path) == HostFileKind::File => AccessNeed::Write,
         Operation::Create | Operation::Rename => AccessNeed::Make,
         Operation::Read | Operation::Execute | Operation::Connect | Operation::Call => {
             AccessNeed::Read
@@ -96,10 +97,10 @@ fn wish(denial: &Denial, host: &HostFiles) -> Option<DeniedAccess> {
     Some(DeniedAccess { path, want })
 }
 
-/// The policy that `--policy` names, to be gone on from.
-fn base(asked: &RunRequest, resolved: &ResolvedPolicy) -> Result<Policy, EngineError> {
-    let Some(file) = &asked.files.project else { return Ok(Policy::default()) };
-    let found = layers(&asked.files, &resolved.surroundings.facts)?
+/// The policy named by `--policy`, which the proposal extends.
+fn base(request: &RunRequest, resolved: &ResolvedPolicy) -> Result<Policy, EngineError> {
+    let Some(file) = &request.files.project else { return Ok(Policy::default()) };
+    let found = read_layers(&request.files, &resolved.surroundings.facts)?
         .into_iter()
         .rev()
         .find(|layer| layer.file == *file);
@@ -107,7 +108,7 @@ fn base(asked: &RunRequest, resolved: &ResolvedPolicy) -> Result<Policy, EngineE
 }
 
 struct LearnDraft<'a> {
-    asked: &'a RunRequest,
+    request: &'a RunRequest,
     resolved: &'a ResolvedPolicy,
     outcome: &'a Outcome,
     comments: RuleComments,
@@ -119,8 +120,8 @@ impl LearnDraft<'_> {
         self.outcome.observed.iter().flat_map(|observed| &observed.allowed)
     }
 
-    /// Says of the entries that are there already what came of them.
-    fn keep(&mut self) {
+    /// Comments the existing entries with their use in this run.
+    fn comment_existing_entries(&mut self) {
         for (key, entries) in
             [("read", &self.policy.filesystem.read), ("write", &self.policy.filesystem.write)]
         {
@@ -133,8 +134,8 @@ impl LearnDraft<'_> {
         }
     }
 
-    /// What flags opened has to stand in the file, to be open without them.
-    fn take_flags(&mut self) {
+    /// Adds the grants of flags, so that the file works without them.
+    fn add_flag_grants(&mut self) {
         let grants = &self.resolved.grants;
         let is_flag = |rule: &&Rule| {
             rule.origin.source == Source::Flag
@@ -148,7 +149,7 @@ impl LearnDraft<'_> {
             let text = comments::short(&rule.root, &grants.workspace, &grants.home);
             self.add(&rule.effect, text, comment);
         }
-        if self.asked.flags.net == Some(NetworkMode::Full) {
+        if self.request.flags.net == Some(NetworkMode::Full) {
             let hosts = self
                 .allowed()
                 .filter(|allowance| allowance.operation == Operation::Connect)
@@ -157,7 +158,7 @@ impl LearnDraft<'_> {
                 self.policy.network.mode = Some(NetworkMode::Full);
                 self.comments.set(
                     "network.mode".into(),
-                    format!("given as `--net full`: {hosts} addresses were reached"),
+                    format!("given as `--net full`: {hosts} addresses were contacted"),
                 );
             }
         }
@@ -175,69 +176,77 @@ impl LearnDraft<'_> {
     }
 
     fn open(&mut self, openings: &[ProposedRule], denials: &[&Denial]) -> Vec<LearnedRule> {
-        let lesson = |opening: &ProposedRule| {
+        let rule = |opening: &ProposedRule| {
             let denials: Vec<&Denial> =
-                opening.wishes.iter().map(|number| denials[*number]).collect();
-            let mut why = comments::wanted(&denials, opening.folded);
+                opening.accesses.iter().map(|number| denials[*number]).collect();
+            let mut why = comments::describe_denials(&denials, opening.folded);
             if let Some(project) = &opening.project {
                 why.push_str(&format!(
-                    "; it is in another project, {}",
-                    comments::place(project, self.resolved)
+                    "; this path is in another project, {}",
+                    comments::display_path(project, self.resolved)
                 ));
             }
             LearnedRule { what: opening.text.clone(), why }
         };
-        let lessons: Vec<LearnedRule> = openings.iter().map(lesson).collect();
-        for (opening, lesson) in openings.iter().zip(&lessons) {
-            self.add(&opening.effect, lesson.what.clone(), lesson.why.clone());
+        let rules: Vec<LearnedRule> = openings.iter().map(rule).collect();
+        for (opening, rule) in openings.iter().zip(&rules) {
+            self.add(&opening.effect, rule.what.clone(), rule.why.clone());
         }
-        lessons
+        rules
     }
 
     fn left(&self, proposal: &PolicyProposal, denials: &[&Denial]) -> Vec<LearnedRule> {
-        let lesson = |(number, why): &(usize, NotProposed)| {
+        let rule = |(number, why): &(usize, NotProposed)| {
             let denial = denials[*number];
             let what = AbsPath::new(&denial.target).map_or_else(
                 || denial.target.clone(),
-                |path| comments::place(&path, self.resolved),
+                |path| comments::display_path(&path, self.resolved),
             );
-            LearnedRule { what, why: comments::why(why, denial, self.resolved) }
+            LearnedRule { what, why: comments::not_proposed_reason(why, denial, self.resolved) }
         };
-        proposal.left.iter().map(lesson).collect()
+        proposal.left.iter().map(rule).collect()
     }
 
-    /// What is not about files.
-    fn beyond(&self, denial: &Denial) -> LearnedRule {
+    /// The entry for a denial that is not about a file.
+    fn non_file_rule(&self, denial: &Denial) -> LearnedRule {
         let why = match denial.operation {
             Operation::Connect => {
-                format!("not proposed: {}; {}", self.left_host(denial), who(denial))
+                format!(
+                    "not proposed: {}; {}",
+                    self.host_denial_reason(denial),
+                    describe_denial(denial)
+                )
             }
             _ => format!(
-                "not proposed: no command needs this call, and no policy opens it; {}",
-                who(denial)
+                "not proposed: no command needs this syscall, and no policy can allow it; {}",
+                describe_denial(denial)
             ),
         };
         LearnedRule { what: denial.target.clone(), why }
     }
 
     fn text(&self, opened: &[LearnedRule], left: &[LearnedRule]) -> String {
-        let mut text = comments::head(self.asked, self.outcome, opened, left);
+        let mut text = comments::header_comment(self.request, self.outcome, opened, left);
         text.push_str(&render_with(&self.policy, &|key| self.comments.get(key)));
         if !left.is_empty() {
             text.push('\n');
         }
-        for lesson in left {
-            text.push_str(&format!("# {}: {}\n", clean(&lesson.what), clean(&lesson.why)));
+        for rule in left {
+            text.push_str(&format!(
+                "# {}: {}\n",
+                escape_hidden(&rule.what),
+                escape_hidden(&rule.why)
+            ));
         }
         text
     }
 }
 
-/// How often, and by whom, something was used that is open.
+/// The number of uses of an allowed path, and the programs.
 fn usage(used: &[&Allowance]) -> String {
     let count: u64 = used.iter().map(|allowance| allowance.count).sum();
     if count == 0 {
-        return "not seen in use".into();
+        return "no use seen".into();
     }
     format!(
         "{} by {}",

@@ -1,7 +1,7 @@
-//! The life of a command, from the words of a door to an outcome.
+//! The lifecycle of a command, from a frontend's request to an outcome.
 //!
-//! Gathers what the policy has to know, resolves it, opens a place, refuses what cannot be
-//! enforced, records, runs. Prints nothing and knows no operating system by name.
+//! Gathers the facts, resolves the policy, opens a sandbox, refuses unenforceable policies, records
+//! and runs. Prints nothing and has no code for a specific operating system.
 
 #![forbid(unsafe_code)]
 
@@ -31,27 +31,32 @@ pub mod session;
 mod testing;
 mod tool_directories;
 
-pub use agents::{AgentDefinition, UnreadableDefinition, agent, agents};
-pub use asking::{is_asked_about, permission};
-pub use caches::{Cleared, ProjectCaches, caches, clear_caches};
-pub use command_guard::telling_directory;
+pub use agents::{AgentDefinition, UnreadableDefinition, find_agent, list_agents};
+pub use asking::{can_be_asked, permission_for_outcome};
+pub use caches::{Cleared, ProjectCaches, clear_caches, list_caches};
+pub use command_guard::with_directory_report;
 pub use company::{FilteredVariable, filtered_variables, value_decision};
 pub use configure::{
-    PolicyScope, SettingChange, SettingEdit, configure, configured, policy_file, replace_policy,
+    PolicyScope, SettingChange, SettingEdit, configure, configured_settings, policy_file,
+    replace_policy,
 };
 pub use error::EngineError;
-pub use files::{PolicyFiles, layers, layers_of, of_the_person, places, read_plain};
-pub use host::{HostEnvironment, gather, platform};
+pub use files::{
+    PolicyFiles, policy_file_paths, read_file_layers, read_layers, read_regular_file,
+    user_policy_file,
+};
+pub use host::{HostEnvironment, gather_host_environment, platform};
 pub use learn::{LearnedPolicy, LearnedRule, learn};
 pub use own_policy::{
-    OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_of,
+    OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_for,
 };
 pub use permanent_grant::{
-    AllowError, Amendment, GrantTarget, PermanentGrant, Permitted, allow_permanent, open_for_good,
+    AllowError, Amendment, GrantTarget, PermanentGrant, Permitted, allow_permanent,
+    allow_target_permanent,
 };
 pub use policy_cache::CachedPolicy;
 pub use recorder::policy_digest;
-pub use run_streamed::{RunObserver, run_watched};
+pub use run_streamed::{RunObserver, run_streamed};
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -67,46 +72,46 @@ use ringfence_policy::{
 use ringfence_provider::{PreparedSandbox, Provider};
 
 use asking::RecordingAsker;
-use files::layers_and_agent;
+use files::read_layers_and_agent;
 use recorder::RunRecorder;
 
-/// What a door asks for.
+/// A request of a frontend.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// Program and arguments; never empty.
     pub command: Vec<OsString>,
-    /// Where the person stands.
+    /// The caller's working directory.
     pub cwd: AbsPath,
     /// The flags of this run.
     pub flags: Flags,
-    /// Which policy files count.
+    /// The policy files that apply.
     pub files: PolicyFiles,
-    /// Where input and output go.
+    /// The standard streams of the command.
     pub stdio: StdioMode,
-    /// Who is asked about what is refused, if anybody is.
+    /// Asks the user about denials, if set.
     pub asker: Option<Arc<dyn Asker>>,
-    /// On whose behalf, if they said.
+    /// The agent that made the request, if it is known.
     pub agent: Option<String>,
     /// The name of this run; see [`ringfence_audit::session_id`].
     pub session: String,
 }
 
-/// A policy as it stands for one command.
+/// The policy as resolved for one command.
 #[derive(Debug, Clone)]
 pub struct ResolvedPolicy {
-    /// What the policy means here.
+    /// The resolved rules.
     pub grants: Grants,
-    /// The machine, the user, the project.
+    /// The host, the user and the project.
     pub surroundings: HostEnvironment,
-    /// The policy files that count, weakest first.
+    /// The policy files that apply, weakest first.
     pub files: Vec<AbsPath>,
 }
 
 impl ResolvedPolicy {
-    /// Copies of package managers' settings without their secrets, which the sandbox has in place
-    /// of the files.
+    /// Copies of package managers' settings without secrets. The sandbox sees them instead of the
+    /// files.
     pub fn settings_copies(&self) -> Vec<SettingsCopy> {
-        package_settings::copies(&self.surroundings.facts, &self.grants)
+        package_settings::settings_copies(&self.surroundings.facts, &self.grants)
     }
 }
 
@@ -116,10 +121,10 @@ pub fn resolve_for(
     flags: &Flags,
     files: &PolicyFiles,
 ) -> Result<ResolvedPolicy, EngineError> {
-    resolve_in(gather(cwd)?, flags, files)
+    resolve_in(gather_host_environment(cwd)?, flags, files)
 }
 
-/// The same where it is known what is around.
+/// As [`resolve_for`], with the host environment already known.
 pub fn resolve_in(
     surroundings: HostEnvironment,
     flags: &Flags,
@@ -128,7 +133,7 @@ pub fn resolve_in(
     resolve_with(resolve, surroundings, flags, files)
 }
 
-/// The same for showing what holds, where no command is to run: also in the home directory.
+/// As [`resolve_in`], to show the policy without a command. Also allowed in the home directory.
 pub fn inspect_in(
     surroundings: HostEnvironment,
     flags: &Flags,
@@ -137,28 +142,29 @@ pub fn inspect_in(
     resolve_with(resolve_to_inspect, surroundings, flags, files)
 }
 
-type Resolve = fn(&[PolicyLayer], &Flags, &Facts) -> Result<Grants, PolicyError>;
+type ResolveFn = fn(&[PolicyLayer], &Flags, &Facts) -> Result<Grants, PolicyError>;
 
 fn resolve_with(
-    resolve: Resolve,
+    resolve: ResolveFn,
     surroundings: HostEnvironment,
     flags: &Flags,
     files: &PolicyFiles,
 ) -> Result<ResolvedPolicy, EngineError> {
-    let (layers, described) = layers_and_agent(files, &surroundings.facts)?;
+    let (layers, described) = read_layers_and_agent(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = host::config_directory(&surroundings.facts).join("ringfence");
-    let asked = surroundings
+    let configured = surroundings
         .facts
         .variables
         .get("XDG_CONFIG_HOME")
         .and_then(AbsPath::new)
         .map(|config| config.join("ringfence"));
-    if asked.is_some_and(|asked| asked != settings && asked.as_path().exists()) {
-        grants.warnings.push("XDG_CONFIG_HOME leads into the project, and what is there does not speak for you: it is not obeyed".into());
+    if configured.is_some_and(|configured| configured != settings && configured.as_path().exists())
+    {
+        grants.warnings.push("ignored XDG_CONFIG_HOME: it points into the project, whose files do not have your authority".into());
     }
     if grants.rules.iter().all(|rule| rule.root != settings) {
-        // As for `~/.config/ringfence`, wherever it was moved.
+        // The same rule as for `~/.config/ringfence`, for a moved directory.
         let origin = Origin::new(Source::BuiltIn, settings.to_string());
         grants.rules.push(Rule { root: settings, effect: Effect::Deny, origin, locked: false });
     }
@@ -170,7 +176,7 @@ fn resolve_with(
     }
     if let Some(owner) = host::foreign_owner(&surroundings.facts.workspace) {
         grants.warnings.push(format!(
-            "the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"
+            "the project belongs to user {owner}, and root in a sandbox cannot access files of other users: run ringfence as that user"
         ));
     }
     Ok(ResolvedPolicy {
@@ -180,7 +186,7 @@ fn resolve_with(
     })
 }
 
-/// What would be enforced.
+/// The plan: the rules that would be enforced, and the gaps.
 pub fn plan(provider: &dyn Provider, resolved: &ResolvedPolicy) -> Result<Plan, EngineError> {
     let mut plan = open(provider, resolved)?.plan().clone();
     plan.gaps.extend(output_gap(&resolved.grants, StdioMode::Inherit));
@@ -191,97 +197,102 @@ fn open(
     provider: &dyn Provider,
     resolved: &ResolvedPolicy,
 ) -> Result<Box<dyn PreparedSandbox>, EngineError> {
-    Ok(provider.open(&resolved.grants, &resolved.surroundings.person(&resolved.grants))?)
+    Ok(provider.open(&resolved.grants, &resolved.surroundings.sandbox_user(&resolved.grants))?)
 }
 
-/// The whole life of one command.
+/// Runs one command, from the first audit record to the last.
 ///
-/// `tell` hears what could not be recorded and stops nobody: because the policy says so, or
-/// because the command has run already.
+/// `on_audit_error` receives audit errors that do not stop the run: the policy says so, or the
+/// command has already run.
 pub fn run(
     provider: &dyn Provider,
-    asked: &RunRequest,
+    request: &RunRequest,
     resolved: &ResolvedPolicy,
-    tell: &mut dyn FnMut(&AuditError),
+    on_audit_error: &mut dyn FnMut(&AuditError),
 ) -> Result<Outcome, EngineError> {
-    let mut book = RunRecorder::open(asked, resolved, tell)?;
-    let result = attempt(provider, asked, resolved, &mut book);
-    book.finish(&result);
+    let mut recorder = RunRecorder::open(request, resolved, on_audit_error)?;
+    let result = run_recorded(provider, request, resolved, &mut recorder);
+    recorder.finish(&result);
     result
 }
 
-fn attempt(
+fn run_recorded(
     provider: &dyn Provider,
-    asked: &RunRequest,
+    request: &RunRequest,
     resolved: &ResolvedPolicy,
-    book: &mut RunRecorder<'_>,
+    recorder: &mut RunRecorder<'_>,
 ) -> Result<Outcome, EngineError> {
     let grants = &resolved.grants;
     if let Some(refused) =
-        command_guard::refused(grants, command_guard::CommandText::Words(&asked.command))
+        command_guard::check_command(grants, command_guard::CommandText::Words(&request.command))
     {
         return Ok(refused);
     }
     let mut session = open(provider, resolved)?;
-    let of_output = output_gap(grants, asked.stdio);
-    let gaps: Vec<Gap> = session.plan().gaps.iter().cloned().chain(of_output.clone()).collect();
-    accept(&gaps, grants.on_gap)?;
-    let request = CommandRequest {
-        command: asked.command.clone(),
-        cwd: asked.cwd.clone(),
-        variables: variables(grants, &asked.cwd, resolved),
-        stdio: kept(asked.stdio, grants.limits.output),
+    let output_gaps = output_gap(grants, request.stdio);
+    let gaps: Vec<Gap> = session.plan().gaps.iter().cloned().chain(output_gaps.clone()).collect();
+    check_gaps(&gaps, grants.on_gap)?;
+    let command_request = CommandRequest {
+        command: request.command.clone(),
+        cwd: request.cwd.clone(),
+        variables: variables(grants, &request.cwd, resolved),
+        stdio: limit_capture(request.stdio, grants.limits.output),
         deadline: grants.limits.wall_ms.map(Duration::from_millis),
     };
-    // Written before the command starts: a crash leaves a record of what was about to
-    // happen, never a command without a record.
-    book.begin(&gaps)?;
-    if let Some(asker) = &asked.asker {
-        session.ask(Arc::new(RecordingAsker::new(asker.clone(), asked, resolved, Arc::default())));
+    // Written before the command starts: a crash may leave a record without a command, never a
+    // command without a record.
+    recorder.begin(&gaps)?;
+    if let Some(asker) = &request.asker {
+        session.set_asker(Arc::new(RecordingAsker::new(
+            asker.clone(),
+            request,
+            resolved,
+            Arc::default(),
+        )));
     }
-    match session.run(&request) {
+    match session.run(&command_request) {
         Ok(mut outcome) => {
-            outcome.gaps.extend(of_output);
+            outcome.gaps.extend(output_gaps);
             Ok(outcome)
         }
         Err(error) => {
-            book.refused_before = session.refused();
+            recorder.refused_before = session.take_denials();
             Err(error.into())
         }
     }
 }
 
-/// Refuses what the policy does not accept. What is only not told of stops nobody.
-pub fn accept(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
-    let refusing: Vec<Gap> = gaps.iter().filter(|gap| gap.refuses()).cloned().collect();
+/// Refuses gaps that the policy does not accept. A gap in reporting only is always accepted.
+pub fn check_gaps(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
+    let refusing: Vec<Gap> = gaps.iter().filter(|gap| gap.refuses_run()).cloned().collect();
     match on_gap {
         OnGap::Refuse if !refusing.is_empty() => Err(EngineError::Gaps { gaps: refusing }),
         OnGap::Refuse | OnGap::Run => Ok(()),
     }
 }
 
-/// No more of the output is kept than the policy says.
-fn kept(stdio: StdioMode, limit: Option<u64>) -> StdioMode {
+/// Limits the captured output to the policy's limit.
+fn limit_capture(stdio: StdioMode, limit: Option<u64>) -> StdioMode {
     match (stdio, limit.and_then(|limit| usize::try_from(limit).ok())) {
         (StdioMode::Capture { limit }, Some(most)) => StdioMode::Capture { limit: limit.min(most) },
         (stdio, _) => stdio,
     }
 }
 
-/// What a command writes to the person's own streams cannot be counted.
+/// The gap of `limits.output` with inherited standard streams, which cannot be counted.
 fn output_gap(grants: &Grants, stdio: StdioMode) -> Option<Gap> {
-    let is_asked =
+    let is_uncounted =
         grants.is_confined() && grants.limits.output.is_some() && stdio == StdioMode::Inherit;
-    is_asked.then(|| Gap {
+    is_uncounted.then(|| Gap {
         what: "limits.output".into(),
-        why: "the command has your own standard streams, and what it writes there is not counted"
+        why: "the command writes to your own standard streams, which ringfence does not count"
             .into(),
         hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
         loss: GapKind::Enforcement,
     })
 }
 
-/// The variables that pass, and those that say where things are inside.
+/// The environment variables that pass the filter, and those set by ringfence.
 fn variables(
     grants: &Grants,
     cwd: &AbsPath,
@@ -291,7 +302,7 @@ fn variables(
         return resolved.surroundings.variables.clone();
     }
     let mut variables = grants.environment.filter(resolved.surroundings.variables.iter().cloned());
-    // A shell looks where its person was before as soon as it starts: nobody asked for that.
+    // A shell accesses `OLDPWD` when it starts. The command did not ask for that access.
     let is_open = |path: &OsString| {
         AbsPath::new(path)
             .is_some_and(|path| grants.verdict(&path, Access::Read) == Verdict::Allowed)
@@ -304,14 +315,14 @@ fn variables(
         variables.push((name.into(), value));
     };
     set("PWD", cwd.as_path().into());
-    // A service has homes for nobody to live in, and its policy names another.
+    // In a service the policy sets `HOME`, because tenants have no home directory.
     if !grants.environment.set.contains_key("HOME") {
         set("HOME", grants.home.as_path().into());
     }
     if !grants.environment.clean {
         set("TMPDIR", "/tmp".into());
         set("RINGFENCE", "1".into());
-        company::add_public(&mut variables, resolved);
+        company::add_public_variables(&mut variables, resolved);
         git_environment::add_settings(&mut variables);
         stop_update_checks(&mut variables);
         tool_directories::add_settings(&mut variables, grants);
@@ -320,9 +331,9 @@ fn variables(
     variables
 }
 
-/// Keeps npm from asking the registry for a newer npm. Where the network is shut, the refusal would
-/// be taken for the reason why a command failed. It does not depend on the network: that may change
-/// while a session stands, and the variables of its shell do not.
+/// Keeps npm from querying the registry for a newer npm: without network the denial would look like
+/// the reason of a failure. Independent of the network rules, because these may change during a
+/// session and the environment of its shell does not.
 fn stop_update_checks(variables: &mut Vec<(OsString, OsString)>) {
     const NAME: &str = "npm_config_update_notifier";
     if !variables.iter().any(|(name, _)| name.eq_ignore_ascii_case(NAME)) {

@@ -1,8 +1,8 @@
 //! The user's own policy for one project: `~/.config/ringfence/projects/NAME.toml`.
 //!
-//! It speaks with the user's voice, in that project alone. `NAME` is made from the project's path,
-//! so a project finds its file without a search; `project` in the file repeats the path, so that a
-//! copied or renamed file never counts for another project.
+//! It has the user's authority, in that project only. `NAME` is made from the project's path, so no
+//! search is needed. `project` in the file repeats the path, so that a copied or renamed file never
+//! applies to another project.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,36 +13,36 @@ use ringfence_policy::{
 };
 
 use crate::EngineError;
-use crate::files::{of_the_person, plain_file};
+use crate::files::{read_policy_file, user_policy_file};
 use crate::host::{config_directory, slug};
 
-/// A file below `projects`, and the project that it names.
+/// A file below `projects`, and the project in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnPolicy {
     /// The file.
     pub file: AbsPath,
-    /// The path that `project` gives; `None` where the file cannot be read or names none.
+    /// The path in `project`; `None` if the file cannot be read or has none.
     pub project: Option<AbsPath>,
-    /// How the file stands to that path.
+    /// The state of the file.
     pub state: OwnPolicyState,
 }
 
 /// The state of a file below `projects`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnPolicyState {
-    /// It counts in the project that it names.
+    /// It applies to the project it names.
     Used,
-    /// The directory that it names is gone: the project was moved or deleted.
+    /// The directory it names does not exist: the project was moved or deleted.
     Gone,
-    /// Its name is not the one that the project is looked up by, so it never counts.
+    /// Its file name does not match the project, so it never applies.
     Misnamed,
-    /// It has a mistake in it, cannot be read, or names no project.
+    /// It is invalid, cannot be read, or names no project.
     Broken,
 }
 
 impl OwnPolicyState {
-    /// A stable word for it.
-    pub fn word(self) -> &'static str {
+    /// The stable word of the state.
+    pub fn as_str(self) -> &'static str {
         match self {
             OwnPolicyState::Used => "used",
             OwnPolicyState::Gone => "gone",
@@ -56,13 +56,13 @@ fn directory(facts: &Facts) -> AbsPath {
     config_directory(facts).join("ringfence/projects")
 }
 
-/// The path of the user's own policy for this project, there or not.
+/// The path of the user's own policy for this project, even if the file does not exist.
 pub fn own_policy_file(facts: &Facts) -> AbsPath {
-    own_policy_file_of(&facts.workspace, facts)
+    own_policy_file_for(&facts.workspace, facts)
 }
 
 /// The path of the user's own policy for another project.
-pub fn own_policy_file_of(project: &AbsPath, facts: &Facts) -> AbsPath {
+pub fn own_policy_file_for(project: &AbsPath, facts: &Facts) -> AbsPath {
     let mut name = OsString::from(slug(project));
     name.push(".toml");
     directory(facts).join(&name)
@@ -72,11 +72,11 @@ pub fn own_policy_file_of(project: &AbsPath, facts: &Facts) -> AbsPath {
 pub fn new_own_policy(facts: &Facts) -> String {
     let project = toml_string(&facts.workspace.to_string_lossy());
     format!(
-        "# Your own policy for this project alone. It can open what your policy for all projects can.\nversion = 1\nproject = {project}\n"
+        "# Your own policy for this project only. It can allow the same as your policy for all projects.\nversion = 1\nproject = {project}\n"
     )
 }
 
-/// A basic string of TOML.
+/// A TOML basic string.
 fn toml_string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
@@ -91,11 +91,11 @@ fn toml_string(text: &str) -> String {
     quoted + "\""
 }
 
-/// Refuses a file that is for another project.
+/// Refuses a file of another project.
 pub(crate) fn check_own(layers: &[PolicyLayer], facts: &Facts) -> Result<(), EngineError> {
-    // Files beneath it belong to no project; the last layer is the file itself.
-    let Some((own, beneath)) = layers.split_last() else { return Ok(()) };
-    check_not_own(beneath)?;
+    // The extended files come first and name no project; the last layer is the file itself.
+    let Some((own, extended)) = layers.split_last() else { return Ok(()) };
+    check_not_own(extended)?;
     let named = own.policy.project.clone();
     if named.as_deref() == Some(&*facts.workspace.to_string_lossy()) {
         return Ok(());
@@ -107,7 +107,7 @@ pub(crate) fn check_own(layers: &[PolicyLayer], facts: &Facts) -> Result<(), Eng
     })
 }
 
-/// Refuses `project` in files that hold for every project.
+/// Refuses `project` in files that apply to every project.
 pub(crate) fn check_not_own(layers: &[PolicyLayer]) -> Result<(), EngineError> {
     match layers.iter().find(|layer| layer.policy.project.is_some()) {
         Some(layer) => Err(EngineError::ProjectKey { file: layer.file.clone() }),
@@ -115,7 +115,7 @@ pub(crate) fn check_not_own(layers: &[PolicyLayer]) -> Result<(), EngineError> {
     }
 }
 
-/// Refuses a file named on the command line that is for another project.
+/// Refuses a file from the command line that belongs to another project.
 pub(crate) fn check_named(layers: &[PolicyLayer], facts: &Facts) -> Result<(), EngineError> {
     match layers.last() {
         Some(named) if named.policy.project.is_some() => check_own(layers, facts),
@@ -137,35 +137,34 @@ pub fn own_policies(facts: &Facts) -> Vec<OwnPolicy> {
 
 fn own_policy(file: &AbsPath, facts: &Facts) -> OwnPolicy {
     let layer =
-        plain_file(file).ok().and_then(|bytes| parse_bytes(&bytes, file, Source::User).ok());
+        read_policy_file(file).ok().and_then(|bytes| parse_bytes(&bytes, file, Source::User).ok());
     let project = layer.and_then(|layer| layer.policy.project).and_then(AbsPath::new);
     let state = match &project {
         None => OwnPolicyState::Broken,
         Some(path) if is_gone(path) => OwnPolicyState::Gone,
-        Some(path) if own_policy_file_of(path, facts) != *file => OwnPolicyState::Misnamed,
+        Some(path) if own_policy_file_for(path, facts) != *file => OwnPolicyState::Misnamed,
         Some(_) => OwnPolicyState::Used,
     };
     OwnPolicy { file: file.clone(), project, state }
 }
 
-/// A directory that cannot be looked at, such as one on a disk that is not mounted, is not known to
-/// be gone unless the kernel says so.
+/// True if the directory does not exist. An unreadable directory does not count as gone.
 fn is_gone(path: &AbsPath) -> bool {
     fs::metadata(path.as_path()).is_err_and(|error| {
         matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
     })
 }
 
-/// Protects what the user's files lead to, where they are links out of the settings directory: into
-/// the project, say, for users who keep their settings in a repository.
+/// Protects the targets of the user's policy files that are links, such as links into the project
+/// for users who keep their settings in a repository.
 pub(crate) fn protect_targets(grants: &mut Grants, facts: &Facts) {
-    let person = of_the_person(facts);
-    for link in [directory(facts), own_policy_file(facts), person] {
+    let user_policy = user_policy_file(facts);
+    for link in [directory(facts), own_policy_file(facts), user_policy] {
         let Ok(target) = fs::read_link(link.as_path()) else { continue };
         let textual = link.parent().unwrap_or_else(AbsPath::root).join(target);
         let root = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new).unwrap_or(textual);
         let origin = Origin {
-            reason: Some("it says what commands may do".into()),
+            reason: Some("it defines what commands may do".into()),
             ..Origin::new(Source::BuiltIn, root.to_string())
         };
         grants.rules.push(Rule { root, effect: Effect::Protect, origin, locked: false });
@@ -175,19 +174,19 @@ pub(crate) fn protect_targets(grants: &mut Grants, facts: &Facts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{PolicyFiles, layers};
+    use crate::files::{PolicyFiles, read_layers};
     use crate::testing::TestHome;
 
     #[track_caller]
     fn check_code(home: &TestHome, expect: Result<usize, &str>) {
-        let found = layers(&PolicyFiles::default(), &home.facts())
+        let found = read_layers(&PolicyFiles::default(), &home.facts())
             .map(|layers| layers.len())
             .map_err(|error| error.code());
         assert_eq!(found, expect);
     }
 
     #[test]
-    fn file_counts_only_for_the_project_that_it_names() {
+    fn file_applies_only_to_the_project_it_names() {
         let home = TestHome::new();
         home.write("version = 1\n");
         let path = home.facts().workspace.to_string();
@@ -195,7 +194,7 @@ mod tests {
         check_code(&home, Ok(2));
         let service =
             PolicyFiles { service: AbsPath::new(home.policy()), ..PolicyFiles::default() };
-        let found = layers(&service, &home.facts()).unwrap();
+        let found = read_layers(&service, &home.facts()).unwrap();
         assert!(found.iter().all(|layer| layer.policy.project.is_none()), "{found:?}");
         home.write_own(&format!("version = 1\nproject = \"{path}2\"\n"));
         check_code(&home, Err("policy-other-project"));
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_every_kind_are_written_so_that_they_match() {
+    fn any_project_name_survives_the_round_trip() {
         for name in ["plain", "with \"quotes\" \\ and\ttab", "é\u{1b}[31m", "line\nend"] {
             let home = TestHome::new();
             let facts = Facts { workspace: home.0.join(name), ..home.facts() };
@@ -227,7 +226,7 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap().as_path()).unwrap();
             fs::write(file.as_path(), new_own_policy(&facts)).unwrap();
             assert_eq!(
-                layers(&PolicyFiles::default(), &facts).map(|layers| layers.len()).ok(),
+                read_layers(&PolicyFiles::default(), &facts).map(|layers| layers.len()).ok(),
                 Some(1),
                 "{name:?}"
             );
@@ -235,18 +234,18 @@ mod tests {
     }
 
     #[test]
-    fn list_tells_used_gone_misnamed_and_broken_files_apart() {
+    fn list_reports_used_gone_misnamed_and_broken_files() {
         let home = TestHome::new();
         let facts = home.facts();
         home.write_own(&new_own_policy(&facts));
         let gone = Facts { workspace: home.0.join("gone"), ..facts.clone() };
         fs::write(own_policy_file(&gone).as_path(), new_own_policy(&gone)).unwrap();
-        let beside = |name: &str| directory(&facts).join(name);
-        fs::write(beside("zz-copy.toml").as_path(), new_own_policy(&facts)).unwrap();
-        fs::write(beside("zz-wrong.toml").as_path(), "version = 1\n").unwrap();
-        fs::write(beside(".x.toml.new").as_path(), "").unwrap();
+        let path_of = |name: &str| directory(&facts).join(name);
+        fs::write(path_of("zz-copy.toml").as_path(), new_own_policy(&facts)).unwrap();
+        fs::write(path_of("zz-wrong.toml").as_path(), "version = 1\n").unwrap();
+        fs::write(path_of(".x.toml.new").as_path(), "").unwrap();
         let mut states: Vec<_> =
-            own_policies(&facts).into_iter().map(|own| own.state.word()).collect();
+            own_policies(&facts).into_iter().map(|own| own.state.as_str()).collect();
         states.sort_unstable();
         assert_eq!(states, ["broken", "gone", "misnamed", "used"]);
     }

@@ -1,8 +1,8 @@
 //! Copies of package managers' settings without their secrets.
 //!
-//! `~/.npmrc`, `pip.conf` and their like name registries and mirrors beside tokens. The files stay
-//! denied. Inside, a copy stands in their place that holds known keys only, with values that cannot
-//! hold a secret. A file without such a key has no copy.
+//! `~/.npmrc`, `pip.conf` and similar files hold registries and mirrors, but also tokens. The files
+//! stay denied. The sandbox sees a copy with known keys only, whose values cannot hold a secret. A
+//! file without such a key has no copy.
 
 mod ini;
 mod yarn;
@@ -10,12 +10,12 @@ mod yarn;
 use ringfence_enforce::SettingsCopy;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Facts, Grants, Source, Verdict, are_public_urls, is_host,
-    is_public_url, shown_url, shown_urls,
+    is_public_url, redact_url, redact_urls,
 };
 
-use crate::files::plain_file;
+use crate::files::read_policy_file;
 
-/// Makes the copy of a file's text; `None` if nothing of it can be shown.
+/// Makes the copy of a file's text; `None` if no setting can be shown.
 type Filter = fn(&str) -> Option<String>;
 
 /// The files below the home directory.
@@ -26,25 +26,25 @@ const IN_HOME: &[(&str, Filter)] = &[
     (".config/pip/pip.conf", ini::pip),
     (".pip/pip.conf", ini::pip),
 ];
-/// The files of the machine.
+/// The system-wide files.
 const IN_ETC: &[(&str, Filter)] = &[("/etc/pip.conf", ini::pip), ("/etc/npmrc", ini::npm)];
 
 /// The copies for a sandbox with these grants.
-pub(crate) fn copies(facts: &Facts, grants: &Grants) -> Vec<SettingsCopy> {
-    // A sandbox with another home is not the user's own.
+pub(crate) fn settings_copies(facts: &Facts, grants: &Grants) -> Vec<SettingsCopy> {
+    // A sandbox with another home directory does not belong to the user.
     let is_own = facts.home == grants.home;
     let in_home =
         IN_HOME.iter().filter(|_| is_own).map(|(name, filter)| (facts.home.join(name), filter));
     let in_etc = IN_ETC.iter().filter_map(|(name, filter)| Some((AbsPath::new(name)?, filter)));
     let copy = |(path, filter): (AbsPath, &Filter)| {
-        let bytes = is_copied(&path, grants).then(|| plain_file(&path).ok()).flatten()?;
+        let bytes = is_copied(&path, grants).then(|| read_policy_file(&path).ok()).flatten()?;
         let content = filter(&String::from_utf8(bytes).ok()?)?;
         Some(SettingsCopy { path, content })
     };
     in_home.chain(in_etc).filter_map(copy).collect()
 }
 
-/// True if nothing opens the file and no rule of the user or the administrator denies it.
+/// True if no rule allows the file, and no rule of the user or the administrator denies it.
 pub(crate) fn is_copied(path: &AbsPath, grants: &Grants) -> bool {
     let decision = grants.decide(path, Access::Read);
     match decision.verdict {
@@ -60,11 +60,11 @@ pub(crate) fn is_copied(path: &AbsPath, grants: &Grants) -> bool {
 /// The values that a key may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
-    /// An address without user, password or token.
+    /// A URL without user, password or token.
     Url,
-    /// Such addresses, between white space.
+    /// Such URLs, separated by white space.
     Urls,
-    /// Host names, between white space or commas.
+    /// Host names, separated by white space or commas.
     Hosts,
     /// `true`, `false`, `1`, `0`.
     Switch,
@@ -75,7 +75,7 @@ enum Value {
 }
 
 impl Value {
-    fn holds(self, text: &str) -> bool {
+    fn accepts(self, text: &str) -> bool {
         match self {
             Value::Url => is_public_url(text),
             Value::Urls => are_public_urls(text, &[]),
@@ -98,33 +98,33 @@ impl Value {
 }
 
 /// A known key and its values.
-type Key = (&'static str, Value);
+type KnownKey = (&'static str, Value);
 
-/// The value of a known key as it can be shown. The address of a registry loses what may be secret:
-/// without it, the tool would use the public one. A proxy with a password is left out.
-fn known(keys: &[Key], name: &str, value: &str) -> Option<String> {
+/// The value of a known key that can be shown. A registry's URL loses its secret parts: without the
+/// URL the tool would use the public registry. A proxy with a password is left out.
+fn known(keys: &[KnownKey], name: &str, value: &str) -> Option<String> {
     let (_, values) = keys.iter().find(|(key, _)| *key == name)?;
     let is_proxy = name.to_ascii_lowercase().contains("proxy");
     match values {
-        Value::Url if !is_proxy => shown_url(value),
-        Value::Urls if !is_proxy => shown_urls(value, &[], |_| false),
-        _ => values.holds(value).then(|| value.to_owned()),
+        Value::Url if !is_proxy => redact_url(value),
+        Value::Urls if !is_proxy => redact_urls(value, &[], |_| false),
+        _ => values.accepts(value).then(|| value.to_owned()),
     }
 }
 
-/// The address of a scope's registry (`@team:registry`).
+/// The registry URL of a scope (`@team:registry`).
 fn scoped(name: &str, value: &str) -> Option<String> {
-    name.strip_suffix(":registry").filter(|scope| is_scope(scope)).and_then(|_| shown_url(value))
+    name.strip_suffix(":registry").filter(|scope| is_scope(scope)).and_then(|_| redact_url(value))
 }
 
-/// A value without the quotation marks around it.
+/// A value without quotation marks.
 fn unquoted(text: &str) -> &str {
     let text = text.trim();
     let within = |mark: char| text.strip_prefix(mark).and_then(|rest| rest.strip_suffix(mark));
     within('"').or_else(|| within('\'')).unwrap_or(text)
 }
 
-/// True for `@scope`, as npm lets it be written.
+/// True for `@scope` in npm's syntax.
 fn is_scope(name: &str) -> bool {
     let letters = name.strip_prefix('@').unwrap_or_default();
     !letters.is_empty()

@@ -1,4 +1,4 @@
-//! Allowing something for good: one more line in a policy file of the user's.
+//! Permanent grants: a new entry in one of the user's policy files.
 
 mod policy_file;
 mod target;
@@ -16,91 +16,91 @@ use ringfence_policy::{
 
 use crate::EngineError;
 use crate::configure::{PolicyScope, policy_file};
-use crate::files::{PolicyFiles, layers, of_the_person, places};
+use crate::files::{PolicyFiles, policy_file_paths, read_layers, user_policy_file};
 use crate::own_policy::{new_own_policy, own_policy_file};
 pub(crate) use policy_file::PolicyFilePath;
 pub use target::GrantTarget;
 
-/// What was allowed for good.
+/// A permanent grant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PermanentGrant {
-    /// By what.
+    /// The rule that allows it.
     pub origin: Origin,
-    /// Whether that line is new.
+    /// True if the entry is new.
     pub is_new: bool,
 }
 
 impl PermanentGrant {
-    /// Where the rule stands: `FILE:LINE`.
-    pub fn place(&self) -> String {
+    /// The position of the rule: `FILE:LINE`.
+    pub fn position(&self) -> String {
         self.origin.place()
     }
 }
 
-/// Why something was not allowed for good.
+/// The reason a permanent grant failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AllowError {
-    /// A policy file is wrong, or could not be read.
+    /// A policy file is invalid or could not be read.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// No entry of a policy means this path and no other.
-    #[error("{path} cannot be named in a policy")]
+    /// No policy entry can name exactly this path.
+    #[error("cannot allow {path}: a policy entry cannot name it")]
     Unnamed {
         /// The path.
         path: AbsPath,
     },
-    /// It says what ringfence does, or what commands did.
-    #[error("{path} is ringfence's own")]
+    /// The path holds ringfence's settings or state.
+    #[error("cannot allow {path}: it belongs to ringfence")]
     Own {
         /// The path.
         path: AbsPath,
     },
-    /// The grant would be there and the path still shut.
-    #[error("{path} would stay shut: {} ({})", by.text, by)]
+    /// The path would stay denied in spite of the grant.
+    #[error("{path} would stay denied by {} ({})", by.text, by)]
     Shut {
         /// The path.
         path: AbsPath,
-        /// The rule that keeps it shut.
+        /// The rule that denies it.
         by: Box<Origin>,
     },
-    /// The same of a host.
-    #[error("{host} would stay shut: {why}")]
+    /// The host would stay denied in spite of the grant.
+    #[error("{host} would stay denied: {why}")]
     Unreachable {
         /// The host and its port.
         host: HostRule,
-        /// What keeps it shut.
+        /// The reason.
         why: String,
     },
-    /// The same of a variable.
-    #[error("{name} would stay out: {why}")]
+    /// The environment variable would stay filtered in spite of the grant.
+    #[error("{name} would stay filtered: {why}")]
     Filtered {
         /// The variable.
         name: String,
-        /// The rule that keeps it out.
+        /// The rule that filters it.
         why: String,
     },
-    /// Commands can write where the file is.
-    #[error("{file} lies where commands can write")]
+    /// Commands can write to the file's directory.
+    #[error("refused to edit {file}: commands can write there")]
     Exposed {
         /// The file that would be written.
         file: AbsPath,
     },
-    /// The setting would be in the file, and ringfence would ignore it.
+    /// ringfence would ignore the setting.
     #[error("`{key}` would have no effect: {why}")]
     Ignored {
         /// The setting.
         key: String,
-        /// The warning that every run would give.
+        /// The warning that every run would print.
         why: String,
     },
     /// The file could not be written.
     #[error("cannot {what} {file}")]
     File {
-        /// What was attempted.
+        /// The operation.
         what: &'static str,
-        /// On what.
+        /// The file.
         file: AbsPath,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -112,7 +112,7 @@ impl From<PolicyError> for AllowError {
 }
 
 impl AllowError {
-    /// A stable word for it.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             AllowError::Engine(error) => error.code(),
@@ -127,124 +127,127 @@ impl AllowError {
         }
     }
 
-    /// What to type next.
+    /// The hint: a command to type.
     pub fn hint(&self) -> Option<String> {
         match self {
             AllowError::Engine(error) => error.hint(),
-            AllowError::Unnamed { .. } => Some("rename it, or name the directory around it".into()),
+            AllowError::Unnamed { .. } => Some("rename it, or allow its parent directory".into()),
             AllowError::Own { .. } => None,
-            AllowError::Shut { path, .. } if builtin::git_protect(path).is_some() => {
-                Some("change it outside the sandbox: git would run what it names. Harmless settings pass by themselves".into())
+            AllowError::Shut { path, .. } if builtin::git_protect_entry(path).is_some() => {
+                Some("change it outside the sandbox: git runs programs that this file names. Harmless settings need no grant".into())
             }
             AllowError::Shut { path, .. } => Some(format!("ringfence explain read {path}")),
             AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
             AllowError::Filtered { name, .. } => Some(format!("ringfence explain env {name}")),
-            AllowError::Exposed { .. } => Some("move the file out of the project, or add the line by hand".into()),
+            AllowError::Exposed { .. } => Some("move the file out of the project, or add the entry by hand".into()),
             AllowError::Ignored { key, .. } => Some(format!("ringfence configure --global set {key} …")),
-            AllowError::File { .. } => Some("add the line by hand".into()),
+            AllowError::File { .. } => Some("add the entry by hand".into()),
         }
     }
 }
 
-/// Opens `path`, and what is below it, in every later sandbox of this project: writes it into the
-/// user's own policy for the project, unless it is open already.
+/// Allows `path`, and everything below it, in every later sandbox of this project: adds an entry to
+/// the user's own policy for the project, unless it is already allowed.
 ///
-/// The file keeps its comments, its order, its mode and its owner, and is replaced as a whole or
-/// not at all. Of several who do so at once, each finds what the others wrote. Where the file is a
-/// link, what it leads to is replaced and the link stays. A file with a mistake in it is not
-/// touched.
+/// The file keeps its comments, order, mode and owner, and is replaced atomically. Concurrent
+/// writers each see the entries of the others. If the file is a link, its target is replaced and
+/// the link stays. An invalid file is not touched.
 pub fn allow_permanent(
     path: &AbsPath,
     access: Access,
     files: &PolicyFiles,
     facts: &Facts,
 ) -> Result<PermanentGrant, AllowError> {
-    open_for_good(&GrantTarget::Path(path.clone(), access), files, facts)
+    allow_target_permanent(&GrantTarget::Path(path.clone(), access), files, facts)
 }
 
-/// As [`allow_permanent`], of hosts as well.
-pub fn open_for_good(
+/// As [`allow_permanent`], for hosts too.
+pub fn allow_target_permanent(
     opening: &GrantTarget,
     files: &PolicyFiles,
     facts: &Facts,
 ) -> Result<PermanentGrant, AllowError> {
-    Amendment::by_default(opening, files, facts).write()
+    Amendment::new(opening, files, facts).write()
 }
 
-/// Whether [`open_for_good`] would come to something, as far as can be told without writing.
-pub(crate) fn could_open(opening: &GrantTarget, files: &PolicyFiles, facts: &Facts) -> bool {
-    Amendment::by_default(opening, files, facts).preview().is_ok()
+/// True if [`allow_target_permanent`] would succeed, as far as known without writing.
+pub(crate) fn can_allow_permanent(
+    opening: &GrantTarget,
+    files: &PolicyFiles,
+    facts: &Facts,
+) -> bool {
+    Amendment::new(opening, files, facts).preview().is_ok()
 }
 
-/// Whether a path says what ringfence does, or what commands did.
-pub(crate) fn is_own(path: &AbsPath, facts: &Facts) -> bool {
-    let settings = of_the_person(facts).parent().unwrap_or_else(AbsPath::root);
+/// True if a path belongs to ringfence's settings or state.
+pub(crate) fn is_ringfence_path(path: &AbsPath, facts: &Facts) -> bool {
+    let settings = user_policy_file(facts).parent().unwrap_or_else(AbsPath::root);
     path.is_within(&settings) || path.is_within(&facts.state)
 }
 
-/// The thing that one more line of a policy file is to allow.
+/// The target of a new policy entry.
 #[derive(Debug, Clone, Copy)]
 pub enum Permitted<'a> {
     /// A path or a host.
     Opening(&'a GrantTarget),
-    /// A variable, by its exact name.
+    /// An environment variable, by its exact name.
     Variable(&'a str),
 }
 
 impl Permitted<'_> {
-    fn permit(&self, facts: &Facts) -> Result<PolicyEntryEdit, AllowError> {
+    fn policy_entry(&self, facts: &Facts) -> Result<PolicyEntryEdit, AllowError> {
         match self {
-            Permitted::Opening(opening) => opening.permit(facts),
+            Permitted::Opening(opening) => opening.policy_entry(facts),
             Permitted::Variable(name) => Ok(PolicyEntryEdit::variable(name)),
         }
     }
 
-    /// The path, if a private cache stands in front of it.
-    fn behind_cache(&self, grants: &Grants) -> Option<&AbsPath> {
+    /// The path, if a private cache hides the host's file.
+    fn hidden_by_cache(&self, grants: &Grants) -> Option<&AbsPath> {
         match self {
-            Permitted::Opening(opening) => opening.behind_cache(grants),
+            Permitted::Opening(opening) => opening.hidden_by_cache(grants),
             Permitted::Variable(_) => None,
         }
     }
 
-    /// The rule that allows it; the rule that does not is an error.
-    fn opener(&self, grants: &Grants, layers: &[PolicyLayer]) -> Result<Origin, AllowError> {
+    /// The rule that allows it; an error with the rule that denies it.
+    fn allowing_rule(&self, grants: &Grants, layers: &[PolicyLayer]) -> Result<Origin, AllowError> {
         match self {
-            Permitted::Opening(opening) => opening.opener(grants),
-            Permitted::Variable(name) => variable::opener(name, grants, layers),
+            Permitted::Opening(opening) => opening.allowing_rule(grants),
+            Permitted::Variable(name) => variable::allowing_rule(name, grants, layers),
         }
     }
 }
 
-/// One more line in a policy file.
+/// One new entry of a policy file.
 #[derive(Debug, Clone, Copy)]
 pub struct Amendment<'a> {
-    /// The thing that it allows.
+    /// The target that it allows.
     pub subject: Permitted<'a>,
-    /// The file that gets the line: never that of the repository, which cannot allow more.
+    /// The file to edit: never the repository's, which cannot allow more.
     pub scope: PolicyScope,
-    /// The files that count.
+    /// The policy files that apply.
     pub files: &'a PolicyFiles,
-    /// The machine, the user and the project.
+    /// The host, the user and the project.
     pub facts: &'a Facts,
 }
 
 impl<'a> Amendment<'a> {
-    /// A service's tenants have one policy, and no projects.
-    fn by_default(opening: &'a GrantTarget, files: &'a PolicyFiles, facts: &'a Facts) -> Self {
+    /// Tenants of a service have one policy and no projects.
+    fn new(opening: &'a GrantTarget, files: &'a PolicyFiles, facts: &'a Facts) -> Self {
         let scope =
             if files.service.is_some() { PolicyScope::Global } else { PolicyScope::OwnProject };
         Self { subject: Permitted::Opening(opening), scope, files, facts }
     }
 
-    /// Writes it, unless the thing is allowed already.
+    /// Writes the entry, unless the target is already allowed.
     pub fn write(&self) -> Result<PermanentGrant, AllowError> {
-        // Not even a directory is made for what changes nothing, or cannot be.
+        // An edit that changes nothing or fails does not even create a directory.
         let preview = self.preview()?;
         if !preview.is_new {
             return Ok(preview);
         }
-        let place = self.place()?.take()?;
+        let place = self.policy_file_path()?.lock()?;
         let (text, origin) = self.outcome(place.read()?.as_deref())?;
         let is_new = text.is_some();
         if let Some(text) = text {
@@ -253,9 +256,9 @@ impl<'a> Amendment<'a> {
         Ok(PermanentGrant { origin, is_new })
     }
 
-    /// The outcome of [`Amendment::write`], with nothing written.
+    /// The result of [`Amendment::write`], without writing.
     pub fn preview(&self) -> Result<PermanentGrant, AllowError> {
-        let text = self.place()?.peek()?;
+        let text = self.policy_file_path()?.peek()?;
         self.outcome(text.as_deref())
             .map(|(text, origin)| PermanentGrant { origin, is_new: text.is_some() })
     }
@@ -264,9 +267,9 @@ impl<'a> Amendment<'a> {
         policy_file(self.scope, self.facts)
     }
 
-    /// Where it is to be written, if no command could write there.
-    fn place(&self) -> Result<PolicyFilePath, AllowError> {
-        let before = self.resolve(&layers(self.files, self.facts)?)?;
+    /// The file to write, if no command can write there.
+    fn policy_file_path(&self) -> Result<PolicyFilePath, AllowError> {
+        let before = self.resolve(&read_layers(self.files, self.facts)?)?;
         let place = PolicyFilePath::find(&self.file())?;
         if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed
         {
@@ -275,15 +278,15 @@ impl<'a> Amendment<'a> {
         Ok(place)
     }
 
-    /// What holds in a later run, without the flags of this one.
+    /// The policy of a later run, without the flags of this one.
     fn resolve(&self, layers: &[PolicyLayer]) -> Result<Grants, AllowError> {
         Ok(resolve_to_inspect(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
     }
 
-    /// The text with the line in it, if the thing is not allowed already, and what allows it then.
+    /// The new text, if the target is not allowed yet, and the rule that then allows it.
     fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Origin), AllowError> {
         if let Permitted::Opening(GrantTarget::Path(path, Access::Write)) = self.subject
-            && let Some(entry) = builtin::git_protect(path)
+            && let Some(entry) = builtin::git_protect_entry(path)
         {
             return Err(AllowError::Shut {
                 path: path.clone(),
@@ -291,50 +294,50 @@ impl<'a> Amendment<'a> {
             });
         }
         let file = self.file();
-        let permit = self.subject.permit(self.facts)?;
-        let mut layers = layers(self.files, self.facts)?;
+        let permit = self.subject.policy_entry(self.facts)?;
+        let mut layers = read_layers(self.files, self.facts)?;
         let mut before = layers.clone();
         if self.scope == PolicyScope::Global {
-            // A path that is open in this project may be shut in the others.
+            // A path that is allowed in this project may be denied in others.
             let own = own_policy_file(self.facts);
             before.retain(|layer| layer.file != own);
         }
         let grants = self.resolve(&before)?;
-        let shut = match self.subject.opener(&grants, &before) {
-            Ok(origin) => match self.subject.behind_cache(&grants) {
+        let shut = match self.subject.allowing_rule(&grants, &before) {
+            Ok(origin) => match self.subject.hidden_by_cache(&grants) {
                 Some(path) => AllowError::Shut { path: path.clone(), by: Box::new(origin) },
                 None => return Ok((None, origin)),
             },
             Err(shut) => shut,
         };
-        // What is not text is told by its place.
+        // Invalid UTF-8 is an error with its position.
         let text = text
             .map(|text| {
                 parse_bytes(text, &file, Source::User).map(|_| String::from_utf8_lossy(text))
             })
             .transpose()?;
-        let text = text.or_else(|| fresh(self.scope, self.facts).map(Cow::Owned));
+        let text = text.or_else(|| initial_text(self.scope, self.facts).map(Cow::Owned));
         let Some(amended) = edit_policy_entry(text.as_deref(), &file, &permit)? else {
             return Err(shut);
         };
-        put(
+        insert_layer(
             &mut layers,
             parse_bytes(amended.as_bytes(), &file, Source::User)?,
             self.files,
             self.facts,
         );
-        let then = self.subject.opener(&self.resolve(&layers)?, &layers)?;
-        Ok((Some(amended), then))
+        let new_origin = self.subject.allowing_rule(&self.resolve(&layers)?, &layers)?;
+        Ok((Some(amended), new_origin))
     }
 }
 
-/// The text of a file of this scope that is not there yet, where it is not empty.
-pub(crate) fn fresh(scope: PolicyScope, facts: &Facts) -> Option<String> {
+/// The initial text of a missing file of this scope, if it is not empty.
+pub(crate) fn initial_text(scope: PolicyScope, facts: &Facts) -> Option<String> {
     (scope == PolicyScope::OwnProject).then(|| new_own_policy(facts))
 }
 
-/// Puts a layer where the file of the same name was read, or where it would have been.
-pub(crate) fn put(
+/// Replaces the layer of the same file, or inserts the layer at its rank.
+pub(crate) fn insert_layer(
     layers: &mut Vec<PolicyLayer>,
     layer: PolicyLayer,
     files: &PolicyFiles,
@@ -343,13 +346,15 @@ pub(crate) fn put(
     match layers.iter_mut().find(|known| known.file == layer.file && known.source == layer.source) {
         Some(known) => *known = layer,
         None => {
-            let weaker: Vec<AbsPath> =
-                places(files, facts).into_iter().take_while(|place| *place != layer.file).collect();
-            let behind = layers
+            let weaker: Vec<AbsPath> = policy_file_paths(files, facts)
+                .into_iter()
+                .take_while(|place| *place != layer.file)
+                .collect();
+            let index = layers
                 .iter()
                 .rposition(|known| weaker.contains(&known.file))
                 .map_or(0, |last| last + 1);
-            layers.insert(behind, layer);
+            layers.insert(index, layer);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a policy still says what it said.
+//! A cache of a resolved policy, valid while its files are unchanged.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,11 +9,10 @@ use ringfence_policy::{AbsPath, Flags};
 use crate::files::{self, PolicyFiles};
 use crate::{EngineError, HostEnvironment, ResolvedPolicy, resolve_in};
 
-/// By what a file is known to be the same: device, inode, size and times; `None` if it is not
-/// there.
+/// The identity of a file version: device, inode, size and times; `None` if the file is missing.
 pub(crate) type FileStamp = Option<[i64; 7]>;
 
-pub(crate) fn stamp(file: &AbsPath) -> FileStamp {
+pub(crate) fn file_stamp(file: &AbsPath) -> FileStamp {
     let found = fs::metadata(file.as_path()).ok()?;
     let identity = [found.dev() as i64, found.ino() as i64, found.len() as i64];
     let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
@@ -24,21 +23,24 @@ pub(crate) fn stamp(file: &AbsPath) -> FileStamp {
 }
 
 fn stamped(files: Vec<AbsPath>) -> Vec<(AbsPath, FileStamp)> {
-    files.into_iter().map(|file| (file.clone(), stamp(&file))).collect()
+    files.into_iter().map(|file| (file.clone(), file_stamp(&file))).collect()
 }
 
-/// The files that count, and those that would if they were there.
-pub(crate) fn stamps(files: &PolicyFiles, resolved: &ResolvedPolicy) -> Vec<(AbsPath, FileStamp)> {
-    let mut all = files::places(files, &resolved.surroundings.facts);
+/// The policy files that apply, and those that would apply if they existed.
+pub(crate) fn policy_file_stamps(
+    files: &PolicyFiles,
+    resolved: &ResolvedPolicy,
+) -> Vec<(AbsPath, FileStamp)> {
+    let mut all = files::policy_file_paths(files, &resolved.surroundings.facts);
     all.extend(resolved.files.iter().cloned());
     all.sort();
     all.dedup();
     stamped(all)
 }
 
-/// Whether a change at `now` or later shows in the stamp. Times of files advance in steps, of two
-/// seconds where they are coarsest: a file of this very moment can become another within the step.
-fn is_telling(stamp: FileStamp, now: SystemTime) -> bool {
+/// True if a change at `now` or later is visible in the stamp. File times advance in steps, of two
+/// seconds on the coarsest file systems: within the step a change may be invisible.
+fn is_reliable(stamp: FileStamp, now: SystemTime) -> bool {
     const STEP: Duration = Duration::from_secs(2);
     let Some([_, _, _, _, _, seconds, nanos]) = stamp else { return true };
     let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u64::try_from(nanos)) else {
@@ -48,8 +50,7 @@ fn is_telling(stamp: FileStamp, now: SystemTime) -> bool {
     now.duration_since(changed).is_ok_and(|age| age > STEP)
 }
 
-/// A policy for the same surroundings again and again, which is read anew when one of its files has
-/// become another.
+/// A resolved policy for the same host environment, read again when one of its files changes.
 #[derive(Debug)]
 pub struct CachedPolicy {
     resolved: ResolvedPolicy,
@@ -57,28 +58,29 @@ pub struct CachedPolicy {
 }
 
 impl CachedPolicy {
-    /// Resolves it. There is nothing to keep of one whose files changed a moment ago or
-    /// meanwhile, or name others.
+    /// Resolves the policy. The cache is `None` if a file changed just now or during the call, or
+    /// if files extend other files.
     pub fn resolve(
         surroundings: HostEnvironment,
         flags: &Flags,
         files: &PolicyFiles,
     ) -> Result<(ResolvedPolicy, Option<Self>), EngineError> {
         let now = SystemTime::now();
-        let seen = stamped(files::places(files, &surroundings.facts));
+        let seen = stamped(files::policy_file_paths(files, &surroundings.facts));
         let resolved = resolve_in(surroundings, flags, files)?;
         let is_known = |file: &AbsPath| seen.iter().any(|(known, _)| known == file);
-        let are_telling = seen.iter().all(|(_, stamp)| is_telling(*stamp, now));
-        let is_kept = are_telling && files.agent.is_none() && resolved.files.iter().all(is_known);
-        let kept = is_kept
+        let are_reliable = seen.iter().all(|(_, stamp)| is_reliable(*stamp, now));
+        let is_cached =
+            are_reliable && files.agent.is_none() && resolved.files.iter().all(is_known);
+        let cached = is_cached
             .then(|| Self { resolved: resolved.clone(), seen })
-            .filter(|kept| kept.current().is_some());
-        Ok((resolved, kept))
+            .filter(|cached| cached.current().is_some());
+        Ok((resolved, cached))
     }
 
-    /// What it says, if none of its files is another by now.
+    /// The policy, if none of its files has changed.
     pub fn current(&self) -> Option<&ResolvedPolicy> {
-        self.seen.iter().all(|(file, seen)| stamp(file) == *seen).then_some(&self.resolved)
+        self.seen.iter().all(|(file, seen)| file_stamp(file) == *seen).then_some(&self.resolved)
     }
 }
 
@@ -87,33 +89,33 @@ mod tests {
     use super::*;
     use crate::testing::TestHome;
 
-    fn kept(home: &TestHome) -> Option<CachedPolicy> {
+    fn cached(home: &TestHome) -> Option<CachedPolicy> {
         let (facts, files) = (home.facts(), PolicyFiles::default());
         let flags = Flags::none(facts.workspace.clone());
-        CachedPolicy::resolve(HostEnvironment::of_somebody(facts, Vec::new()), &flags, &files)
+        CachedPolicy::resolve(HostEnvironment::for_other_user(facts, Vec::new()), &flags, &files)
             .unwrap()
             .1
     }
 
     #[test]
-    fn a_policy_holds_until_one_of_its_files_is_another() {
+    fn policy_stays_cached_until_a_file_changes() {
         let home = TestHome::new();
-        let kept = kept(&home).unwrap();
-        assert!(kept.current().is_some());
+        let cached = cached(&home).unwrap();
+        assert!(cached.current().is_some());
         home.write("version = 1\n");
-        assert!(kept.current().is_none());
+        assert!(cached.current().is_none());
     }
 
-    /// It may be changed once more without a trace in its size or times.
+    /// It may change again without a visible change of its size or times.
     #[test]
-    fn a_file_of_this_very_moment_is_read_again() {
+    fn file_changed_just_now_is_not_cached() {
         let home = TestHome::new();
         home.write("version = 1\n");
-        assert!(kept(&home).is_none());
-        let stamp = stamp(&AbsPath::new(home.policy()).unwrap());
+        assert!(cached(&home).is_none());
+        let stamp = file_stamp(&AbsPath::new(home.policy()).unwrap());
         let now = SystemTime::now();
-        assert!(!is_telling(stamp, now));
-        assert!(!is_telling(stamp, now - Duration::from_secs(60)));
-        assert!(is_telling(stamp, now + Duration::from_secs(3)));
+        assert!(!is_reliable(stamp, now));
+        assert!(!is_reliable(stamp, now - Duration::from_secs(60)));
+        assert!(is_reliable(stamp, now + Duration::from_secs(3)));
     }
 }

@@ -1,8 +1,8 @@
-//! What is recorded of a run: that it was asked for, what was refused in it, how it ended.
+//! Audit records of a run: its start, its denials and its end.
 
 use std::ffi::OsString;
 
-use ringfence_api::{Denial, Gap, Outcome, typed, whole};
+use ringfence_api::{Denial, Gap, Outcome, error_chain, shell_word};
 use ringfence_audit::{
     AuditError, AuditLog, LogOptions, Record, RecordAction, RecordDetails, RecordResult,
     RecordSubject, RunEnded, RunStarted, digest, now_ms,
@@ -14,73 +14,74 @@ use crate::{EngineError, ResolvedPolicy, RunRequest, command_guard};
 /// The records of one run.
 pub(crate) struct RunRecorder<'a> {
     log: Option<AuditLog>,
-    asked: &'a RunRequest,
+    request: &'a RunRequest,
     resolved: &'a ResolvedPolicy,
     subject: RecordSubject,
-    /// The command in one line.
+    /// The command as one line.
     line: String,
     has_begun: bool,
-    /// What was refused before the run ended in an error.
+    /// The denials before the run failed.
     pub(crate) refused_before: (Vec<Denial>, u64),
-    tell: &'a mut dyn FnMut(&AuditError),
+    on_audit_error: &'a mut dyn FnMut(&AuditError),
 }
 
 impl<'a> RunRecorder<'a> {
     pub(crate) fn open(
-        asked: &'a RunRequest,
+        request: &'a RunRequest,
         resolved: &'a ResolvedPolicy,
-        tell: &'a mut dyn FnMut(&AuditError),
+        on_audit_error: &'a mut dyn FnMut(&AuditError),
     ) -> Result<Self, EngineError> {
         let rules = &resolved.grants.audit;
         let options = LogOptions { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
-        let subject = RecordSubject { agent: asked.agent.clone(), session: asked.session.clone() };
-        let mut book = RunRecorder {
+        let subject =
+            RecordSubject { agent: request.agent.clone(), session: request.session.clone() };
+        let mut recorder = RunRecorder {
             log: None,
-            asked,
+            request,
             resolved,
             subject,
-            line: line(&asked.command),
+            line: command_line(&request.command),
             has_begun: false,
             refused_before: (Vec::new(), 0),
-            tell,
+            on_audit_error,
         };
         match AuditLog::open(rules.directory.as_path(), options) {
-            Ok(log) => book.log = Some(log),
-            Err(error) => book.decide(error)?,
+            Ok(log) => recorder.log = Some(log),
+            Err(error) => recorder.handle_audit_error(error)?,
         }
-        Ok(book)
+        Ok(recorder)
     }
 
-    /// The same for a command that was recorded to be about to run.
+    /// As [`RunRecorder::open`], for a command whose start is already recorded.
     pub(crate) fn resume(
-        asked: &'a RunRequest,
+        request: &'a RunRequest,
         resolved: &'a ResolvedPolicy,
-        tell: &'a mut dyn FnMut(&AuditError),
+        on_audit_error: &'a mut dyn FnMut(&AuditError),
     ) -> Result<Self, EngineError> {
-        Ok(RunRecorder { has_begun: true, ..Self::open(asked, resolved, tell)? })
+        Ok(RunRecorder { has_begun: true, ..Self::open(request, resolved, on_audit_error)? })
     }
 
     /// Records that the command is about to run.
     pub(crate) fn begin(&mut self, gaps: &[Gap]) -> Result<(), EngineError> {
-        // That there is no sandbox, and who said so, is never to be looked for elsewhere.
+        // The record always shows that there is no sandbox, and which rule turned it off.
         let off = self.resolved.grants.sandbox.off.as_ref();
         let reason = off.map(|off| format!("not confined: {} ({off})", off.text));
         let reason = reason.or_else(|| {
-            command_guard::doubted(
+            command_guard::doubt_about(
                 &self.resolved.grants,
-                command_guard::CommandText::Words(&self.asked.command),
+                command_guard::CommandText::Words(&self.request.command),
             )
         });
         let record =
             self.record(RecordAction::Begin, RecordResult::Allowed, reason, self.begun(gaps));
         self.has_begun = true;
         match self.append(&[record]) {
-            Err(error) => self.decide(error),
+            Err(error) => self.handle_audit_error(error),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Records what became of it. By now nothing can be refused any more, only told.
+    /// Records the end of the run. A write error is only reported: the command has already run.
     pub(crate) fn finish(&mut self, result: &Result<Outcome, EngineError>) {
         let records = match result {
             Err(EngineError::Audit { .. }) => return,
@@ -91,7 +92,7 @@ impl<'a> RunRecorder<'a> {
         let written =
             self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), AuditLog::finish));
         if let Err(error) = written {
-            (self.tell)(&error);
+            (self.on_audit_error)(&error);
         }
     }
 
@@ -99,12 +100,12 @@ impl<'a> RunRecorder<'a> {
         self.log.as_mut().map_or(Ok(()), |log| log.append(records).map(drop))
     }
 
-    /// What the policy says about a run that cannot be recorded.
-    fn decide(&mut self, error: AuditError) -> Result<(), EngineError> {
+    /// Refuses or reports a run that cannot be recorded, as the policy says.
+    fn handle_audit_error(&mut self, error: AuditError) -> Result<(), EngineError> {
         match self.resolved.grants.audit.on_error {
             OnError::Refuse => Err(EngineError::Audit { source: error }),
             OnError::Run => {
-                (self.tell)(&error);
+                (self.on_audit_error)(&error);
                 Ok(())
             }
         }
@@ -132,8 +133,8 @@ impl<'a> RunRecorder<'a> {
 
     fn begun(&self, gaps: &[Gap]) -> RecordDetails {
         let ResolvedPolicy { grants, surroundings, files } = self.resolved;
-        let (command, command_base64) = RunStarted::words(&self.asked.command);
-        let (cwd, cwd_base64) = RunStarted::path(self.asked.cwd.as_path().as_os_str());
+        let (command, command_base64) = RunStarted::command_fields(&self.request.command);
+        let (cwd, cwd_base64) = RunStarted::path_fields(self.request.cwd.as_path().as_os_str());
         RecordDetails::Begun(Box::new(RunStarted {
             command,
             command_base64,
@@ -149,13 +150,13 @@ impl<'a> RunRecorder<'a> {
         }))
     }
 
-    /// A run that was asked for and not begun.
+    /// The record of a run that was requested and not started.
     fn refused(&self, error: &EngineError) -> Record {
         let (verdict, gaps) = match error {
             EngineError::Gaps { gaps } => (RecordResult::Blocked, gaps.as_slice()),
             _ => (RecordResult::Failed, [].as_slice()),
         };
-        self.record(RecordAction::Begin, verdict, Some(whole(error)), self.begun(gaps))
+        self.record(RecordAction::Begin, verdict, Some(error_chain(error)), self.begun(gaps))
     }
 
     fn failed(&self, error: &EngineError) -> Vec<Record> {
@@ -176,16 +177,16 @@ impl<'a> RunRecorder<'a> {
         records.push(self.record(
             RecordAction::End,
             RecordResult::Failed,
-            Some(whole(error)),
+            Some(error_chain(error)),
             RecordDetails::Ended(ended),
         ));
         records
     }
 
-    /// What was refused since a tool was taken away says which.
+    /// The record of a denial. It names the removed tool, if the denial follows from that.
     fn denied(&self, denial: &Denial) -> Record {
         let record = Record::denied(&self.subject, denial);
-        match self.resolved.grants.tools.behind(&denial.rule, &denial.origin) {
+        match self.resolved.grants.tools.rule_behind_denial(&denial.rule, &denial.origin) {
             Some(tool) => record.by_tool(&tool.name),
             None => record,
         }
@@ -198,7 +199,7 @@ impl<'a> RunRecorder<'a> {
         let mut records: Vec<Record> =
             allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
         if !self.has_begun {
-            // Refused by what it says: it never was about to run.
+            // A rule on its text refused it, so its start is not recorded yet.
             let why = outcome.refusal.as_ref().map(|refusal| refusal.reason.clone());
             records.push(self.record(
                 RecordAction::Begin,
@@ -220,7 +221,8 @@ impl<'a> RunRecorder<'a> {
                 .iter()
                 .map(|moved| Record::quarantined(&self.subject, now_ms(), moved)),
         );
-        let verdict = if outcome.blocked() { RecordResult::Blocked } else { RecordResult::Allowed };
+        let verdict =
+            if outcome.is_blocked() { RecordResult::Blocked } else { RecordResult::Allowed };
         let ended = RunEnded {
             exit_code: outcome.exit_code(),
             duration_ms: outcome.duration_ms,
@@ -242,19 +244,19 @@ impl<'a> RunRecorder<'a> {
     }
 }
 
-/// By what the run was let through.
+/// The mode that allowed the run.
 fn policy(grants: &Grants) -> &'static str {
     if grants.enabled { grants.mode.word() } else { Mode::FullAccess.word() }
 }
 
-/// The same rules have the same digest, in the same version of ringfence, whether what goes
-/// through is told of or not, and whether somebody is asked or not.
+/// The digest of the rules. It is the same in one version of ringfence, with and without reporting
+/// of allowed accesses, and with and without questions to the user.
 pub fn policy_digest(grants: &Grants) -> String {
     let is_plain = grants.observe == Observe::Denials && grants.ask == Asking::Never;
     let plain = (!is_plain).then(|| Grants {
         observe: Observe::Denials,
         ask: Asking::Never,
-        network: grants.network.unasked(),
+        network: grants.network.without_prompts(),
         ..grants.clone()
     });
     let packed =
@@ -262,20 +264,20 @@ pub fn policy_digest(grants: &Grants) -> String {
     digest(&packed).to_string()
 }
 
-/// A command as one would type it.
-pub(crate) fn line(command: &[OsString]) -> String {
-    command.iter().map(|word| typed(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+/// A command as typed in a shell.
+pub(crate) fn command_line(command: &[OsString]) -> String {
+    command.iter().map(|word| shell_word(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
     #[track_caller]
     fn check(words: &[&str], expect: &str) {
-        assert_eq!(super::line(&words.iter().map(Into::into).collect::<Vec<_>>()), expect);
+        assert_eq!(super::command_line(&words.iter().map(Into::into).collect::<Vec<_>>()), expect);
     }
 
     #[test]
-    fn a_command_is_written_as_one_would_type_it() {
+    fn command_is_quoted_for_a_shell() {
         check(&["npm", "test"], "npm test");
         check(&["/bin/sh", "-c", "npm ci && npm test"], "/bin/sh -c 'npm ci && npm test'");
         check(&["echo", "", "it's", "--x=a,b"], r"echo '' 'it'\''s' --x=a,b");

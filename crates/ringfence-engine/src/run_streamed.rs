@@ -1,4 +1,4 @@
-//! One command in a sandbox of its own, for somebody who watches it while it runs.
+//! One command in its own sandbox, with streamed output.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,91 +13,97 @@ use crate::asking::RecordingAsker;
 use crate::recorder::RunRecorder;
 use crate::session::{CommandControl, executed};
 use crate::{
-    EngineError, ResolvedPolicy, RunRequest, accept, command_guard, direct_exec, open, variables,
+    EngineError, ResolvedPolicy, RunRequest, check_gaps, command_guard, direct_exec, open,
+    variables,
 };
 
-/// Who is told of a command while it runs.
+/// Callbacks during a run.
 pub struct RunObserver<'a> {
-    /// Hears once, when its sandbox stands and it was started, how it is reached.
+    /// Called once, when the command has started, with the controls of the command.
     pub begun: &'a mut dyn FnMut(CommandControl),
-    /// Hears what it writes, as it comes.
+    /// Receives the output as it arrives.
     pub sink: &'a mut OutputSink<'a>,
 }
 
-/// The whole life of one command, as [`run`](crate::run), which reads nothing and is watched. The
-/// sandbox ends with it, and everything that it left running.
-pub fn run_watched(
+/// Runs one command as [`run`](crate::run), without input and with streamed output. The sandbox and
+/// all its processes end with the command.
+pub fn run_streamed(
     provider: &dyn Provider,
-    asked: &RunRequest,
+    request: &RunRequest,
     resolved: &ResolvedPolicy,
     watcher: RunObserver<'_>,
-    tell: &mut dyn FnMut(&AuditError),
+    on_audit_error: &mut dyn FnMut(&AuditError),
 ) -> Result<Outcome, EngineError> {
-    let mut book = RunRecorder::open(asked, resolved, tell)?;
-    let result = attempt(provider, asked, resolved, watcher, &mut book);
-    book.finish(&result);
+    let mut recorder = RunRecorder::open(request, resolved, on_audit_error)?;
+    let result = attempt(provider, request, resolved, watcher, &mut recorder);
+    recorder.finish(&result);
     result
 }
 
 fn attempt(
     provider: &dyn Provider,
-    asked: &RunRequest,
+    request: &RunRequest,
     resolved: &ResolvedPolicy,
     watcher: RunObserver<'_>,
-    book: &mut RunRecorder<'_>,
+    recorder: &mut RunRecorder<'_>,
 ) -> Result<Outcome, EngineError> {
     let grants = &resolved.grants;
     if let Some(refused) =
-        command_guard::refused(grants, command_guard::CommandText::Words(&asked.command))
+        command_guard::check_command(grants, command_guard::CommandText::Words(&request.command))
     {
         (watcher.sink)(OutputStream::Err, &refused.stderr.head);
         return Ok(refused);
     }
     let mut session = open(provider, resolved)?;
-    accept(&session.plan().gaps, grants.on_gap)?;
-    // Written before anything starts: a crash leaves a record of what was about to happen.
-    book.begin(&session.plan().gaps)?;
-    if let Some(asker) = &asked.asker {
-        session.ask(Arc::new(RecordingAsker::new(asker.clone(), asked, resolved, Arc::default())));
+    check_gaps(&session.plan().gaps, grants.on_gap)?;
+    // Written before anything starts: a crash may leave a record without a command.
+    recorder.begin(&session.plan().gaps)?;
+    if let Some(asker) = &request.asker {
+        session.set_asker(Arc::new(RecordingAsker::new(
+            asker.clone(),
+            request,
+            resolved,
+            Arc::default(),
+        )));
     }
-    let standing = session.raise(&asked.cwd)?;
+    let sandbox = session.start_sandbox(&request.cwd)?;
     let start = ProcessSpec {
-        command: asked.command.clone(),
-        variables: variables(grants, &asked.cwd, resolved),
-        cwd: asked.cwd.clone(),
+        command: request.command.clone(),
+        environment: variables(grants, &request.cwd, resolved),
+        cwd: request.cwd.clone(),
         streams: ProcessStdio::Pipes {
-            input: StdinInput::Nothing,
-            limit: kept(asked.stdio, grants.limits.output),
+            input: StdinInput::Empty,
+            limit: capture_limit(request.stdio, grants.limits.output),
         },
         deadline: grants.limits.wall_ms.map(Duration::from_millis),
     };
-    let ran = begin(standing.as_ref(), &start).and_then(|process| {
+    let ran = begin(sandbox.as_ref(), &start).and_then(|process| {
         (watcher.begun)(CommandControl { interrupter: process.interrupter(), feeder: None });
         process.wait(watcher.sink)
     });
-    let ran = ran.inspect_err(|_| book.refused_before = standing.refused())?;
-    let enforced = standing.plan().steps.iter().map(ToString::to_string).collect();
-    let gaps: Vec<Gap> = standing.plan().gaps.iter().cloned().chain(standing.gaps()).collect();
-    let quarantined = standing.end()?;
+    let ran = ran.inspect_err(|_| recorder.refused_before = sandbox.take_denials())?;
+    let enforced = sandbox.plan().steps.iter().map(ToString::to_string).collect();
+    let gaps: Vec<Gap> = sandbox.plan().gaps.iter().cloned().chain(sandbox.gaps()).collect();
+    let quarantined = sandbox.end()?;
     Ok(Outcome { quarantined, ..executed(ran, enforced, gaps).outcome })
 }
 
-/// Starts it; where a shell would only start a program, without one. What is not found or cannot be
-/// executed, the shell has its own words for.
+/// Starts the command, without a shell where the shell would only start one program. If that
+/// program cannot be executed, the shell runs and prints its own error.
 fn begin(
-    standing: &dyn Sandbox,
+    sandbox: &dyn Sandbox,
     start: &ProcessSpec,
 ) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
-    let plain =
-        direct_exec::words(&start.command).map(|command| ProcessSpec { command, ..start.clone() });
-    match plain.map(|plain| standing.start(&plain)) {
-        None | Some(Err(ProviderError::NotExecuted { .. })) => standing.start(start),
+    let plain = direct_exec::direct_argv(&start.command)
+        .map(|command| ProcessSpec { command, ..start.clone() });
+    match plain.map(|plain| sandbox.start_process(&plain)) {
+        None | Some(Err(ProviderError::NotExecuted { .. })) => sandbox.start_process(start),
         Some(started) => started,
     }
 }
 
-/// So much of each stream is kept.
-fn kept(stdio: StdioMode, limit: Option<u64>) -> usize {
+/// The limit of captured output per stream.
+fn capture_limit(stdio: StdioMode, limit: Option<u64>) -> usize {
     let most = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     match stdio {
         StdioMode::Capture { limit } => limit.min(most),

@@ -1,4 +1,4 @@
-//! The life of a session: one sandbox, one shell, many commands.
+//! Sessions: one sandbox and one shell for many commands.
 
 mod call;
 mod policy_follower;
@@ -22,12 +22,13 @@ use ringfence_provider::{
     StdinFeeder,
 };
 
-use crate::asking::permission_for;
+use crate::asking::permission_for_denial;
 use crate::recorder::RunRecorder;
 use crate::{
-    EngineError, ResolvedPolicy, RunRequest, command_guard, permission, resolve_in, variables,
+    EngineError, ResolvedPolicy, RunRequest, command_guard, permission_for_outcome, resolve_in,
+    variables,
 };
-pub use call::Call;
+pub use call::SessionCall;
 use policy_follower::PolicyFollower;
 pub use policy_follower::{PolicyNews, PolicyProblem, PolicyResolver};
 use process::ProcessState;
@@ -36,13 +37,12 @@ pub use request::{GrantEffect, GrantResult};
 pub(crate) use sandbox::executed;
 use sandbox::{MakerThread, SandboxSlot};
 
-/// A sandbox that stands and a shell in it, as one policy has it.
+/// A running sandbox with a shell, under one policy.
 ///
-/// Both are renewed when they are needed and gone: a shell that a command ended starts anew
-/// in the same sandbox, and a sandbox that died is made anew. What was in them is gone with
-/// them, and each result says so.
+/// Both are restarted on demand: a shell that a command ended restarts in the same sandbox, and a
+/// dead sandbox is replaced. Their state is lost, and each result reports that.
 pub struct Session {
-    asked: RunRequest,
+    request: RunRequest,
     program: OsString,
     /// Used by one command at a time.
     shell: Mutex<Option<Box<dyn SandboxShell>>>,
@@ -51,197 +51,204 @@ pub struct Session {
     sandbox: Mutex<SandboxSlot>,
 }
 
-/// What became of a command, and of the shell it ran in.
+/// The outcome of a command, and the state of its shell.
 #[derive(Debug, Clone)]
 pub struct SessionOutcome {
-    /// As of any command.
+    /// The outcome, as for any command.
     pub outcome: Outcome,
-    /// Where the shell is now.
+    /// The working directory of the shell.
     pub cwd: Option<AbsPath>,
-    /// What those wrote that earlier commands have left running, since the one before this.
+    /// Output of background processes of earlier commands, since the previous command.
     pub background: StreamOutput,
-    /// What became of the shell.
+    /// The state of the shell.
     pub shell: ShellState,
-    /// What became of policy files that were changed since the command before.
+    /// Changes of policy files since the previous command.
     pub news: PolicyNews,
 }
 
-/// How somebody else reaches a command that runs.
+/// Controls of a running command.
 pub struct CommandControl {
-    /// For whoever does not want to wait.
+    /// Interrupts the command.
     pub interrupter: Box<dyn Interrupter>,
-    /// For whoever has what it reads, if it is to be fed.
+    /// Writes to its standard input, if that is fed.
     pub feeder: Option<Arc<dyn StdinFeeder>>,
 }
 
-/// What is said when it is a command's turn.
+/// The caller's decision when a queued command can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartDecision {
-    /// It begins.
+    /// The command starts.
     Taken,
-    /// Nobody wants it any more.
+    /// The caller no longer waits for it.
     Left,
 }
 
-/// What a session is like now.
+/// The status of a session.
 #[derive(Debug, Clone)]
 pub struct SessionStatus {
-    /// How many commands were run.
+    /// The number of commands run.
     pub commands: u64,
-    /// Whether its shell is in the middle of a command.
+    /// True if the shell runs a command.
     pub is_busy: bool,
-    /// The shell's number on the host, if there is one and it is idle.
+    /// The shell's pid on the host, if there is one and it is idle.
     pub shell: Option<i32>,
-    /// What is enforced.
+    /// The rules in force.
     pub enforced: Vec<String>,
-    /// What was asked for and is not.
+    /// The gaps: rules that are not enforced.
     pub gaps: Vec<Gap>,
-    /// The policy files that count, weakest first.
+    /// The policy files that apply, weakest first.
     pub policy_files: Vec<AbsPath>,
-    /// What of them takes effect with a new session.
+    /// Policy changes that take effect with a new session.
     pub pending: Vec<PolicyChange>,
-    /// Why they are not followed as they are now.
+    /// The reason the newest policy files are not followed.
     pub problem: Option<PolicyProblem>,
 }
 
 impl Session {
-    /// Opens a session; `program` is its shell. The command of `asked` is not looked at.
+    /// Opens a session with the shell `program`. Ignores the command of the request.
     pub fn open(
         provider: Box<dyn Provider + Send>,
-        asked: RunRequest,
+        request: RunRequest,
         resolved: ResolvedPolicy,
         program: OsString,
     ) -> Result<Self, EngineError> {
-        let (flags, files) = (asked.flags.clone(), asked.files.clone());
+        let (flags, files) = (request.flags.clone(), request.files.clone());
         let resolve =
             move |before: &ResolvedPolicy| resolve_in(before.surroundings.clone(), &flags, &files);
-        Self::open_with(provider, asked, resolved, program, Box::new(resolve))
+        Self::open_with(provider, request, resolved, program, Box::new(resolve))
     }
 
-    /// The same for whoever has rules of its own beside those of the files: `resolve` reads the
-    /// policy anew, when a file was changed.
+    /// As [`Session::open`], for callers with rules of their own: `resolve` reads the policy again
+    /// when a file changes.
     pub fn open_with(
         provider: Box<dyn Provider + Send>,
-        asked: RunRequest,
+        request: RunRequest,
         resolved: ResolvedPolicy,
         program: OsString,
         resolve: Box<PolicyResolver>,
     ) -> Result<Self, EngineError> {
-        // The log's directory is there before the host is looked at: made by the first command,
-        // it would appear in a sandbox that stands, and be open until it is covered.
-        RunRecorder::open(&asked, &resolved, &mut |_| ())?;
+        // Creates the log's directory before the sandbox starts. Created by the first command, it
+        // would appear in the running sandbox and be accessible until a mask covers it.
+        RunRecorder::open(&request, &resolved, &mut |_| ())?;
         let sandbox = SandboxSlot {
             provider: Arc::new(Mutex::new(provider)),
             maker: MakerThread::Opener,
             standing: None,
-            lasting: Arc::default(),
-            witness: None,
+            session_grants: Arc::default(),
+            recording_asker: None,
             enforced: Vec::new(),
             gaps: Vec::new(),
             quarantined: Vec::new(),
             commands: 0,
         };
-        let policy = Mutex::new(PolicyFollower::new(&asked, resolved, resolve));
-        let opened =
-            Self { asked, program, shell: Mutex::new(None), policy, sandbox: Mutex::new(sandbox) };
-        opened.renew(&mut lock(&opened.shell))?;
+        let policy = Mutex::new(PolicyFollower::new(&request, resolved, resolve));
+        let opened = Self {
+            request,
+            program,
+            shell: Mutex::new(None),
+            policy,
+            sandbox: Mutex::new(sandbox),
+        };
+        opened.restart_missing(&mut lock(&opened.shell))?;
         Ok(opened)
     }
 
-    /// Looks whether a policy file was changed, and lets the sandbox follow. Every command does
-    /// so first; whoever keeps a session does so from time to time, for those that run.
-    pub fn follow(&self) {
+    /// Checks the policy files for changes and applies them to the sandbox. Every command calls
+    /// this first; the owner of a session calls it from time to time, for commands that run.
+    pub fn follow_policy(&self) {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
-        if let Some(plan) = policy.look(&self.asked, sandbox.standing.as_deref()) {
-            sandbox.stands_by(&plan);
-            if let Some(witness) = &sandbox.witness {
-                witness.revise(&policy.holding.grants);
+        if let Some(plan) = policy.poll_files(&self.request, sandbox.standing.as_deref()) {
+            sandbox.apply_plan(&plan);
+            if let Some(recording_asker) = &sandbox.recording_asker {
+                recording_asker.set_grants(&policy.in_force.grants);
             }
         }
     }
 
-    /// Where its commands begin.
+    /// The initial working directory of its commands.
     pub fn cwd(&self) -> &AbsPath {
-        &self.asked.cwd
+        &self.request.cwd
     }
 
-    /// The policy that holds.
+    /// The policy in force.
     pub fn policy(&self) -> Arc<ResolvedPolicy> {
-        lock(&self.policy).holding.clone()
+        lock(&self.policy).in_force.clone()
     }
 
-    /// The same for something that is about to begin, unless nothing may.
-    fn policy_to_begin(&self) -> Result<Arc<ResolvedPolicy>, EngineError> {
-        self.follow();
+    /// The policy in force for a new command; an error if no command may start.
+    fn policy_for_start(&self) -> Result<Arc<ResolvedPolicy>, EngineError> {
+        self.follow_policy();
         let policy = lock(&self.policy);
-        policy.permits(&self.asked.session).map(|()| policy.holding.clone())
+        policy.check_may_start(&self.request.session).map(|()| policy.in_force.clone())
     }
 
-    /// What is missing of a sandbox and a shell made anew.
-    fn renew(&self, shell: &mut Option<Box<dyn SandboxShell>>) -> Result<(), EngineError> {
+    /// Restarts the sandbox and the shell, as needed.
+    fn restart_missing(
+        &self,
+        shell: &mut Option<Box<dyn SandboxShell>>,
+    ) -> Result<(), EngineError> {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
         sandbox.clear_if_dead();
         if sandbox.standing.is_none() {
             *shell = None;
-            policy.begin_anew();
+            policy.adopt_newest();
         }
         shell.take_if(|shell| !shell.is_alive());
-        let resolved = policy.holding.clone();
+        let resolved = policy.in_force.clone();
         drop(policy);
         let was_standing = sandbox.standing.is_some();
-        let standing = sandbox.standing(&self.asked, &resolved)?;
+        let standing = sandbox.ensure_started(&self.request, &resolved)?;
         if shell.is_some() {
             return Ok(());
         }
         let start = ShellSpec {
             program: self.program.clone(),
-            variables: variables(&resolved.grants, &self.asked.cwd, &resolved),
-            cwd: self.asked.cwd.clone(),
+            environment: variables(&resolved.grants, &self.request.cwd, &resolved),
+            cwd: self.request.cwd.clone(),
         };
-        match standing.shell(&start) {
+        match standing.start_shell(&start) {
             Ok(new) => *shell = Some(new),
-            // It may have died without anybody noticing.
+            // The sandbox may have died unnoticed.
             Err(_) if was_standing => {
-                sandbox.fell();
+                sandbox.discard();
                 drop(sandbox);
-                return self.renew(shell);
+                return self.restart_missing(shell);
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Runs a command in the shell, after those that were asked for before. `begun` gets what
-    /// reaches it when it is its turn, and says whether it is still wanted; `tell` hears what could
-    /// not be recorded.
+    /// Runs a command in the shell, after the commands queued before it. `begun` gets the controls
+    /// of the command when it can start, and decides if it does; `on_audit_error` receives audit
+    /// errors.
     pub fn execute(
         &self,
         line: &ShellCommand,
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
-        tell: &mut dyn FnMut(&AuditError),
+        on_audit_error: &mut dyn FnMut(&AuditError),
     ) -> Result<SessionOutcome, EngineError> {
-        self.execute_as(line, &Call::default(), begun, sink, tell)
+        self.execute_as(line, &SessionCall::default(), begun, sink, on_audit_error)
     }
 
-    /// Runs a command in the shell as [`Opened::execute`] does, under the name and in the directory
-    /// that `call` says.
+    /// Runs a command as [`Session::execute`], with the name and directory of `call`.
     pub fn execute_as(
         &self,
         line: &ShellCommand,
-        call: &Call,
+        call: &SessionCall,
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
-        tell: &mut dyn FnMut(&AuditError),
+        on_audit_error: &mut dyn FnMut(&AuditError),
     ) -> Result<SessionOutcome, EngineError> {
         let text = String::from_utf8_lossy(&line.text).into_owned();
         let command = vec![self.program.clone(), "-c".into(), text.into()];
-        let asked = call.of(&self.asked, command);
-        self.follow();
+        let request = call.apply_to(&self.request, command);
+        self.follow_policy();
         let resolved = self.policy();
-        let mut book = RunRecorder::open(&asked, &resolved, tell)?;
+        let mut book = RunRecorder::open(&request, &resolved, on_audit_error)?;
         let (result, (cwd, background, shell)) =
             match self.attempt((line, call), begun, sink, &mut book) {
                 Ok(SessionOutcome { outcome, cwd, background, shell, .. }) => {
@@ -255,21 +262,21 @@ impl Session {
             cwd,
             background,
             shell,
-            news: lock(&self.policy).news(),
+            news: lock(&self.policy).take_news(),
         })
     }
 
     fn attempt(
         &self,
-        (line, call): (&ShellCommand, &Call),
+        (line, call): (&ShellCommand, &SessionCall),
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
         book: &mut RunRecorder<'_>,
     ) -> Result<SessionOutcome, EngineError> {
         let mut slot = lock(&self.shell);
-        // It may have been waited for while a file was changed.
-        let resolved = self.policy_to_begin()?;
-        if let Some(outcome) = command_guard::refused(
+        // A policy file may have changed while the command waited for the shell.
+        let resolved = self.policy_for_start()?;
+        if let Some(outcome) = command_guard::check_command(
             &resolved.grants,
             command_guard::CommandText::Line(&line.text, &self.program),
         ) {
@@ -280,21 +287,23 @@ impl Session {
                 outcome,
                 cwd,
                 background,
-                shell: ShellState::LivesOn,
+                shell: ShellState::Alive,
                 news: PolicyNews::default(),
             });
         }
-        self.renew(&mut slot)?;
-        let shell = slot.as_mut().expect("renewed just now");
-        call.enter(shell.as_mut())?;
+        self.restart_missing(&mut slot)?;
+        let shell = slot.as_mut().expect("the shell was just restarted");
+        call.change_directory(shell.as_mut())?;
         let recorded = {
             let mut sandbox = lock(&self.sandbox);
             sandbox.commands += 1;
             book.begin(&sandbox.gaps)
         };
         recorded?;
-        let feeder =
-            (line.input == StdinInput::Fed).then(|| shell.feeder()).transpose().map_err(not_fed)?;
+        let feeder = (line.input == StdinInput::Streamed)
+            .then(|| shell.feeder())
+            .transpose()
+            .map_err(not_fed)?;
         if begun(CommandControl { interrupter: shell.interrupter(), feeder }) == StartDecision::Left
         {
             return Err(EngineError::Unwanted);
@@ -311,82 +320,81 @@ impl Session {
                 }
                 Ok(SessionOutcome { cwd, ..sandbox.executed(ran) })
             }
-            Err(error @ ProviderError::NoLine { .. }) => Err(error.into()),
+            Err(error @ ProviderError::NotACommand { .. }) => Err(error.into()),
             Err(error) => {
                 *slot = None;
-                book.refused_before = sandbox.refused();
+                book.refused_before = sandbox.take_denials();
                 if matches!(error, ProviderError::Gone { what: "sandbox" }) {
-                    sandbox.fell();
+                    sandbox.discard();
                 }
                 Err(error.into())
             }
         }
     }
 
-    /// Starts a program beside the shell, which goes on as it is.
+    /// Starts a program in the sandbox without the shell, which is not affected.
     pub fn start(
         &self,
         command: Vec<OsString>,
         streams: ProcessStdio,
         deadline: Option<Duration>,
-        tell: &mut dyn FnMut(&AuditError),
+        on_audit_error: &mut dyn FnMut(&AuditError),
     ) -> Result<SessionProcess, EngineError> {
-        self.start_as(&Call::default(), command, streams, deadline, tell)
+        self.start_as(&SessionCall::default(), command, streams, deadline, on_audit_error)
     }
 
-    /// Starts a program as [`Opened::start`] does, under the name and in the directory that `call`
-    /// says.
+    /// Starts a program as [`Session::start`], with the name and directory of `call`.
     pub fn start_as(
         &self,
-        call: &Call,
+        call: &SessionCall,
         command: Vec<OsString>,
         streams: ProcessStdio,
         deadline: Option<Duration>,
-        tell: &mut dyn FnMut(&AuditError),
+        on_audit_error: &mut dyn FnMut(&AuditError),
     ) -> Result<SessionProcess, EngineError> {
-        let asked = call.of(&self.asked, command);
-        self.follow();
+        let request = call.apply_to(&self.request, command);
+        self.follow_policy();
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
         sandbox.clear_if_dead();
         if sandbox.standing.is_none() {
-            policy.begin_anew();
+            policy.adopt_newest();
         }
-        let resolved = policy.holding.clone();
-        let mut book = RunRecorder::open(&asked, &resolved, tell)?;
-        let permitted = policy.permits(&asked.session);
+        let resolved = policy.in_force.clone();
+        let mut book = RunRecorder::open(&request, &resolved, on_audit_error)?;
+        let permitted = policy.check_may_start(&request.session);
         if permitted.is_ok()
-            && let Some(refused) = command_guard::refused(
+            && let Some(refused) = command_guard::check_command(
                 &resolved.grants,
-                command_guard::CommandText::Words(&asked.command),
+                command_guard::CommandText::Words(&request.command),
             )
         {
             let result = Ok(refused.clone());
             book.finish(&result);
             drop(book);
-            let course = ProcessState::Refused(Box::new(refused));
+            let state = ProcessState::Refused(Box::new(refused));
             return Ok(SessionProcess {
-                course,
+                state,
                 enforced: Vec::new(),
                 gaps: Vec::new(),
-                asked,
+                request,
                 resolved,
-                news: policy.news(),
+                news: policy.take_news(),
             });
         }
         let started = permitted
-            .and_then(|()| sandbox.start(&asked, &resolved, &mut book, (streams, deadline)));
+            .and_then(|()| sandbox.start(&request, &resolved, &mut book, (streams, deadline)));
         match started {
             Ok(process) => {
                 drop(book);
                 let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
                 Ok(SessionProcess {
-                    course: ProcessState::Runs(process),
+                    state: ProcessState::Runs(process),
                     enforced,
                     gaps,
-                    asked,
+                    request,
                     resolved,
-                    news: policy.news(),
+                    news: policy.take_news(),
                 })
             }
             Err(error) => {
@@ -397,40 +405,40 @@ impl Session {
         }
     }
 
-    /// Ends the sandbox with all that runs in it, if the policy was narrowed in a way that a
-    /// sandbox cannot take over while it stands. The next command gets one made for the newest
-    /// policy. Answers whether it did.
+    /// Ends the sandbox and all its processes, if the policy was narrowed in a way that cannot be
+    /// applied live. The next command gets a sandbox for the newest policy. Returns true if it
+    /// ended.
     pub fn restart_if_narrowed(&self) -> bool {
-        self.follow();
+        self.follow_policy();
         let mut policy = lock(&self.policy);
-        if !policy.pending.iter().any(PolicyChange::is_owed) {
+        if !policy.pending.iter().any(PolicyChange::is_pending_narrowing) {
             return false;
         }
-        lock(&self.sandbox).fell();
-        policy.begin_anew();
+        lock(&self.sandbox).discard();
+        policy.adopt_newest();
         true
     }
 
-    /// Takes programs in unfinished operations away, as after each command of the shell, unless the
-    /// shell is in the middle of one. For callers whose program beside it has ended.
+    /// Suspends programs in unfinished operations, as after each command of the shell, unless the
+    /// shell runs a command. For callers whose program outside the shell has ended.
     pub fn suspend_if_idle(&self) {
         if let Ok(_idle) = self.shell.try_lock() {
             lock(&self.sandbox).standing.iter().for_each(|standing| standing.suspend_programs());
         }
     }
 
-    /// What a person could be asked about a command of it that was blocked.
+    /// The question to the user about a blocked command of this session.
     pub fn permission(&self, outcome: &Outcome) -> Option<Permission> {
-        permission(outcome, &self.asked.files, &self.policy())
+        permission_for_outcome(outcome, &self.request.files, &self.policy())
     }
 
-    /// The same about a call of a tool beside it that was refused.
+    /// The question to the user about a denied tool call in this session.
     pub fn permission_for(&self, denial: &Denial) -> Option<Permission> {
-        permission_for(denial, &self.asked.files, &self.policy())
+        permission_for_denial(denial, &self.request.files, &self.policy())
     }
 
-    /// How it stands.
-    pub fn standings(&self) -> SessionStatus {
+    /// The status of the session.
+    pub fn status(&self) -> SessionStatus {
         let shell = self.shell.try_lock().ok().map(|shell| shell.as_ref().map(|shell| shell.pid()));
         let policy = lock(&self.policy);
         let sandbox = lock(&self.sandbox);
@@ -440,13 +448,13 @@ impl Session {
             shell: shell.flatten(),
             enforced: sandbox.enforced.clone(),
             gaps: sandbox.gaps.clone(),
-            policy_files: policy.holding.files.clone(),
+            policy_files: policy.in_force.files.clone(),
             pending: policy.pending.clone(),
             problem: policy.problem.clone(),
         }
     }
 
-    /// Ends everything in it, also while commands run; answers what was moved away.
+    /// Ends all processes in it, even running commands. Returns the quarantined files.
     pub fn end(&self) -> Result<Vec<QuarantinedFile>, EngineError> {
         let mut sandbox = lock(&self.sandbox);
         let mut moved = std::mem::take(&mut sandbox.quarantined);

@@ -1,4 +1,4 @@
-//! A person's home for tests.
+//! A temporary home directory for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -64,7 +64,7 @@ impl TestHome {
         fs::write(self.own_policy(), text).unwrap();
     }
 
-    /// The text of the user's own policy for the project, after what every such file begins with.
+    /// The text of the user's own policy for the project, without the header.
     pub(crate) fn read_own(&self) -> String {
         let text = fs::read_to_string(self.own_policy()).unwrap();
         text.strip_prefix(&format!("{}\n", new_own_policy(&self.facts()))).unwrap().to_owned()
@@ -79,7 +79,7 @@ impl TestHome {
         self.amend(name, access, |amendment| amendment.write())
     }
 
-    /// The outcome of [`Home::allow`] with nothing written.
+    /// The result of [`TestHome::allow`], without writing.
     pub(crate) fn preview(&self, name: &str, access: Access) -> Result<PermanentGrant, AllowError> {
         self.amend(name, access, |amendment| amendment.preview())
     }

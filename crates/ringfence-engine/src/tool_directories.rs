@@ -1,15 +1,15 @@
-//! Variables by which tools keep their files in the private cache.
+//! Environment variables that make tools keep their files in the private cache.
 //!
-//! By itself, pnpm puts its store into a project on another mount than the home directory;
-//! matplotlib and Chromium want to write below `~/.config`.
+//! By default pnpm puts its store into a project on another mount than the home directory, and
+//! matplotlib and Chromium write below `~/.config`.
 
 use std::ffi::OsString;
 
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
 
-use crate::files::plain_file;
+use crate::files::read_policy_file;
 
-/// Variables, and the directories in the home directory that they name. pnpm reads
+/// Environment variables, and the directories below the home directory that they name. pnpm reads
 /// `pnpm_config_…` from version 11 on.
 const TOOL_DIRECTORIES: &[(&str, &str)] = &[
     ("pnpm_config_store_dir", PNPM_STORE),
@@ -18,12 +18,12 @@ const TOOL_DIRECTORIES: &[(&str, &str)] = &[
     ("JUPYTER_RUNTIME_DIR", ".cache/jupyter/runtime"),
 ];
 
-/// The variable that pnpm reads up to version 10. npm reads it as well, and warns of it.
+/// The environment variable of pnpm up to version 10. npm reads it too, and prints a warning.
 const OLD_PNPM: (&str, &str) = ("npm_config_store_dir", PNPM_STORE);
 
 const PNPM_STORE: &str = ".cache/pnpm-store";
 
-/// Adds the variables where the cache can be written, unless they are set.
+/// Adds the environment variables, unless they are set or the cache is not writable.
 pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, grants: &Grants) {
     let old_pnpm = uses_pnpm(&grants.workspace).then_some(&OLD_PNPM);
     for (name, directory) in TOOL_DIRECTORIES.iter().chain(old_pnpm) {
@@ -35,19 +35,19 @@ pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, grants: &G
     }
 }
 
-/// True for a variable that follows from the files of the project. A session in which a command
-/// makes such a file need not start anew because of it.
-pub(crate) fn is_of_project(name: &OsString) -> bool {
+/// True for an environment variable that depends on the project's files. A session does not restart
+/// because a command creates such a file.
+pub(crate) fn depends_on_project(name: &OsString) -> bool {
     name == OLD_PNPM.0
 }
 
-/// True for a project with files of pnpm, or whose `package.json` names it as `packageManager`.
+/// True for a project with pnpm files, or with pnpm as `packageManager` in `package.json`.
 fn uses_pnpm(workspace: &AbsPath) -> bool {
     let has = |name: &str| workspace.join(name).as_path().is_file();
     if has("pnpm-lock.yaml") || has("pnpm-workspace.yaml") {
         return true;
     }
-    let package = plain_file(&workspace.join("package.json")).ok();
+    let package = read_policy_file(&workspace.join("package.json")).ok();
     let package: Option<serde_json::Value> =
         package.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     package.is_some_and(|package| {

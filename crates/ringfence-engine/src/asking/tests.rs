@@ -5,21 +5,21 @@ use ringfence_policy::{Flags, resolve};
 use serde_json::Value;
 
 use super::*;
-use crate::files::layers;
+use crate::files::read_layers;
 use crate::testing::TestHome;
 
-/// Says always the same, and remembers what it heard.
+/// Answers every question the same way, and stores the offers and notes it gets.
 #[derive(Debug)]
-struct Parrot {
-    says: AskAnswer,
+struct FixedAsker {
+    answer: AskAnswer,
     offered: Mutex<Vec<Vec<AskAnswer>>>,
     notes: Mutex<Vec<String>>,
 }
 
-impl Asker for Parrot {
+impl Asker for FixedAsker {
     fn ask(&self, ask: &Ask) -> AskAnswer {
         self.offered.lock().unwrap().push(ask.options.clone());
-        self.says
+        self.answer
     }
 
     fn note(&self, text: &str) {
@@ -29,34 +29,35 @@ impl Asker for Parrot {
 
 struct Trial {
     home: TestHome,
-    parrot: Arc<Parrot>,
-    witness: RecordingAsker,
+    asker: Arc<FixedAsker>,
+    recorder: RecordingAsker,
 }
 
 impl Trial {
-    /// A run under the policy of a person who always says the same.
-    fn new(policy: &str, says: AskAnswer) -> Self {
+    /// A run under this policy, with a user who always gives the same answer.
+    fn new(policy: &str, answer: AskAnswer) -> Self {
         let home = TestHome::new();
         home.write(policy);
         let facts = home.facts();
         let grants = resolve(
-            &layers(&PolicyFiles::default(), &facts).unwrap(),
+            &read_layers(&PolicyFiles::default(), &facts).unwrap(),
             &Flags::none(facts.workspace.clone()),
             &facts,
         )
         .unwrap();
-        let parrot = Arc::new(Parrot { says, offered: Mutex::default(), notes: Mutex::default() });
+        let asker =
+            Arc::new(FixedAsker { answer, offered: Mutex::default(), notes: Mutex::default() });
         let subject = RecordSubject { agent: Some("a".into()), session: "s".into() };
-        let witness = RecordingAsker {
-            asker: parrot.clone(),
+        let recorder = RecordingAsker {
+            asker: asker.clone(),
             grants: grants.into(),
             facts,
             files: PolicyFiles::default(),
             subject,
             log: Mutex::new(None),
-            lasting: Arc::default(),
+            session_grants: Arc::default(),
         };
-        Self { home, parrot, witness }
+        Self { home, asker, recorder }
     }
 
     fn denial(&self, operation: Operation, name: &str) -> Denial {
@@ -76,13 +77,14 @@ impl Trial {
     }
 
     fn ask(&self, operation: Operation, name: &str) -> AskAnswer {
-        self.witness
+        self.recorder
             .ask(&Ask { denial: self.denial(operation, name), options: AskAnswer::ALL.to_vec() })
     }
 
-    /// `operation target result reason` of each record, the target by its last name.
+    /// `operation target result policy reason` of each record, with the last component of the
+    /// target.
     fn records(&self) -> Vec<String> {
-        let log = self.witness.grants().audit.directory.join("00000001.jsonl");
+        let log = self.recorder.grants().audit.directory.join("00000001.jsonl");
         let text = fs::read_to_string(log.as_path()).unwrap_or_default();
         let line = |line: &str| {
             let record: Value = serde_json::from_str(line).unwrap();
@@ -102,24 +104,24 @@ impl Trial {
 
 const PLAIN: &str = "version = 1 # mine\n";
 
-/// Promise: P46
+/// Promise: answers-recorded
 #[test]
-fn what_is_said_is_on_record() {
-    for (says, result) in [
+fn every_answer_is_recorded() {
+    for (answer, result) in [
         (AskAnswer::AllowOnce, "allowed"),
         (AskAnswer::AllowSession, "allowed"),
         (AskAnswer::Deny, "blocked"),
     ] {
-        let trial = Trial::new(PLAIN, says);
-        assert_eq!(trial.ask(Operation::Read, ".ssh/id"), says);
-        assert_eq!(trial.records(), [format!("ask id {result} ~/.ssh answered {says}")]);
+        let trial = Trial::new(PLAIN, answer);
+        assert_eq!(trial.ask(Operation::Read, ".ssh/id"), answer);
+        assert_eq!(trial.records(), [format!("ask id {result} ~/.ssh answered {answer}")]);
         assert_eq!(trial.home.read(), PLAIN);
     }
 }
 
-/// Promise: P46
+/// Promise: answers-recorded
 #[test]
-fn what_is_allowed_for_good_is_written_down_and_said_so() {
+fn permanent_grant_is_written_recorded_and_reported() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
     assert_eq!(trial.ask(Operation::Read, ".ssh/id"), AskAnswer::AllowPermanent);
     assert_eq!(
@@ -132,24 +134,24 @@ fn what_is_allowed_for_good_is_written_down_and_said_so() {
         trial.records(),
         ["ask id allowed ~/.ssh answered allow_permanent".to_owned(), written]
     );
-    assert_eq!(
-        *trial.parrot.notes.lock().unwrap(),
-        [format!("`read ~/.ssh/id` now stands in {place}")]
-    );
+    assert_eq!(*trial.asker.notes.lock().unwrap(), [format!("added `read ~/.ssh/id` to {place}")]);
 }
 
 #[test]
-fn what_cannot_be_written_down_is_allowed_as_long_as_the_sandbox_lives() {
+fn permanent_grant_that_cannot_be_written_lasts_for_the_session() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
-    // Broken between the question and the answer, as far as anybody can tell.
+    // The policy breaks between the question and the answer.
     let options = AskAnswer::ALL.to_vec();
     trial.home.write("version = 1\n[filesystem\n");
     assert_eq!(
-        trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &options),
+        trial.recorder.write_permanent(&trial.denial(Operation::Read, ".ssh/id"), &options),
         AskAnswer::AllowSession
     );
     assert_eq!(
-        trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &[AskAnswer::AllowPermanent]),
+        trial.recorder.write_permanent(
+            &trial.denial(Operation::Read, ".ssh/id"),
+            &[AskAnswer::AllowPermanent]
+        ),
         AskAnswer::Deny
     );
     assert_eq!(trial.home.read(), "version = 1\n[filesystem\n");
@@ -159,40 +161,40 @@ fn what_cannot_be_written_down_is_allowed_as_long_as_the_sandbox_lives() {
         trial.records()
     );
     assert!(
-        trial.parrot.notes.lock().unwrap()[0].contains("policy.toml:2:12: not valid TOML"),
+        trial.asker.notes.lock().unwrap()[0].contains("policy.toml:2:12: not valid TOML"),
         "{:?}",
-        trial.parrot
+        trial.asker
     );
 }
 
 #[test]
-fn what_would_not_last_is_not_offered_for_good() {
+fn permanent_answer_is_not_offered_if_a_rule_would_override_it() {
     let trial =
         Trial::new("version = 1\n[filesystem]\ndeny = [\"~/x\"]\n", AskAnswer::AllowPermanent);
     assert_eq!(trial.ask(Operation::Read, "x"), AskAnswer::Deny);
     let fewer = vec![AskAnswer::AllowOnce, AskAnswer::AllowSession, AskAnswer::Deny];
-    assert_eq!(*trial.parrot.offered.lock().unwrap(), [fewer]);
+    assert_eq!(*trial.asker.offered.lock().unwrap(), [fewer]);
     assert_eq!(trial.records(), ["ask x blocked ~/.ssh answered deny"]);
 }
 
 #[test]
-fn what_every_sandbox_has_of_its_own_is_not_asked_about() {
-    // No policy could open it, and no sandbox would stand with it.
+fn sandbox_own_directories_are_never_asked_about() {
+    // No policy can allow these paths, and no sandbox would start with them.
     let trial = Trial::new(PLAIN, AskAnswer::AllowSession);
     for place in ["/", "/run"] {
         assert_eq!(trial.ask(Operation::Read, place), AskAnswer::Deny, "{place}");
         assert_eq!(trial.ask(Operation::Write, place), AskAnswer::Deny, "{place}");
     }
     assert_eq!(trial.ask(Operation::Read, "/run/lock"), AskAnswer::AllowSession);
-    assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
+    assert_eq!(trial.asker.offered.lock().unwrap().len(), 1);
 }
 
-/// Promise: P44
+/// Promise: permanent-grant
 #[test]
-fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
+fn locked_and_allowed_paths_are_not_asked_about() {
     let mut trial = Trial::new(PLAIN, AskAnswer::AllowOnce);
     for rule in trial
-        .witness
+        .recorder
         .grants
         .get_mut()
         .unwrap()
@@ -206,13 +208,13 @@ fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
     assert_eq!(trial.ask(Operation::Read, ".ssh/id"), AskAnswer::Deny);
     assert_eq!(trial.ask(Operation::Read, "p/x"), AskAnswer::Deny);
     assert_eq!(trial.ask(Operation::Connect, ".netrc"), AskAnswer::Deny);
-    assert_eq!((trial.parrot.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
+    assert_eq!((trial.asker.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
     assert_eq!(trial.ask(Operation::Read, ".netrc"), AskAnswer::AllowOnce);
 }
 
-/// Promise: P60
+/// Promise: ask-write
 #[test]
-fn what_is_ringfences_own_is_not_to_be_written() {
+fn write_to_ringfence_files_is_never_asked_about() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowOnce);
     let own = [
         ".config/ringfence/policy.toml",
@@ -228,22 +230,22 @@ fn what_is_ringfences_own_is_not_to_be_written() {
             "{name}"
         );
     }
-    assert_eq!((trial.parrot.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
+    assert_eq!((trial.asker.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
     assert_eq!(trial.ask(Operation::Create, "q/.vscode/x"), AskAnswer::AllowOnce);
 }
 
-/// Promise: P62
+/// Promise: write-grant
 #[test]
-fn what_is_to_be_written_for_good_is_written_down_as_such() {
+fn permanent_write_grant_becomes_a_write_entry() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
     assert_eq!(trial.ask(Operation::Create, "q/new"), AskAnswer::AllowPermanent);
     assert_eq!(trial.home.read_own(), "[filesystem]\nwrite = [\"~/q/new\"]\n");
     assert_eq!(trial.records()[0], "ask new allowed ~/.ssh answered allow_permanent");
 }
 
-/// Promise: P46
+/// Promise: answers-recorded
 #[test]
-fn nothing_goes_through_that_cannot_be_recorded() {
+fn unrecordable_answer_denies() {
     for (policy, expect) in [
         (PLAIN, AskAnswer::Deny),
         ("version = 1\n[audit]\non-error = \"run\"\n", AskAnswer::AllowOnce),
@@ -258,14 +260,14 @@ fn nothing_goes_through_that_cannot_be_recorded() {
     assert_eq!(trial.home.read(), PLAIN);
 }
 
-/// Promise: P69
+/// Promise: ask-connect
 #[test]
-fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
+fn permanent_host_grant_allows_only_that_port() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
     let denial =
         |target: &str| Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
     let ask = |target: &str| {
-        trial.witness.ask(&Ask { denial: denial(target), options: AskAnswer::ALL.to_vec() })
+        trial.recorder.ask(&Ask { denial: denial(target), options: AskAnswer::ALL.to_vec() })
     };
     assert_eq!(ask("app.test:443"), AskAnswer::AllowPermanent);
     assert_eq!(ask("[2001:db8::1]:80"), AskAnswer::AllowPermanent);
@@ -273,36 +275,36 @@ fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
         trial.home.read_own(),
         "[network]\nallow = [\"app.test:443\", \"[2001:db8::1]:80\"]\n"
     );
-    assert_eq!(trial.parrot.offered.lock().unwrap().as_slice(), [AskAnswer::ALL, AskAnswer::ALL]);
+    assert_eq!(trial.asker.offered.lock().unwrap().as_slice(), [AskAnswer::ALL, AskAnswer::ALL]);
     assert!(
         trial.records()[1].starts_with("permit app.test:443 allowed allow app.test:443 "),
         "{:?}",
         trial.records()
     );
-    // What is no port of a host, or this machine.
+    // Not a port of a host, or the host itself.
     for target in ["app.test", "10.0.0.1:53/udp", "localhost:80", "127.0.0.1:80", "*.app.test:80"] {
         assert_eq!(ask(target), AskAnswer::Deny, "{target}");
     }
-    assert_eq!(trial.parrot.offered.lock().unwrap().len(), 2);
+    assert_eq!(trial.asker.offered.lock().unwrap().len(), 2);
 }
 
-/// Promise: P69
+/// Promise: ask-connect
 #[test]
-fn a_host_that_is_denied_or_locked_is_nobodys_to_open() {
+fn denied_or_locked_host_is_not_asked_about() {
     let trial = Trial::new(
         "version = 1\n[network]\nallow = [\"a.test\"]\ndeny = [\"b.test\", \"10.0.0.0/8\"]\n",
         AskAnswer::AllowOnce,
     );
     let ask = |target: &str| {
         let denial = Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
-        trial.witness.ask(&Ask { denial, options: AskAnswer::ALL.to_vec() })
+        trial.recorder.ask(&Ask { denial, options: AskAnswer::ALL.to_vec() })
     };
     for target in ["b.test:80", "10.1.2.3:80", "[::ffff:10.1.2.3]:80", "a.test:80"] {
         assert_eq!(ask(target), AskAnswer::Deny, "{target}");
     }
     assert_eq!(ask("c.test:80"), AskAnswer::AllowOnce);
-    trial.witness.grants.write().unwrap().network.locked =
+    trial.recorder.grants.write().unwrap().network.locked =
         Some(Origin::new(Source::Managed, "network.locked = true"));
     assert_eq!(ask("c.test:80"), AskAnswer::Deny);
-    assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
+    assert_eq!(trial.asker.offered.lock().unwrap().len(), 1);
 }

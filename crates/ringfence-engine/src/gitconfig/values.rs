@@ -1,19 +1,19 @@
-//! Values of git settings that can hold no password or token.
+//! Values of git settings that cannot hold a password or token.
 //!
-//! A value passes by an allow list. A filter may be `openssl enc -k PASSWORD`, and no list of the
-//! options that take a password is complete.
+//! An allow list decides. A filter may be `openssl enc -k PASSWORD`, and no list of options that
+//! take a password is complete.
 
-/// Beginnings of the tokens of well-known services.
+/// Prefixes of the tokens of well-known services.
 const TOKENS: &[&str] =
     &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "akia", "xox", "sk-", "npm_", "pypi-"];
 
-/// Words of settings whose values git and git-lfs define.
+/// Words that git and git-lfs define as values.
 const SETTING_WORDS: &[&str] = &[
     "true", "false", "yes", "no", "on", "off", "auto", "always", "never", "all", "none", "normal",
     "short", "long", "column", "row", "plain", "dense", "nodense", "copies", "renames", "log",
 ];
 
-/// Arguments of filters: what a filter does, the name of the file, and standard input.
+/// Arguments of filters: the operation, the name of the file, and standard input.
 const FILTER_WORDS: &[&str] = &[
     "--",
     "-",
@@ -34,10 +34,10 @@ const FILTER_WORDS: &[&str] = &[
     "nbconvert",
 ];
 
-/// Endings of scripts that an interpreter is given.
+/// File extensions of scripts that an interpreter gets.
 const SCRIPTS: &[&str] = &[".py", ".sh", ".pl", ".rb", ".js", ".jq"];
 
-/// Settings of a person, which are free text.
+/// Settings with free text about the user.
 const FREE: &[&str] = &["user.", "author.", "committer."];
 
 /// The value of `section.key` without its comment; `None` if it may hold a secret.
@@ -47,7 +47,7 @@ pub(super) fn shown_value<'a>(section: &str, key: &str, value: &'a str) -> Optio
     let is_fine = match key {
         "clean" | "smudge" | "process" if section.starts_with("filter ") => is_plain_command(value),
         "required" if section.starts_with("filter ") => is_known(value),
-        _ if FREE.iter().any(|person| name.starts_with(person)) => true,
+        _ if FREE.iter().any(|prefix| name.starts_with(prefix)) => true,
         _ if ["status", "column", "color", "advice", "lfs"].contains(&section) => is_known(value),
         _ => {
             value.len() <= 64
@@ -90,7 +90,7 @@ fn is_number(word: &str) -> bool {
 /// True for a program with arguments that can hold no secret: [`FILTER_WORDS`], scripts, options
 /// without a value and small numbers.
 fn is_plain_command(value: &str) -> bool {
-    // git takes the quotes around a value away, and the shell those around a word.
+    // git removes the quotes around a value, and the shell those around a word.
     let inner = value
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))
@@ -116,7 +116,7 @@ fn is_plain_argument(word: &str) -> bool {
     FILTER_WORDS.contains(&word) || is_script || is_small || is_plain_option(word)
 }
 
-/// `-m` or `--keep-output`. `-pPASSWORD` and `--key=PASSWORD` are none.
+/// True for `-m` or `--keep-output`, false for `-pPASSWORD` and `--key=PASSWORD`.
 fn is_plain_option(word: &str) -> bool {
     let is_short = word
         .strip_prefix('-')
@@ -127,8 +127,8 @@ fn is_plain_option(word: &str) -> bool {
     is_short || is_long
 }
 
-/// True if a value looks like a password or token: by its key, a word before `=`, an address with a
-/// password, the beginning of a token, or a long word of letters and digits.
+/// True if a value looks like a password or token: by its key, a word before `=`, a URL with a
+/// password, the prefix of a token, or a long word of letters and digits.
 fn may_hold_secret(key: &str, value: &str) -> bool {
     const WORDS: [&str; 6] = ["password", "passwd", "token", "secret", "apikey", "authorization"];
     const LONG: usize = 32;

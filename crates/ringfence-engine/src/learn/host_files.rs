@@ -1,4 +1,4 @@
-//! The host, as far as a proposal has to know it.
+//! The host's files, for [`ringfence_policy::propose`].
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ impl HostFiles {
 }
 
 impl HostView for HostFiles {
-    fn thing(&self, path: &AbsPath) -> HostFileKind {
+    fn file_kind(&self, path: &AbsPath) -> HostFileKind {
         match fs::metadata(path.as_path()) {
             Ok(found) if found.is_dir() => HostFileKind::Directory,
             Ok(found) if found.is_file() => HostFileKind::File,
@@ -27,7 +27,7 @@ impl HostView for HostFiles {
         }
     }
 
-    fn real(&self, path: &AbsPath) -> AbsPath {
+    fn resolve_links(&self, path: &AbsPath) -> AbsPath {
         let found = path.ancestors().find_map(|above| {
             let real = AbsPath::new(fs::canonicalize(above.as_path()).ok()?)?;
             Some(real.join(path.relative_to(&above)?))
@@ -35,25 +35,26 @@ impl HostView for HostFiles {
         found.unwrap_or_else(|| path.clone())
     }
 
-    /// A repository of the home directory itself, as some keep their settings in, is no project.
+    /// A repository of the home directory itself, as some users keep for settings, is not a
+    /// project.
     fn project_around(&self, path: &AbsPath) -> Option<AbsPath> {
         path.ancestors().find(|above| {
             *above != self.workspace && !self.home.is_within(above) && is_project(above.as_path())
         })
     }
 
-    /// Breadth first, and so far as a person keeps projects: nobody wants to wait for more.
+    /// Breadth first, with limits on depth and number of entries to bound the time.
     fn project_below(&self, directory: &AbsPath) -> Option<AbsPath> {
-        const DEEP: usize = 4;
-        const MANY: usize = 20_000;
+        const MAX_DEPTH: usize = 4;
+        const MAX_ENTRIES: usize = 20_000;
         let mut level = vec![directory.clone()];
         let mut seen = 0;
-        for _ in 0..DEEP {
+        for _ in 0..MAX_DEPTH {
             let mut next = Vec::new();
             for directory in &level {
                 for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
                     seen += 1;
-                    if seen > MANY {
+                    if seen > MAX_ENTRIES {
                         return None;
                     }
                     if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {

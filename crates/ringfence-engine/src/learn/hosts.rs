@@ -1,16 +1,16 @@
-//! Hosts that a command wanted to reach.
+//! Hosts that a command tried to reach.
 
 use ringfence_api::{Denial, Operation};
 use ringfence_policy::policy::PortChoice;
-use ringfence_policy::{HostPattern, HostReason, HostRule, NetworkMode, guarded};
+use ringfence_policy::{HostPattern, HostReason, HostRule, NetworkMode, guarded_kind};
 
-use super::comments::who;
+use super::comments::describe_denial;
 use super::{LearnDraft, LearnedRule};
 
 impl LearnDraft<'_> {
-    /// What flags say of hosts and ports has to stand in the file, to hold without them.
-    pub(super) fn take_host_flags(&mut self) {
-        let flags = &self.asked.flags;
+    /// Adds the hosts and ports of flags, so that the file works without them.
+    pub(super) fn add_host_flags(&mut self) {
+        let flags = &self.request.flags;
         let network = &mut self.policy.network;
         for (key, flag, texts, list) in [
             ("allow", "--allow-host", &flags.allow_host, &mut network.allow),
@@ -34,22 +34,22 @@ impl LearnDraft<'_> {
         }
     }
 
-    /// Adds the hosts of `denials` that nothing but an entry lacks for, and answers them with the
-    /// rest. What is denied stays so, and what is near is for a person to think of.
-    pub(super) fn open_hosts<'d>(
+    /// Adds the hosts of `denials` that only lack an entry, and returns them and the rest. Denied
+    /// hosts stay denied, and addresses in the local network are left to the user.
+    pub(super) fn add_missing_hosts<'d>(
         &mut self,
         denials: Vec<&'d Denial>,
     ) -> (Vec<LearnedRule>, Vec<&'d Denial>) {
         let (mut opened, mut rest) = (Vec::new(), Vec::new());
         for denial in denials {
-            let Some(rule) = self.wanted_host(denial) else {
+            let Some(rule) = self.missing_rule(denial) else {
                 rest.push(denial);
                 continue;
             };
             let text = rule.to_string();
             let list = &mut self.policy.network.allow;
             if !list.contains(&text) {
-                let why = format!("wanted; {}", who(denial));
+                let why = format!("needed; {}", describe_denial(denial));
                 self.comments.set(format!("network.allow.{}", list.len()), why.clone());
                 list.push(text.clone());
                 opened.push(LearnedRule { what: text, why });
@@ -58,37 +58,37 @@ impl LearnDraft<'_> {
         (opened, rest)
     }
 
-    /// Why a host stays refused.
-    pub(super) fn left_host(&self, denial: &Denial) -> String {
+    /// The reason a host stays denied.
+    pub(super) fn host_denial_reason(&self, denial: &Denial) -> String {
         if self.resolved.grants.network.mode == NetworkMode::None {
-            return "the network is shut; `ringfence learn --net allow-list` notes which hosts are wanted".into();
+            return "the network is off; run `ringfence learn --net allow-list` to see the hosts the command needs".into();
         }
         match HostRule::parse(&denial.target).map(|rule| rule.subject) {
-            Ok(HostPattern::Range(range)) => match guarded(range.first()) {
-                Some(what) => format!("it is {what}, for you to allow"),
+            Ok(HostPattern::Range(range)) => match guarded_kind(range.first()) {
+                Some(what) => format!("it is {what}, which only you can allow"),
                 None => denial.rule.clone(),
             },
             Ok(_) | Err(_) => denial.rule.clone(),
         }
     }
 
-    /// The rule that would open what was refused, where none speaks of it.
-    fn wanted_host(&self, denial: &Denial) -> Option<HostRule> {
+    /// The rule that would allow a denied connection, if no rule covers it.
+    fn missing_rule(&self, denial: &Denial) -> Option<HostRule> {
         let rules = &self.resolved.grants.network;
         if denial.operation != Operation::Connect || rules.mode != NetworkMode::AllowList {
             return None;
         }
-        // A target is written as a rule on it is.
+        // A target has the syntax of a rule.
         let HostRule { subject, port } = HostRule::parse(&denial.target).ok()?;
-        let passage = match (&subject, port) {
-            (HostPattern::Name(name), None) => rules.lookup(name),
-            (HostPattern::Name(name), Some(port)) => rules.name(name, port),
-            (HostPattern::Range(range), Some(port)) if guarded(range.first()).is_none() => {
-                rules.address(range.first(), port, None, &[])
+        let decision = match (&subject, port) {
+            (HostPattern::Name(name), None) => rules.decide_lookup(name),
+            (HostPattern::Name(name), Some(port)) => rules.decide_name(name, port),
+            (HostPattern::Range(range), Some(port)) if guarded_kind(range.first()).is_none() => {
+                rules.decide_address(range.first(), port, None, &[])
             }
             _ => return None,
         };
-        if passage.ground == HostReason::Unlisted { passage.remedy() } else { None }
+        if decision.reason == HostReason::Unlisted { decision.remedy() } else { None }
     }
 }
 

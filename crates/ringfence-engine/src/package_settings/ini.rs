@@ -1,9 +1,9 @@
 //! `.npmrc` and `pip.conf`.
 
 use super::Value::{Hosts, Number, OneOf, Switch, Url, Urls};
-use super::{Key, known, scoped, unquoted};
+use super::{KnownKey, known, scoped, unquoted};
 
-const NPM: &[Key] = &[
+const NPM: &[KnownKey] = &[
     ("registry", Url),
     ("proxy", Url),
     ("http-proxy", Url),
@@ -29,7 +29,7 @@ const NPM: &[Key] = &[
     ("node-linker", OneOf(&["isolated", "hoisted", "pnp"])),
 ];
 
-const PIP: &[Key] = &[
+const PIP: &[KnownKey] = &[
     ("index-url", Url),
     ("extra-index-url", Urls),
     ("trusted-host", Hosts),
@@ -48,7 +48,7 @@ const PIP_SECTIONS: &[&str] = &["global", "install", "download", "wheel", "list"
 pub(super) fn npm(text: &str) -> Option<String> {
     let mut copy = String::new();
     for line in text.lines().map(str::trim) {
-        // Npm has no sections; what follows one is not understood.
+        // npm has no sections, so the rest of the file is ignored.
         if line.starts_with('[') {
             break;
         }
@@ -64,7 +64,7 @@ pub(super) fn npm(text: &str) -> Option<String> {
     (!copy.is_empty()).then_some(copy)
 }
 
-/// The copy of a `pip.conf`. A value goes on over lines that begin with white space.
+/// The copy of a `pip.conf`. A value continues on lines that begin with white space.
 pub(super) fn pip(text: &str) -> Option<String> {
     let mut copy = String::new();
     let mut section: Option<&str> = None;
@@ -80,7 +80,7 @@ pub(super) fn pip(text: &str) -> Option<String> {
             }
             continue;
         }
-        // Python refuses a file that begins with such a line, and so it is not shown.
+        // Python refuses a file that begins with such a line, so there is no copy.
         let (name, first) =
             line.split_once(['=', ':']).filter(|_| !line.starts_with(char::is_whitespace))?;
         let mut values = vec![first.trim()];
@@ -133,7 +133,7 @@ mod tests {
                  trusted-host = pypi.example.org\n",
             ),
         );
-        // Left out, they would be replaced by the public index.
+        // Without them pip would use the public index.
         let plain = "[global]\nindex-url = https://pypi.example.org/simple\n";
         check(
             super::pip,

@@ -1,10 +1,10 @@
-//! `.yarnrc` of yarn 1 and `.yarnrc.yml` of later ones.
+//! `.yarnrc` of yarn 1 and `.yarnrc.yml` of later versions.
 
 use super::Value::{Number, OneOf, Switch, Url};
-use super::{Key, is_scope, known, scoped, unquoted};
-use ringfence_policy::shown_url;
+use super::{KnownKey, is_scope, known, scoped, unquoted};
+use ringfence_policy::redact_url;
 
-const CLASSIC: &[Key] = &[
+const CLASSIC: &[KnownKey] = &[
     ("registry", Url),
     ("proxy", Url),
     ("https-proxy", Url),
@@ -13,7 +13,7 @@ const CLASSIC: &[Key] = &[
     ("save-prefix", OneOf(&["^", "~", ""])),
 ];
 
-const BERRY: &[Key] = &[
+const BERRY: &[KnownKey] = &[
     ("npmRegistryServer", Url),
     ("httpProxy", Url),
     ("httpsProxy", Url),
@@ -27,7 +27,7 @@ const BERRY: &[Key] = &[
     ("nodeLinker", OneOf(&["pnp", "pnpm", "node-modules"])),
 ];
 
-/// The copy of a `.yarnrc`: words and values between white space.
+/// The copy of a `.yarnrc`: keys and values separated by white space.
 pub(super) fn classic(text: &str) -> Option<String> {
     let mut copy = String::new();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
@@ -44,8 +44,8 @@ pub(super) fn classic(text: &str) -> Option<String> {
     (!copy.is_empty()).then_some(copy)
 }
 
-/// The copy of a `.yarnrc.yml`: plain values at its top, and the registries of scopes. A file that
-/// is indented by tabs is no YAML.
+/// The copy of a `.yarnrc.yml`: top-level values, and the registries of scopes. A file indented by
+/// tabs is not YAML.
 pub(super) fn berry(text: &str) -> Option<String> {
     let (mut copy, mut scopes) = (String::new(), String::new());
     let (mut is_in_scopes, mut scope) = (false, None);
@@ -74,7 +74,7 @@ pub(super) fn berry(text: &str) -> Option<String> {
                 })
             }
             4 if name == "npmRegistryServer" => {
-                if let Some((scope, value)) = scope.zip(shown_url(value)) {
+                if let Some((scope, value)) = scope.zip(redact_url(value)) {
                     scopes
                         .push_str(&format!("  \"{scope}\":\n    npmRegistryServer: \"{value}\"\n"));
                 }

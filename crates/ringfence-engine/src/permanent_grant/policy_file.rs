@@ -1,4 +1,4 @@
-//! The file, and the one beside it that will take its place.
+//! Atomic replacement of a policy file through a draft in the same directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -10,12 +10,12 @@ use ringfence_policy::AbsPath;
 use rustix::fs::OFlags;
 
 use super::AllowError;
-use crate::files::plain_file;
+use crate::files::read_policy_file;
 
-/// How long somebody else may take to write the file.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time to wait for another writer.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a policy file really is.
+/// The real path of a policy file.
 #[derive(Debug)]
 pub(crate) struct PolicyFilePath {
     file: AbsPath,
@@ -23,8 +23,8 @@ pub(crate) struct PolicyFilePath {
 }
 
 impl PolicyFilePath {
-    /// Where `named` leads. Neither the file nor its directory has to be there; a link that
-    /// leads nowhere is an error, since nobody knows what was meant.
+    /// Resolves `named`. Neither the file nor its directory has to exist. A dangling link is an
+    /// error, because the intended target is unknown.
     pub(crate) fn find(named: &AbsPath) -> Result<Self, AllowError> {
         let file = if fs::symlink_metadata(named.as_path()).is_ok() {
             fs::canonicalize(named.as_path())
@@ -34,7 +34,7 @@ impl PolicyFilePath {
             named.clone()
         };
         let directory = file.parent().unwrap_or_else(AbsPath::root);
-        // By its real name, if it is there: rules speak of real names.
+        // The real path, if it exists: rules use real paths.
         let real = fs::canonicalize(directory.as_path()).and_then(absolute).unwrap_or(directory);
         let name = file.name().unwrap_or_default().to_owned();
         let mut draft = std::ffi::OsString::from(".");
@@ -47,39 +47,38 @@ impl PolicyFilePath {
         &self.file
     }
 
-    /// The file that is written before it takes the place of the other.
+    /// The file that is written and then renamed to the policy file.
     pub(crate) fn draft(&self) -> &AbsPath {
         &self.draft
     }
 
-    /// What the file says, if it is there, without waiting for whoever writes it.
+    /// The content of the file, if it exists, without waiting for a writer.
     pub(crate) fn peek(&self) -> Result<Option<Vec<u8>>, AllowError> {
-        match plain_file(&self.file) {
+        match read_policy_file(&self.file) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read", &self.file, error)),
         }
     }
 
-    /// Waits until nobody else writes the file, and keeps others from it.
+    /// Locks the file against other writers.
     ///
-    /// The draft is the lock: whoever holds it has it to itself until it has become the file,
-    /// and then the next one finds that its name is gone, and makes another. One that a
-    /// crash has left is taken over.
-    pub(crate) fn take(self) -> Result<LockedPolicyFile, AllowError> {
+    /// The draft is the lock. Its holder renames it to the policy file; the next writer then sees
+    /// that the name is gone and creates another draft. A draft left by a crash is reused.
+    pub(crate) fn lock(self) -> Result<LockedPolicyFile, AllowError> {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(directory.as_path())
-            .map_err(|error| failed("make", &directory, error))?;
+            .map_err(|error| failed("create", &directory, error))?;
         let begun = Instant::now();
         loop {
             let draft = self.open().map_err(|error| failed("write", &self.draft, error))?;
-            if draft.try_lock().is_ok() && is_at(&draft, &self.draft) {
+            if draft.try_lock().is_ok() && is_same_file(&draft, &self.draft) {
                 return Ok(LockedPolicyFile { place: self, draft });
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 return Err(failed("lock", &self.draft, io::ErrorKind::WouldBlock.into()));
             }
             thread::sleep(Duration::from_millis(5));
@@ -99,12 +98,12 @@ impl PolicyFilePath {
         if draft.metadata()?.is_file() {
             Ok(draft)
         } else {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"))
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
         }
     }
 }
 
-/// A place that nobody else writes to.
+/// A policy file locked for writing.
 #[derive(Debug)]
 pub(crate) struct LockedPolicyFile {
     place: PolicyFilePath,
@@ -116,7 +115,7 @@ impl LockedPolicyFile {
         self.place.peek()
     }
 
-    /// Puts a file with this text in the place of what is there.
+    /// Replaces the file by this text.
     pub(crate) fn replace(mut self, text: &str) -> Result<(), AllowError> {
         let (file, draft) = (self.place.file.clone(), self.place.draft.clone());
         let failed = |error| failed("write", &file, error);
@@ -147,16 +146,16 @@ impl LockedPolicyFile {
 }
 
 impl Drop for LockedPolicyFile {
-    /// Leaves nothing behind: what has become the file has lost this name.
+    /// Removes an unused draft. A draft that became the policy file no longer has this name.
     fn drop(&mut self) {
-        if is_at(&self.draft, &self.place.draft) {
+        if is_same_file(&self.draft, &self.place.draft) {
             let _ = fs::remove_file(self.place.draft.as_path());
         }
     }
 }
 
-/// Whether this is still the file of that name.
-fn is_at(file: &File, path: &AbsPath) -> bool {
+/// True if `path` still names this file.
+fn is_same_file(file: &File, path: &AbsPath) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let found = fs::symlink_metadata(path.as_path()).map(identity).ok();
     found.is_some() && found == file.metadata().map(identity).ok()

@@ -1,26 +1,26 @@
-//! What can be open for good.
+//! Targets of permanent grants.
 
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Effect, Facts, Grants, HostPattern, HostRule, NetworkMode,
     Origin, PolicyEntryEdit, Rule, Source, Verdict,
 };
 
-use super::{AllowError, is_own};
+use super::{AllowError, is_ringfence_path};
 
-/// What is to be open from now on.
+/// A path or host to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrantTarget {
-    /// A path, and what is below it.
+    /// A path, and everything below it.
     Path(AbsPath, Access),
     /// One port of one host, or every port of a name.
     Host(HostRule),
 }
 
 impl GrantTarget {
-    /// The entry that opens it and nothing else.
-    pub(crate) fn permit(&self, facts: &Facts) -> Result<PolicyEntryEdit, AllowError> {
+    /// The policy entry that allows exactly this target.
+    pub(crate) fn policy_entry(&self, facts: &Facts) -> Result<PolicyEntryEdit, AllowError> {
         match self {
-            GrantTarget::Path(path, _) if is_own(path, facts) => {
+            GrantTarget::Path(path, _) if is_ringfence_path(path, facts) => {
                 Err(AllowError::Own { path: path.clone() })
             }
             GrantTarget::Path(path, access) => PolicyEntryEdit::new(path, *access, facts)
@@ -29,9 +29,9 @@ impl GrantTarget {
         }
     }
 
-    /// The path, if a private cache stands in front of it: the sandbox can use the name, and does
-    /// not see the host's file.
-    pub(crate) fn behind_cache(&self, grants: &Grants) -> Option<&AbsPath> {
+    /// The path, if a private cache hides it: the sandbox can use the name, but does not see the
+    /// host's file.
+    pub(crate) fn hidden_by_cache(&self, grants: &Grants) -> Option<&AbsPath> {
         let GrantTarget::Path(path, access) = self else { return None };
         let is_cache =
             |rule: &Rule| matches!(rule.effect, Effect::Private { host_beneath: false, .. });
@@ -41,8 +41,8 @@ impl GrantTarget {
         }
     }
 
-    /// What it is open by; what keeps it shut is an error.
-    pub(crate) fn opener(&self, grants: &Grants) -> Result<Origin, AllowError> {
+    /// The rule that allows it; an error with the rule that denies it.
+    pub(crate) fn allowing_rule(&self, grants: &Grants) -> Result<Origin, AllowError> {
         let mode = || Origin::new(Source::Mode, "the mode");
         match self {
             GrantTarget::Path(path, access) => {
@@ -56,39 +56,41 @@ impl GrantTarget {
                 }
             }
             GrantTarget::Host(rule @ HostRule { subject: HostPattern::Name(name), port: None }) => {
-                let passage = grants.network.lookup(name);
+                let decision = grants.network.decide_lookup(name);
                 let entry = grants
                     .network
                     .allow
                     .iter()
                     .find(|listed| listed.rule.covers(rule))
                     .map(|listed| listed.origin.clone());
-                // An entry for one port opens the name, and not every port of it.
+                // An entry for one port allows the name, but not every port of it.
                 let is_full = grants.network.mode == NetworkMode::Full;
-                match entry.or_else(|| is_full.then(mode)).filter(|_| passage.is_open()) {
+                match entry.or_else(|| is_full.then(mode)).filter(|_| decision.is_open()) {
                     Some(origin) => Ok(origin),
-                    None if passage.is_open() => Err(AllowError::Unreachable {
+                    None if decision.is_open() => Err(AllowError::Unreachable {
                         host: rule.clone(),
-                        why: "only some of its ports are open".into(),
+                        why: "only some of its ports are allowed".into(),
                     }),
-                    None => Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() }),
+                    None => {
+                        Err(AllowError::Unreachable { host: rule.clone(), why: decision.why() })
+                    }
                 }
             }
-            GrantTarget::Host(rule) => match grants.network.about(rule) {
-                Some(passage) if passage.is_open() => {
-                    Ok(passage.origin().cloned().unwrap_or_else(mode))
+            GrantTarget::Host(rule) => match grants.network.decide_rule(rule) {
+                Some(decision) if decision.is_open() => {
+                    Ok(decision.origin().cloned().unwrap_or_else(mode))
                 }
-                Some(passage) => {
-                    Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() })
+                Some(decision) => {
+                    Err(AllowError::Unreachable { host: rule.clone(), why: decision.why() })
                 }
-                None => several(rule, grants),
+                None => covering_rule(rule, grants),
             },
         }
     }
 }
 
-/// The rule that opens several hosts at once, or every port of an address.
-fn several(rule: &HostRule, grants: &Grants) -> Result<Origin, AllowError> {
+/// The rule that allows several hosts at once, or every port of an address.
+fn covering_rule(rule: &HostRule, grants: &Grants) -> Result<Origin, AllowError> {
     let network = &grants.network;
     let covering = || {
         network
@@ -104,6 +106,6 @@ fn several(rule: &HostRule, grants: &Grants) -> Result<Origin, AllowError> {
     };
     opener.ok_or_else(|| AllowError::Unreachable {
         host: rule.clone(),
-        why: "no entry of `allow` speaks of all of it".into(),
+        why: "no entry of `allow` covers all of it".into(),
     })
 }

@@ -16,11 +16,11 @@ impl TestHome {
         assert_eq!(error.code(), code, "{error}");
         assert_eq!(fs::read(self.policy()).ok(), before, "{error}");
         assert!(self.preview(name, Access::Read).is_err(), "{name}");
-        self.check_tidy();
+        self.check_no_draft_left();
     }
 
     #[track_caller]
-    fn check_tidy(&self) {
+    fn check_no_draft_left(&self) {
         let directory = self.policy().parent().unwrap().to_owned();
         let names: Vec<_> = fs::read_dir(directory)
             .into_iter()
@@ -32,7 +32,7 @@ impl TestHome {
 }
 
 #[test]
-fn what_is_built_in_is_opened_for_that_very_path() {
+fn grant_overrides_builtin_denial_for_exactly_that_path() {
     let home = TestHome::new();
     for (name, access) in [
         (".ssh/id", Access::Read),
@@ -41,7 +41,7 @@ fn what_is_built_in_is_opened_for_that_very_path() {
         ("notes", Access::Read),
     ] {
         assert!(
-            could_open(
+            can_allow_permanent(
                 &GrantTarget::Path(home.0.join(name), access),
                 &PolicyFiles::default(),
                 &home.facts()
@@ -51,7 +51,7 @@ fn what_is_built_in_is_opened_for_that_very_path() {
         let allowed = home.allow(name, access).unwrap();
         assert!(allowed.is_new, "{name}");
         let again = home.allow(name, access).unwrap();
-        assert_eq!((again.is_new, again.place()), (false, allowed.place()), "{name}");
+        assert_eq!((again.is_new, again.position()), (false, allowed.position()), "{name}");
     }
     let lines = home.read();
     assert_eq!(
@@ -61,12 +61,12 @@ fn what_is_built_in_is_opened_for_that_very_path() {
     assert!(
         home.allow("notes", Access::Execute)
             .unwrap()
-            .place()
+            .position()
             .ends_with("/.config/ringfence/policy.toml:4")
     );
-    // Nothing beside it.
+    // Nothing else is allowed.
     let grants = resolve_to_inspect(
-        &layers(&PolicyFiles::default(), &home.facts()).unwrap(),
+        &read_layers(&PolicyFiles::default(), &home.facts()).unwrap(),
         &Flags::none(home.0.join("p")),
         &home.facts(),
     )
@@ -74,11 +74,11 @@ fn what_is_built_in_is_opened_for_that_very_path() {
     for shut in [".ssh", ".ssh/other", "p/x/.env", "p/.env.local"] {
         assert_eq!(grants.verdict(&home.0.join(shut), Access::Read), Verdict::Denied, "{shut}");
     }
-    home.check_tidy();
+    home.check_no_draft_left();
 }
 
 #[test]
-fn reading_first_and_writing_later_are_two_lines() {
+fn read_then_write_grant_makes_two_entries() {
     let home = TestHome::new();
     home.allow("x", Access::Read).unwrap();
     home.allow("x", Access::Write).unwrap();
@@ -87,7 +87,7 @@ fn reading_first_and_writing_later_are_two_lines() {
 }
 
 #[test]
-fn the_file_keeps_its_mode_and_a_new_one_is_the_persons_alone() {
+fn file_keeps_its_mode_and_new_file_is_private() {
     let mode = |home: &TestHome| fs::metadata(home.policy()).unwrap().permissions().mode() & 0o7777;
     let home = TestHome::new();
     home.allow("x", Access::Read).unwrap();
@@ -99,7 +99,7 @@ fn the_file_keeps_its_mode_and_a_new_one_is_the_persons_alone() {
 }
 
 #[test]
-fn a_file_with_a_mistake_is_told_of_and_stays() {
+fn invalid_file_is_reported_and_left_unchanged() {
     let home = TestHome::new();
     for (text, code, place) in [
         ("version = 1\n[filesystem\n", "policy-syntax", (Some(2), Some(12))),
@@ -120,13 +120,13 @@ fn a_file_with_a_mistake_is_told_of_and_stays() {
 }
 
 #[test]
-fn what_would_stay_shut_is_not_written() {
+fn grant_without_effect_is_not_written() {
     let home = TestHome::new();
     home.write("version = 1\n[filesystem]\ndeny = [\"~/x\"]\n");
     home.check_refused("x", "allow-shut");
     let error = home.allow("x", Access::Read).unwrap_err().to_string();
     assert!(error.ends_with("policy.toml:3 (user policy))"), "{error}");
-    // What a name of their own shuts, their own word opens.
+    // A denial by a pattern is overridden by an entry with the exact path.
     home.write("version = 1\n[filesystem]\ndeny = [\"*.sqlite\"]\n");
     assert!(home.allow("p/a.sqlite", Access::Read).unwrap().is_new);
     home.write("version = 1\nmode = \"read-only\"\n");
@@ -134,7 +134,7 @@ fn what_would_stay_shut_is_not_written() {
 }
 
 #[test]
-fn what_is_our_own_or_has_no_name_is_not_opened() {
+fn ringfence_files_and_unnameable_paths_are_refused() {
     let home = TestHome::new();
     home.check_refused(".config/ringfence/policy.toml", "allow-own");
     home.check_refused(".local/state/ringfence/audit/head", "allow-own");
@@ -143,9 +143,9 @@ fn what_is_our_own_or_has_no_name_is_not_opened() {
     }
 }
 
-/// Promise: P45
+/// Promise: policy-file-kept
 #[test]
-fn a_link_stays_and_what_it_leads_to_is_written() {
+fn link_stays_and_its_target_is_replaced() {
     let home = TestHome::new();
     fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
     fs::create_dir(home.0.as_path().join("dotfiles")).unwrap();
@@ -162,9 +162,9 @@ fn a_link_stays_and_what_it_leads_to_is_written() {
     assert_eq!(fs::read_dir(real.parent().unwrap()).unwrap().count(), 1);
 }
 
-/// Promise: P45
+/// Promise: policy-file-kept
 #[test]
-fn nothing_is_written_where_commands_could_change_it() {
+fn policy_file_writable_by_commands_is_refused() {
     let home = TestHome::new();
     fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
     let real = home.0.as_path().join("p/ringfence.toml");
@@ -174,9 +174,9 @@ fn nothing_is_written_where_commands_could_change_it() {
 }
 
 #[test]
-fn permanent_permission_is_for_this_project_alone() {
+fn permanent_grant_is_for_this_project_only() {
     let home = TestHome::new();
-    assert!(could_open(
+    assert!(can_allow_permanent(
         &GrantTarget::Path(home.0.join("notes"), Access::Read),
         &PolicyFiles::default(),
         &home.facts()
@@ -184,7 +184,7 @@ fn permanent_permission_is_for_this_project_alone() {
     assert!(!home.own_policy().exists());
     let allowed = home.allow_here("notes", Access::Read).unwrap();
     assert_eq!(
-        (allowed.is_new, allowed.place()),
+        (allowed.is_new, allowed.position()),
         (true, format!("{}:6", home.own_policy().display()))
     );
     assert!(!home.policy().exists());
@@ -193,13 +193,13 @@ fn permanent_permission_is_for_this_project_alone() {
     assert_eq!(text, expect);
     let elsewhere = Facts { workspace: home.0.join("q"), ..home.facts() };
     let verdict = |facts: &Facts| {
-        let layers = layers(&PolicyFiles::default(), facts).unwrap();
+        let layers = read_layers(&PolicyFiles::default(), facts).unwrap();
         resolve(&layers, &Flags::none(facts.workspace.clone()), facts)
             .unwrap()
             .verdict(&home.0.join("notes"), Access::Read)
     };
     assert_eq!((verdict(&home.facts()), verdict(&elsewhere)), (Verdict::Allowed, Verdict::Absent));
-    // What is open here may still be opened everywhere.
+    // A path allowed in this project can still be allowed in all projects.
     assert!(!home.allow_here("notes", Access::Read).unwrap().is_new);
     assert!(home.allow("notes", Access::Read).unwrap().is_new);
     assert_eq!(verdict(&elsewhere), Verdict::Allowed);
@@ -212,7 +212,11 @@ fn tenants_of_a_service_have_one_policy() {
     fs::write(service.as_path(), "version = 1\n").unwrap();
     let files = PolicyFiles { service: Some(service), ..PolicyFiles::default() };
     let allowed = allow_permanent(&home.0.join("x"), Access::Read, &files, &home.facts()).unwrap();
-    assert!(allowed.place().ends_with("/.config/ringfence/policy.toml:4"), "{}", allowed.place());
+    assert!(
+        allowed.position().ends_with("/.config/ringfence/policy.toml:4"),
+        "{}",
+        allowed.position()
+    );
     assert!(!home.own_policy().exists());
 }
 
@@ -245,12 +249,12 @@ fn several_hosts_and_variables_are_allowed() {
     );
 }
 
-/// Promise: P45
+/// Promise: policy-file-kept
 #[test]
-fn of_many_at_once_none_is_lost() {
+fn concurrent_grants_are_all_kept() {
     let home = TestHome::new();
     let facts = home.facts();
-    // What a crash left is taken over.
+    // A draft left by a crash is reused.
     let own = home.own_policy();
     fs::create_dir_all(own.parent().unwrap()).unwrap();
     let draft = own.with_file_name(format!(".{}.new", own.file_name().unwrap().to_str().unwrap()));
@@ -271,7 +275,7 @@ fn of_many_at_once_none_is_lost() {
             });
         }
     });
-    let layers = layers(&PolicyFiles::default(), &facts).unwrap();
+    let layers = read_layers(&PolicyFiles::default(), &facts).unwrap();
     let entries: BTreeSet<&str> =
         layers[0].policy.filesystem.read.iter().map(|entry| entry.path()).collect();
     assert_eq!((entries.len(), layers[0].policy.filesystem.read.len()), (80, 80));

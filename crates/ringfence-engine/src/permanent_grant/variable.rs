@@ -1,11 +1,11 @@
-//! Variables that pass for good.
+//! Permanent grants of environment variables.
 
 use ringfence_policy::{EnvDecision, EnvReason, Grants, Origin, PolicyLayer, Source};
 
 use super::AllowError;
 
-/// The entry that lets a variable pass; what keeps it out is an error.
-pub(super) fn opener(
+/// The entry that passes the variable; an error with the rule that filters it.
+pub(super) fn allowing_rule(
     name: &str,
     grants: &Grants,
     layers: &[PolicyLayer],
@@ -13,7 +13,7 @@ pub(super) fn opener(
     let out = |why: String| AllowError::Filtered { name: name.to_owned(), why };
     if let Some(secret) = grants.network.secrets.iter().find(|secret| secret.env == name) {
         return Err(out(format!(
-            "its value is put into requests outside, by [[secrets]] ({})",
+            "[[secrets]] ({}) puts its value into requests outside the sandbox",
             secret.origin
         )));
     }
@@ -22,12 +22,12 @@ pub(super) fn opener(
         EnvDecision::Filtered { because } => Err(out(match because {
             EnvReason::Denied(glob) => format!("`deny` under [environment] has `{glob}`"),
             EnvReason::Clean => "the profile is `clean`".to_owned(),
-            _ => "no list has it".to_owned(),
+            _ => "no list contains it".to_owned(),
         })),
     }
 }
 
-/// The line that sets the variable or names it, else the built-in list.
+/// The line that sets or names the variable, else the built-in list.
 fn origin(name: &str, layers: &[PolicyLayer]) -> Origin {
     let of_layer = |layer: &PolicyLayer| {
         if layer.policy.environment.set.contains_key(name) {

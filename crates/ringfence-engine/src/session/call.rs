@@ -1,42 +1,42 @@
-//! One call of an agent among the commands of a session.
+//! One agent call among the commands of a session.
 
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
-use ringfence_api::{ExitStatus, ShellCommand, quoted};
+use ringfence_api::{ExitStatus, ShellCommand, shell_quote};
 use ringfence_policy::AbsPath;
 use ringfence_provider::{ProviderError, SandboxShell};
 
 use crate::{EngineError, RunRequest};
 
-/// How long a shell may take to change its directory.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time limit for a change of the shell's directory.
+const CD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Facts of one command that differ from those of its session.
+/// Properties of one command that differ from its session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Call {
-    /// The name in the audit log, if it is not the session's.
+pub struct SessionCall {
+    /// The name in the audit log, if it differs from the session's.
     pub name: Option<String>,
-    /// The directory, if it is not where the shell stands.
+    /// The directory, if it differs from the shell's.
     pub cwd: Option<AbsPath>,
 }
 
-impl Call {
-    /// The request for this call in a session that began with `asked`.
-    pub(super) fn of(&self, asked: &RunRequest, command: Vec<OsString>) -> RunRequest {
-        let mut asked = RunRequest { command, ..asked.clone() };
+impl SessionCall {
+    /// The request for this call in a session that began with `request`.
+    pub(super) fn apply_to(&self, request: &RunRequest, command: Vec<OsString>) -> RunRequest {
+        let mut request = RunRequest { command, ..request.clone() };
         if let Some(name) = &self.name {
-            asked.session = name.clone();
+            request.session = name.clone();
         }
         if let Some(cwd) = &self.cwd {
-            asked.cwd = cwd.clone();
+            request.cwd = cwd.clone();
         }
-        asked
+        request
     }
 
-    /// Lets the shell stand where the call begins.
-    pub(super) fn enter(&self, shell: &mut dyn SandboxShell) -> Result<(), EngineError> {
+    /// Changes the shell's directory to that of the call.
+    pub(super) fn change_directory(&self, shell: &mut dyn SandboxShell) -> Result<(), EngineError> {
         let Some(cwd) = self.cwd.as_ref().filter(|cwd| shell.cwd().as_ref() != Some(cwd)) else {
             return Ok(());
         };
@@ -45,8 +45,8 @@ impl Call {
         let path =
             cwd.as_path().to_str().ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
         let line = ShellCommand {
-            deadline: Some(PATIENCE),
-            ..ShellCommand::new(format!("\\builtin cd -- {}", quoted(path)))
+            deadline: Some(CD_TIMEOUT),
+            ..ShellCommand::new(format!("\\builtin cd -- {}", shell_quote(path)))
         };
         let ran = shell.execute(&line, &mut |_, _| {})?;
         if ran.status == ExitStatus::Exited(0) && shell.cwd().as_ref() == Some(cwd) {

@@ -1,4 +1,4 @@
-//! A program beside the shell.
+//! A program of a session that runs without the shell.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use super::{CommandControl, PolicyNews, SessionOutcome};
 use crate::recorder::RunRecorder;
 use crate::{EngineError, ResolvedPolicy, RunRequest};
 
-/// A program that runs beside the shell of a session.
+/// A program in the sandbox of a session, without the shell.
 pub struct SessionProcess {
-    pub(super) course: ProcessState,
-    pub(super) asked: RunRequest,
+    pub(super) state: ProcessState,
+    pub(super) request: RunRequest,
     pub(super) resolved: Arc<ResolvedPolicy>,
     pub(super) enforced: Vec<String>,
     pub(super) gaps: Vec<Gap>,
     pub(super) news: PolicyNews,
 }
 
-/// Whether it was started.
+/// The state of a program.
 pub(super) enum ProcessState {
     Runs(Box<dyn SandboxedProcess>),
-    /// A rule on its text refused it, which is on record.
+    /// A rule on its text refused it; this is already recorded.
     Refused(Box<Outcome>),
 }
 
-/// There is nothing to be interrupted.
+/// For a command that was not started.
 struct NoopInterrupter;
 
 impl Interrupter for NoopInterrupter {
@@ -39,17 +39,17 @@ impl Interrupter for NoopInterrupter {
 }
 
 impl SessionProcess {
-    /// Our end of its terminal, if it has one.
+    /// The master side of its terminal, if it has one.
     pub fn terminal(&self) -> Option<BorrowedFd<'_>> {
-        match &self.course {
+        match &self.state {
             ProcessState::Runs(process) => process.terminal(),
             ProcessState::Refused(_) => None,
         }
     }
 
-    /// For somebody else.
-    pub fn reach(&self) -> CommandControl {
-        match &self.course {
+    /// Controls for another thread.
+    pub fn control(&self) -> CommandControl {
+        match &self.state {
             ProcessState::Runs(process) => {
                 CommandControl { interrupter: process.interrupter(), feeder: process.feeder() }
             }
@@ -59,23 +59,23 @@ impl SessionProcess {
         }
     }
 
-    /// What became of it, if it was not started.
-    pub fn refused(&self) -> Option<&Outcome> {
-        match &self.course {
+    /// The outcome, if a rule refused it.
+    pub fn refusal(&self) -> Option<&Outcome> {
+        match &self.state {
             ProcessState::Runs(_) => None,
             ProcessState::Refused(outcome) => Some(outcome),
         }
     }
 
-    /// Stays with it to its end. `tell` hears what could not be recorded.
+    /// Waits for its end. `on_audit_error` receives audit errors.
     pub fn wait(
         self,
         sink: &mut OutputSink<'_>,
-        tell: &mut dyn FnMut(&AuditError),
+        on_audit_error: &mut dyn FnMut(&AuditError),
     ) -> Result<SessionOutcome, EngineError> {
-        let Self { course, asked, resolved, enforced, gaps, news } = self;
-        let (background, shell) = (StreamOutput::default(), ShellState::LivesOn);
-        let process = match course {
+        let Self { state, request, resolved, enforced, gaps, news } = self;
+        let (background, shell) = (StreamOutput::default(), ShellState::Alive);
+        let process = match state {
             ProcessState::Runs(process) => process,
             ProcessState::Refused(outcome) => {
                 sink(OutputStream::Err, &outcome.stderr.head);
@@ -88,12 +88,12 @@ impl SessionProcess {
                 });
             }
         };
-        let mut book = RunRecorder::resume(&asked, &resolved, tell)?;
+        let mut recorder = RunRecorder::resume(&request, &resolved, on_audit_error)?;
         let result = process
             .wait(sink)
             .map(|ran| executed(ran, enforced, gaps).outcome)
             .map_err(EngineError::from);
-        book.finish(&result);
+        recorder.finish(&result);
         result.map(|outcome| SessionOutcome { outcome, cwd: None, background, shell, news })
     }
 }

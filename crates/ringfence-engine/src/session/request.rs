@@ -1,4 +1,4 @@
-//! Something that is asked for in so many words, before it is refused or after.
+//! Explicit requests for a grant, before or after a denial.
 
 use std::sync::Arc;
 
@@ -8,71 +8,75 @@ use ringfence_policy::{Access, ChangeDirection, Origin};
 
 use super::{Session, lock};
 use crate::ResolvedPolicy;
-use crate::asking::{RecordingAsker, SessionGrants, offered};
+use crate::asking::{RecordingAsker, SessionGrants, offered_answers};
 use crate::permanent_grant::GrantTarget;
 
-/// What came of it.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GrantResult {
-    /// It was open before, by this rule.
+    /// It is already allowed, by this rule.
     Open(Origin),
-    /// Nobody could have said anything but no.
+    /// Only "deny" could be answered.
     Shut(Denial),
-    /// There was somebody to ask, and this is what they said.
+    /// The user's answer, and its effect.
     Said(AskAnswer, GrantEffect),
-    /// There was nobody to ask. This is what they would have been asked.
+    /// There is no user to ask. This is the question.
     Unasked(Permission),
 }
 
-/// Whether what was allowed can be used.
+/// The effect of a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrantEffect {
-    /// At once, in the sandbox that stands.
+    /// In force now, in the running sandbox.
     Now,
-    /// At once, in another sandbox: this one could not take it over.
+    /// In force now, in a new sandbox: the running one could not apply it.
     Anew,
-    /// Once this sandbox is idle and it is asked for again; this is why.
+    /// In force when this sandbox is idle and the request is repeated, for this reason.
     Later(String),
-    /// It was not allowed.
+    /// Denied.
     Never,
 }
 
 impl Session {
-    /// Asks for `opening` on behalf of `who`, of whoever can be asked.
-    pub fn request(
+    /// Requests the grant `opening` for `who`, and asks the user through `asker`.
+    pub fn request_grant(
         &self,
         opening: &GrantTarget,
         who: &str,
         asker: Option<Arc<dyn Asker>>,
     ) -> GrantResult {
-        self.follow();
+        self.follow_policy();
         let resolved = self.policy();
         let denial = match self.denial(opening, who, &resolved) {
             Ok(denial) => denial,
             Err(origin) => return self.open_already(origin),
         };
-        // Somebody has opened it since, and the sandbox that stands could not follow.
+        // The policy already allows it, but the running sandbox could not apply that.
         let newest = lock(&self.policy).newest.clone();
-        if opening.opener(&newest.grants).is_ok() {
-            return GrantResult::Said(AskAnswer::AllowPermanent, self.renewed());
+        if opening.allowing_rule(&newest.grants).is_ok() {
+            return GrantResult::Said(AskAnswer::AllowPermanent, self.restart_if_idle());
         }
         let facts = &resolved.surroundings.facts;
-        let lasts = |answer: &AskAnswer| {
+        let is_useful = |answer: &AskAnswer| {
             *answer != AskAnswer::AllowOnce
                 && (*answer != AskAnswer::AllowSession || would_open(opening, &resolved))
         };
         let options: Vec<AskAnswer> =
-            offered(&denial, AskAnswer::ALL, &resolved.grants, &self.asked.files, facts)
+            offered_answers(&denial, AskAnswer::ALL, &resolved.grants, &self.request.files, facts)
                 .into_iter()
-                .filter(lasts)
+                .filter(is_useful)
                 .collect();
-        let Some(permission) = Permission::of(&denial, &options) else {
+        let Some(permission) = Permission::from_denial(&denial, &options) else {
             return GrantResult::Shut(denial);
         };
         let Some(asker) = asker else { return GrantResult::Unasked(permission) };
-        let witness =
-            RecordingAsker::new(asker, &self.asked, &resolved, Arc::new(SessionGrants::default()));
-        match witness.ask(&Ask { denial, options }) {
+        let recording_asker = RecordingAsker::new(
+            asker,
+            &self.request,
+            &resolved,
+            Arc::new(SessionGrants::default()),
+        );
+        match recording_asker.ask(&Ask { denial, options }) {
             AskAnswer::Deny | AskAnswer::AllowOnce => {
                 GrantResult::Said(AskAnswer::Deny, GrantEffect::Never)
             }
@@ -80,14 +84,14 @@ impl Session {
         }
     }
 
-    /// What stands in the way; what opens it where nothing does.
+    /// The denial; if nothing denies it, the rule that allows it.
     fn denial(
         &self,
         opening: &GrantTarget,
         who: &str,
         resolved: &ResolvedPolicy,
     ) -> Result<Denial, Origin> {
-        if let Ok(origin) = opening.opener(&resolved.grants) {
+        if let Ok(origin) = opening.allowing_rule(&resolved.grants) {
             return Err(origin);
         }
         let (operation, target, (rule, origin, explicit)) = match opening {
@@ -97,17 +101,17 @@ impl Session {
                     Access::Write => Operation::Write,
                     Access::Execute => Operation::Execute,
                 };
-                let because = Denial::because(&resolved.grants.decide(path, *access));
+                let because = Denial::rule_from_decision(&resolved.grants.decide(path, *access));
                 (operation, path.to_string_lossy().into_owned(), because)
             }
             GrantTarget::Host(rule) => {
-                let passage = resolved.grants.network.about(rule);
-                let why = passage
+                let decision = resolved.grants.network.decide_rule(rule);
+                let why = decision
                     .as_ref()
-                    .map_or_else(|| Denial::NOTHING_OPENS_IT.to_owned(), |passage| passage.why());
-                let origin = passage
+                    .map_or_else(|| Denial::NO_RULE_ALLOWS.to_owned(), |decision| decision.why());
+                let origin = decision
                     .as_ref()
-                    .and_then(|passage| passage.origin())
+                    .and_then(|decision| decision.origin())
                     .map_or_else(|| "built in".to_owned(), ToString::to_string);
                 (Operation::Connect, rule.to_string(), (why, origin, true))
             }
@@ -128,14 +132,14 @@ impl Session {
         })
     }
 
-    /// It may be open in the policy and not in the sandbox yet.
+    /// The policy may allow it while the sandbox does not yet.
     fn open_already(&self, origin: Origin) -> GrantResult {
         let is_pending = lock(&self.policy)
             .pending
             .iter()
             .any(|change| change.direction == ChangeDirection::Wider);
         if is_pending {
-            GrantResult::Said(AskAnswer::AllowSession, self.renewed())
+            GrantResult::Said(AskAnswer::AllowSession, self.restart_if_idle())
         } else {
             GrantResult::Open(origin)
         }
@@ -143,26 +147,26 @@ impl Session {
 
     fn put_in_force(&self, opening: &GrantTarget, answer: AskAnswer) -> GrantEffect {
         if answer == AskAnswer::AllowPermanent {
-            // It stands in a file, which is followed as any edit of it.
-            self.follow();
+            // The grant is in a policy file, and is followed like any edit.
+            self.follow_policy();
         } else {
             let mut policy = lock(&self.policy);
             let mut sandbox = lock(&self.sandbox);
             if let Some(plan) =
-                policy.open(&self.asked, opening.clone(), sandbox.standing.as_deref())
+                policy.add_grant(&self.request, opening.clone(), sandbox.standing.as_deref())
             {
-                sandbox.stands_by(&plan);
-                if let Some(witness) = &sandbox.witness {
-                    witness.revise(&policy.holding.grants);
+                sandbox.apply_plan(&plan);
+                if let Some(recording_asker) = &sandbox.recording_asker {
+                    recording_asker.set_grants(&policy.in_force.grants);
                 }
             }
         }
         let is_pending = !lock(&self.policy).pending.is_empty();
-        if is_pending { self.renewed() } else { GrantEffect::Now }
+        if is_pending { self.restart_if_idle() } else { GrantEffect::Now }
     }
 
-    /// Ends the sandbox, if nothing runs in its shell: the next command gets another.
-    fn renewed(&self) -> GrantEffect {
+    /// Ends the sandbox, if its shell is idle: the next command gets a new one.
+    fn restart_if_idle(&self) -> GrantEffect {
         let Ok(mut shell) = self.shell.try_lock() else {
             let policy = lock(&self.policy);
             return GrantEffect::Later(
@@ -171,14 +175,15 @@ impl Session {
         };
         *shell = None;
         let mut policy = lock(&self.policy);
-        lock(&self.sandbox).fell();
-        policy.begin_anew();
+        lock(&self.sandbox).discard();
+        policy.adopt_newest();
         GrantEffect::Anew
     }
 }
 
-/// Whether it would be open if a person said so for this session: what a person's own rule shuts
-/// by name stays shut.
+/// True if a session grant would allow it. A rule of the user that denies exactly this path wins.
 fn would_open(opening: &GrantTarget, resolved: &ResolvedPolicy) -> bool {
-    opening.opener(&SessionGrants::of(opening.clone()).on(resolved).grants).is_ok()
+    opening
+        .allowing_rule(&SessionGrants::with_grant(opening.clone()).apply_to(resolved).grants)
+        .is_ok()
 }

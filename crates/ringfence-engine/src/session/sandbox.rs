@@ -1,4 +1,4 @@
-//! The sandbox of a session, made when it is needed.
+//! The sandbox of a session, started on demand.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -14,64 +14,71 @@ use ringfence_provider::{
 use super::{PolicyNews, SessionOutcome};
 use crate::asking::{RecordingAsker, SessionGrants};
 use crate::recorder::RunRecorder;
-use crate::{EngineError, ResolvedPolicy, RunRequest, accept, open, variables};
+use crate::{EngineError, ResolvedPolicy, RunRequest, check_gaps, open, variables};
 
-/// What is used by many at once, each for a moment.
+/// The shared state of a session's sandbox. Each lock is short.
 pub(super) struct SandboxSlot {
     pub(super) provider: Arc<Mutex<Box<dyn Provider + Send>>>,
-    /// The thread that this one was made on, unless it was that of whoever opened the session.
+    /// The thread that started the sandbox, unless it was the thread that opened the session.
     pub(super) maker: MakerThread,
     pub(super) standing: Option<Box<dyn Sandbox>>,
-    /// What was allowed for the session.
-    pub(super) lasting: Arc<SessionGrants>,
-    /// Whoever is asked, and has to know the policy.
-    pub(super) witness: Option<Arc<RecordingAsker>>,
+    /// Grants for the session.
+    pub(super) session_grants: Arc<SessionGrants>,
+    /// The asker, which needs the policy in force.
+    pub(super) recording_asker: Option<Arc<RecordingAsker>>,
     pub(super) enforced: Vec<String>,
     pub(super) gaps: Vec<Gap>,
-    /// Moved away when a sandbox before this one ended.
+    /// Files quarantined when an earlier sandbox ended.
     pub(super) quarantined: Vec<QuarantinedFile>,
     pub(super) commands: u64,
 }
 
 impl SandboxSlot {
-    /// One that stands.
-    pub(super) fn standing(
+    /// The running sandbox, started if needed.
+    pub(super) fn ensure_started(
         &mut self,
-        asked: &RunRequest,
+        request: &RunRequest,
         resolved: &ResolvedPolicy,
     ) -> Result<&dyn Sandbox, EngineError> {
         if self.standing.is_none() {
-            let resolved = &self.lasting.on(resolved);
-            self.witness = asked.asker.as_ref().map(|asker| {
-                Arc::new(RecordingAsker::new(asker.clone(), asked, resolved, self.lasting.clone()))
+            let resolved = &self.session_grants.apply_to(resolved);
+            self.recording_asker = request.asker.as_ref().map(|asker| {
+                Arc::new(RecordingAsker::new(
+                    asker.clone(),
+                    request,
+                    resolved,
+                    self.session_grants.clone(),
+                ))
             });
             let standing = match self.maker {
                 MakerThread::Opener => {
                     self.maker = MakerThread::Ended;
-                    make(&self.provider, asked, resolved, self.witness.clone())?
+                    make(&self.provider, request, resolved, self.recording_asker.clone())?
                 }
-                MakerThread::Ended | MakerThread::Thread(_) => self.make_apart(asked, resolved)?,
+                MakerThread::Ended | MakerThread::Thread(_) => {
+                    self.start_on_own_thread(request, resolved)?
+                }
             };
-            self.stands_by(standing.plan());
+            self.apply_plan(standing.plan());
             self.standing = Some(standing);
         }
         Ok(self.standing.as_deref().expect("raised just now"))
     }
 
-    /// On a thread that stays: what a thread has started ends with it, and whoever needs a
-    /// sandbox now may be gone soon.
-    fn make_apart(
+    /// Starts the sandbox on a thread of its own: processes end with the thread that started them,
+    /// and the caller's thread may end soon.
+    fn start_on_own_thread(
         &mut self,
-        asked: &RunRequest,
+        request: &RunRequest,
         resolved: &ResolvedPolicy,
     ) -> Result<Box<dyn Sandbox>, EngineError> {
-        let (provider, witness) = (self.provider.clone(), self.witness.clone());
-        let (asked, resolved) = (asked.clone(), resolved.clone());
+        let (provider, recording_asker) = (self.provider.clone(), self.recording_asker.clone());
+        let (request, resolved) = (request.clone(), resolved.clone());
         let ((made, hears), (end, ends)) = (mpsc::channel(), mpsc::channel::<Infallible>());
         let work = move || {
-            let _ = made.send(make(&provider, &asked, &resolved, witness));
-            // It may stand for days.
-            drop((provider, asked, resolved));
+            let _ = made.send(make(&provider, &request, &resolved, recording_asker));
+            // The sandbox may run for days.
+            drop((provider, request, resolved));
             let _ = ends.recv();
         };
         let failed = |source| ProviderError::System { what: "start a thread", source };
@@ -81,47 +88,48 @@ impl SandboxSlot {
         Ok(standing)
     }
 
-    pub(super) fn stands_by(&mut self, plan: &Plan) {
+    pub(super) fn apply_plan(&mut self, plan: &Plan) {
         self.enforced = plan.steps.iter().map(ToString::to_string).collect();
         self.gaps = plan.gaps.clone();
     }
 
     pub(super) fn start(
         &mut self,
-        asked: &RunRequest,
+        request: &RunRequest,
         resolved: &ResolvedPolicy,
-        book: &mut RunRecorder<'_>,
+        recorder: &mut RunRecorder<'_>,
         (streams, deadline): (ProcessStdio, Option<Duration>),
     ) -> Result<Box<dyn SandboxedProcess>, EngineError> {
-        self.standing(asked, resolved)?;
-        book.begin(&self.gaps)?;
+        self.ensure_started(request, resolved)?;
+        recorder.begin(&self.gaps)?;
         self.commands += 1;
-        let variables = variables(&resolved.grants, &asked.cwd, resolved);
+        let variables = variables(&resolved.grants, &request.cwd, resolved);
         let start = ProcessSpec {
-            command: asked.command.clone(),
-            variables,
-            cwd: asked.cwd.clone(),
+            command: request.command.clone(),
+            environment: variables,
+            cwd: request.cwd.clone(),
             streams,
             deadline,
         };
-        let standing = self.standing(asked, resolved)?;
+        let standing = self.ensure_started(request, resolved)?;
         standing.resume_programs();
-        Ok(standing.start(&start)?)
+        Ok(standing.start_process(&start)?)
     }
 
-    pub(super) fn refused(&self) -> (Vec<Denial>, u64) {
-        self.standing.as_ref().map(|standing| standing.refused()).unwrap_or_default()
+    pub(super) fn take_denials(&self) -> (Vec<Denial>, u64) {
+        self.standing.as_ref().map(|standing| standing.take_denials()).unwrap_or_default()
     }
 
-    /// A sandbox that died between two commands is not the next command's failure.
+    /// Discards a sandbox that died between two commands, so that the next command does not fail.
     pub(super) fn clear_if_dead(&mut self) {
         if self.standing.as_ref().is_some_and(|standing| !standing.is_alive()) {
-            self.fell();
+            self.discard();
         }
     }
 
-    /// The sandbox died: what it planted is moved away, and the next command gets another.
-    pub(super) fn fell(&mut self) {
+    /// Ends a dead or outdated sandbox. Its planted files are quarantined, and the next command
+    /// gets a new sandbox.
+    pub(super) fn discard(&mut self) {
         if let Some(Ok(moved)) = self.standing.take().map(Sandbox::end) {
             self.quarantined.extend(moved);
         }
@@ -136,13 +144,13 @@ impl SandboxSlot {
     }
 }
 
-/// Whose thread a sandbox is made on.
+/// The thread that starts a sandbox.
 pub(super) enum MakerThread {
-    /// Theirs who open the session: it lives as long.
+    /// The thread that opened the session.
     Opener,
-    /// Nobody's any more.
+    /// That thread is used up.
     Ended,
-    /// One of its own, which ends when this is dropped.
+    /// A thread of its own, which ends when this is dropped.
     Thread(
         #[expect(dead_code, reason = "kept for as long as the sandbox is")]
         mpsc::Sender<Infallible>,
@@ -151,20 +159,20 @@ pub(super) enum MakerThread {
 
 fn make(
     provider: &Mutex<Box<dyn Provider + Send>>,
-    asked: &RunRequest,
+    request: &RunRequest,
     resolved: &ResolvedPolicy,
-    witness: Option<Arc<RecordingAsker>>,
+    recording_asker: Option<Arc<RecordingAsker>>,
 ) -> Result<Box<dyn Sandbox>, EngineError> {
     let provider = provider.lock().unwrap_or_else(PoisonError::into_inner);
     let mut session = open(provider.as_ref(), resolved)?;
-    accept(&session.plan().gaps, resolved.grants.on_gap)?;
-    if let Some(witness) = witness {
-        session.ask(witness);
+    check_gaps(&session.plan().gaps, resolved.grants.on_gap)?;
+    if let Some(recording_asker) = recording_asker {
+        session.set_asker(recording_asker);
     }
-    Ok(session.raise(&asked.cwd)?)
+    Ok(session.start_sandbox(&request.cwd)?)
 }
 
-/// As it is told.
+/// The outcome of a command in this sandbox.
 pub(crate) fn executed(
     ran: ShellCommandResult,
     enforced: Vec<String>,

@@ -1,4 +1,4 @@
-//! Tools in process beside a session's shell.
+//! In-process file tools of a session.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,17 +10,19 @@ use super::{Session, lock};
 use crate::{EngineError, ResolvedPolicy};
 
 impl Session {
-    /// Tools for whom the session is for, under the policy that holds in its sandbox, whichever
-    /// that is by then. As nothing more is begun in a session that still allows more than its
-    /// policy, so it is with its tools; and they end with it.
-    pub fn tools(self: &Arc<Self>, tell: Box<OnUnrecorded>) -> Result<FileTools, EngineError> {
+    /// File tools for the session's agent, under the policy in force in its sandbox. Like commands,
+    /// they refuse to work while a narrowing is pending. They end with the session.
+    pub fn tools(
+        self: &Arc<Self>,
+        on_audit_error: Box<OnUnrecorded>,
+    ) -> Result<FileTools, EngineError> {
         let opened = Arc::downgrade(self);
         let known: Mutex<Option<(Arc<ResolvedPolicy>, Arc<Grants>)>> = Mutex::new(None);
-        let holds = move || {
-            let resolved = opened.upgrade().ok_or("the session has ended")?.policy_to_begin()?;
+        let current_grants = move || {
+            let resolved = opened.upgrade().ok_or("the session has ended")?.policy_for_start()?;
             let mut known = lock(&known);
-            if let Some((of, grants)) = &*known
-                && Arc::ptr_eq(of, &resolved)
+            if let Some((policy, grants)) = &*known
+                && Arc::ptr_eq(policy, &resolved)
             {
                 return Ok(grants.clone());
             }
@@ -28,10 +30,17 @@ impl Session {
             *known = Some((resolved, grants.clone()));
             Ok(grants)
         };
-        let who =
-            RecordSubject { agent: self.asked.agent.clone(), session: self.asked.session.clone() };
-        FileTools::open_with(Box::new(holds), who, self.asked.cwd.clone(), tell)
-            .map_err(EngineError::from)
+        let subject = RecordSubject {
+            agent: self.request.agent.clone(),
+            session: self.request.session.clone(),
+        };
+        FileTools::open_with(
+            Box::new(current_grants),
+            subject,
+            self.request.cwd.clone(),
+            on_audit_error,
+        )
+        .map_err(EngineError::from)
     }
 }
 
