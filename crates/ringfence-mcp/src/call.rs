@@ -1,5 +1,4 @@
-//! One call: its work on a thread, its output as it comes, its questions, its end and its
-//! cancellation.
+//! One tool call: its worker thread, progress reports, questions, result and cancellation.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -20,68 +19,69 @@ use crate::request::ToolRequest;
 use crate::sandbox::{ClientSandbox, lock};
 use crate::schema::ToolFailure;
 
-/// So often a client hears how far it is, if there is something to hear.
-const OFTEN: Duration = Duration::from_millis(100);
-/// And so often where there is nothing: clients give up calls that they hear nothing of.
-const SELDOM: Duration = Duration::from_secs(5);
-/// As much of what was written goes into one piece of news, the end of it.
-const NEWS: usize = 4096;
+/// Shortest interval between two progress notifications that carry output.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of progress notifications without output: clients drop calls that stay silent.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// The most output bytes in one progress notification; older bytes are left out.
+const PROGRESS_BYTES: usize = 4096;
 
-/// A call that is being served. Dropped, it is not wanted any more.
+/// A call in progress. Dropping it cancels it.
 pub(crate) struct InFlightCall {
     work: JoinHandle<Result<CallToolResult, JoinError>>,
-    watched: Arc<CallState>,
-    /// Of a client that can ask people.
+    call_state: Arc<CallState>,
+    /// Present if the client can ask the user.
     questions: Option<UnboundedReceiver<ClientQuestion>>,
     began: Instant,
-    place: CallPermit,
+    permit: CallPermit,
 }
 
-/// Room for one call, as long as it takes. Which it is may change meanwhile.
+/// The permit that one call holds while it runs. It may be exchanged for another meanwhile.
 type CallPermit = Arc<Mutex<Option<OwnedSemaphorePermit>>>;
 
-/// What there is to do next.
+/// The next event of a call.
 pub(crate) enum CallEvent {
     Answer(Box<CallToolResult>),
     Ask(ClientQuestion),
 }
 
-/// What both sides of a call know of it.
+/// State shared by the async task and the worker thread of a call.
 #[derive(Default)]
 pub(crate) struct CallState {
     state: Mutex<CallStateInner>,
-    wrote: Notify,
+    output_ready: Notify,
 }
 
 #[derive(Default)]
 struct CallStateInner {
-    is_withdrawn: bool,
-    runs: Option<Box<dyn Interrupter>>,
-    /// What was written since somebody was told.
-    news: Vec<u8>,
+    is_cancelled: bool,
+    interrupter: Option<Box<dyn Interrupter>>,
+    /// Output since the last progress notification.
+    recent_output: Vec<u8>,
 }
 
 impl InFlightCall {
-    /// Begins it; `asks` says whether its client can ask people.
+    /// Starts the call; `asks` states if its client can ask the user.
     pub(crate) fn begin(
-        room: Arc<ClientSandbox>,
-        order: ToolRequest,
+        sandbox: Arc<ClientSandbox>,
+        tool_request: ToolRequest,
         asks: ClientElicitation,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Self {
-        let watched = Arc::new(CallState::default());
+        let call_state = Arc::new(CallState::default());
         let (to, questions) = match asks {
-            ClientElicitation::People => Some(room.questions.hear()).unzip(),
-            ClientElicitation::Nobody => (None, None),
+            ClientElicitation::Supported => Some(sandbox.questions.register_call()).unzip(),
+            ClientElicitation::Unsupported => (None, None),
         };
-        let beside = watched.clone();
-        // Lines run in the order in which they came; threads would take the shell as they please.
-        let queue = matches!(order, ToolRequest::Shell(_)).then(|| room.queue.clone());
-        let place: CallPermit = Arc::new(Mutex::new(Some(place)));
-        let held = place.clone();
+        let shared = call_state.clone();
+        // Shell commands run in the order of arrival; worker threads would take the shell in any
+        // order.
+        let queue = matches!(tool_request, ToolRequest::Shell(_)).then(|| sandbox.queue.clone());
+        let permit: CallPermit = Arc::new(Mutex::new(Some(permit)));
+        let held_permit = permit.clone();
         let work = move || {
-            let answer = carry_out(&room, order, &beside, to);
-            lock(&held).take();
+            let answer = execute(&sandbox, tool_request, &shared, to);
+            lock(&held_permit).take();
             answer
         };
         let work = async move {
@@ -91,33 +91,33 @@ impl InFlightCall {
             };
             tokio::task::spawn_blocking(work).await
         };
-        Self { work: tokio::spawn(work), watched, questions, began: Instant::now(), place }
+        Self { work: tokio::spawn(work), call_state, questions, began: Instant::now(), permit }
     }
 
-    /// Takes another place, and gives its own to somebody else. One that has ended needs none.
-    pub(crate) fn moves_to(&self, seat: OwnedSemaphorePermit) {
-        let mut place = lock(&self.place);
-        if place.is_some() {
-            *place = Some(seat);
+    /// Exchanges the permit for `new_permit` and frees the old one. An ended call needs none.
+    pub(crate) fn exchange_permit(&self, new_permit: OwnedSemaphorePermit) {
+        let mut permit = lock(&self.permit);
+        if permit.is_some() {
+            *permit = Some(new_permit);
         }
     }
 
-    /// Waits for what comes next, and tells how it goes on meanwhile.
+    /// Waits for the next event, and sends progress notifications meanwhile.
     pub(crate) async fn next(&mut self, context: &RequestContext<RoleServer>) -> CallEvent {
-        let watched = self.watched.clone();
-        let telling = tell(&watched, self.began, context);
-        tokio::pin!(telling);
-        let mut is_withdrawn = false;
+        let call_state = self.call_state.clone();
+        let progress = send_progress(&call_state, self.began, context);
+        tokio::pin!(progress);
+        let mut is_cancelled = false;
         loop {
             tokio::select! {
-                () = &mut telling => {}
-                () = context.ct.cancelled(), if !is_withdrawn => {
-                    is_withdrawn = true;
-                    watched.withdraw();
+                () = &mut progress => {}
+                () = context.ct.cancelled(), if !is_cancelled => {
+                    is_cancelled = true;
+                    call_state.cancel();
                 }
-                Some(question) = asked(&mut self.questions) => return CallEvent::Ask(question),
+                Some(question) = next_question(&mut self.questions) => return CallEvent::Ask(question),
                 ended = &mut self.work => {
-                    let lost = |_| reply::failed(&ToolFailure::new("internal", "the call was lost by a mistake in ringfence", None));
+                    let lost = |_| reply::failure(&ToolFailure::new("internal", "the call was lost: internal error in ringfence", None));
                     return CallEvent::Answer(Box::new(ended.flatten().unwrap_or_else(lost)));
                 }
             }
@@ -127,18 +127,18 @@ impl InFlightCall {
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        self.watched.withdraw();
+        self.call_state.cancel();
     }
 }
 
-/// Whether a client can ask people.
+/// The client's ability to ask the user a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientElicitation {
-    People,
-    Nobody,
+    Supported,
+    Unsupported,
 }
 
-async fn asked(
+async fn next_question(
     questions: &mut Option<UnboundedReceiver<ClientQuestion>>,
 ) -> Option<ClientQuestion> {
     match questions {
@@ -147,77 +147,80 @@ async fn asked(
     }
 }
 
-fn carry_out(
-    room: &ClientSandbox,
-    order: ToolRequest,
-    watched: &Arc<CallState>,
+fn execute(
+    sandbox: &ClientSandbox,
+    tool_request: ToolRequest,
+    call_state: &Arc<CallState>,
     asks: Option<UnboundedSender<ClientQuestion>>,
 ) -> CallToolResult {
-    order.carry_out(room, watched, asks).unwrap_or_else(|failure| reply::failed(&failure))
+    tool_request
+        .execute(sandbox, call_state, asks)
+        .unwrap_or_else(|failure| reply::failure(&failure))
 }
 
 impl CallState {
-    /// It is its turn.
+    /// Called when the command starts.
     pub(crate) fn begin(&self, reach: CommandControl) -> StartDecision {
         let mut state = lock(&self.state);
-        state.runs = Some(reach.interrupter);
-        if state.is_withdrawn { StartDecision::Left } else { StartDecision::Taken }
+        state.interrupter = Some(reach.interrupter);
+        if state.is_cancelled { StartDecision::Left } else { StartDecision::Taken }
     }
 
-    /// What it runs has ended: whoever comes too late must not mean the next one.
+    /// Called when the command has ended: a late interrupt must not hit the next command.
     pub(crate) fn end(&self) {
-        lock(&self.state).runs = None;
+        lock(&self.state).interrupter = None;
     }
 
-    /// It has written something.
-    pub(crate) fn wrote(&self, bytes: &[u8]) {
+    /// Records output for the next progress notification.
+    pub(crate) fn record_output(&self, bytes: &[u8]) {
         let mut state = lock(&self.state);
-        state.news.extend_from_slice(&bytes[bytes.len().saturating_sub(NEWS)..]);
-        let beyond = state.news.len().saturating_sub(NEWS);
-        state.news.drain(..beyond);
-        self.wrote.notify_one();
+        state.recent_output.extend_from_slice(&bytes[bytes.len().saturating_sub(PROGRESS_BYTES)..]);
+        let excess = state.recent_output.len().saturating_sub(PROGRESS_BYTES);
+        state.recent_output.drain(..excess);
+        self.output_ready.notify_one();
     }
 
-    /// Nobody wants it any more.
-    fn withdraw(&self) {
+    /// Cancels the call.
+    fn cancel(&self) {
         let mut state = lock(&self.state);
-        state.is_withdrawn = true;
-        if let Some(runs) = &state.runs {
-            runs.interrupt();
+        state.is_cancelled = true;
+        if let Some(interrupter) = &state.interrupter {
+            interrupter.interrupt();
         }
     }
 }
 
-/// Tells a client that wants it how a call goes on; never ends.
-fn tell<'a>(
-    watched: &'a CallState,
+/// Sends progress notifications to a client that asked for them; never returns.
+fn send_progress<'a>(
+    call_state: &'a CallState,
     began: Instant,
     context: &'a RequestContext<RoleServer>,
 ) -> impl Future<Output = ()> + 'a {
     let (peer, token) = (context.peer.clone(), context.meta.get_progress_token());
     async move {
         let Some(token) = token else { return std::future::pending().await };
-        let mut clock = interval(SELDOM);
+        let mut clock = interval(HEARTBEAT_INTERVAL);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         clock.tick().await;
         loop {
-            let is_news = tokio::select! {
-                () = watched.wrote.notified() => true,
+            let has_output = tokio::select! {
+                () = call_state.output_ready.notified() => true,
                 _ = clock.tick() => false,
             };
             let seconds = began.elapsed().as_secs_f64();
-            let news = std::mem::take(&mut lock(&watched.state).news);
-            let message = if news.is_empty() {
-                format!("runs for {seconds:.0} s")
+            let recent_output = std::mem::take(&mut lock(&call_state.state).recent_output);
+            let message = if recent_output.is_empty() {
+                format!("running for {seconds:.0} s")
             } else {
-                String::from_utf8_lossy(&news).into_owned()
+                String::from_utf8_lossy(&recent_output).into_owned()
             };
-            let told = ProgressNotificationParam::new(token.clone(), seconds).with_message(message);
-            // A client that is gone is noticed elsewhere.
-            let _ = peer.notify_progress(told).await;
-            if is_news {
+            let notification =
+                ProgressNotificationParam::new(token.clone(), seconds).with_message(message);
+            // The transport notices a client that has disconnected.
+            let _ = peer.notify_progress(notification).await;
+            if has_output {
                 clock.reset();
-                tokio::time::sleep(OFTEN).await;
+                tokio::time::sleep(PROGRESS_INTERVAL).await;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What clients may call.
+//! The MCP methods that clients can call.
 
 use std::sync::Arc;
 
@@ -12,80 +12,87 @@ use rmcp::service::{PeerRequestOptions, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 
 use crate::call::{CallEvent, ClientElicitation, InFlightCall};
-use crate::questions::{ClientQuestion, PATIENCE};
+use crate::questions::{ANSWER_TIMEOUT, ClientQuestion};
 use crate::reply;
 use crate::request::ToolRequest;
 use crate::schema::ToolFailure;
 use crate::state::{ClientScope, McpState, QueuedWaiter};
 
-/// Serves one client, or one request of one where the protocol knows no sessions.
+/// Serves one client, or a single request where the protocol version has no sessions.
 pub(crate) struct McpHandler {
-    house: Arc<McpState>,
-    own: ClientScope,
+    app: Arc<McpState>,
+    scope: ClientScope,
 }
 
-/// From this version on a server sends no requests: what it wants to know is an answer, and the
-/// call comes again with it.
-const WITHOUT_REQUESTS: ProtocolVersion = ProtocolVersion::V_2026_07_28;
+/// From this version on a server sends no requests: a question is returned as a result, and the
+/// client repeats the call with the answer.
+const NO_SERVER_REQUESTS: ProtocolVersion = ProtocolVersion::V_2026_07_28;
 
 impl McpHandler {
-    pub(crate) fn new(house: Arc<McpState>, own: ClientScope) -> Self {
-        Self { house, own }
+    pub(crate) fn new(app: Arc<McpState>, scope: ClientScope) -> Self {
+        Self { app, scope }
     }
 
-    /// Begins a call, or goes on with one that had to ask.
-    async fn running(
+    /// Starts a call, or resumes one that returned a question.
+    async fn start_or_resume(
         &self,
         request: &CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<InFlightCall, CallToolResponse> {
         if let Some(state) = &request.request_state {
             return self
-                .house
-                .go_on(state, request)
-                .map_err(|failure| reply::failed(&failure).into());
+                .app
+                .resume(state, request)
+                .map_err(|failure| reply::failure(&failure).into());
         }
-        let order = ToolRequest::read(&request.name, request.arguments.clone());
-        let order = order
-            .map_err(|error| reply::failed(&ToolFailure::new("input", error.message, None)))?;
-        let room =
-            self.own.room(&self.house, context).await.map_err(|failure| reply::failed(&failure))?;
-        let Some(place) = self.house.place() else {
+        let tool_request = ToolRequest::parse(&request.name, request.arguments.clone());
+        let tool_request = tool_request
+            .map_err(|error| reply::failure(&ToolFailure::new("input", error.message, None)))?;
+        let sandbox = self
+            .scope
+            .sandbox(&self.app, context)
+            .await
+            .map_err(|failure| reply::failure(&failure))?;
+        let Some(permit) = self.app.take_permit() else {
             let busy = ToolFailure::new(
                 "busy",
-                "as many calls are being served as there may be",
-                Some("wait for one of them".into()),
+                "too many calls at once",
+                Some("wait until another call has finished".into()),
             );
-            return Err(reply::failed(&busy).into());
+            return Err(reply::failure(&busy).into());
         };
-        Ok(InFlightCall::begin(room, order, asks(context), place))
+        Ok(InFlightCall::begin(sandbox, tool_request, read_elicitation(context), permit))
     }
 }
 
-/// Whether a client can ask people, as it says with each request or once for all.
-fn asks(context: &RequestContext<RoleServer>) -> ClientElicitation {
+/// Reads the client's elicitation capability, sent with each request or once at initialization.
+fn read_elicitation(context: &RequestContext<RoleServer>) -> ClientElicitation {
     let elicitation =
         context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
-    // One that says neither means forms, which came first.
+    // A client that names neither kind supports forms, the older kind.
     let has_forms = elicitation
         .is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none());
-    if has_forms { ClientElicitation::People } else { ClientElicitation::Nobody }
+    if has_forms { ClientElicitation::Supported } else { ClientElicitation::Unsupported }
 }
 
-/// Asks a client that takes requests.
-async fn put(question: ClientQuestion, waiter: QueuedWaiter, context: &RequestContext<RoleServer>) {
+/// Sends the question as a request to a client that accepts requests.
+async fn send_question(
+    question: ClientQuestion,
+    waiter: QueuedWaiter,
+    context: &RequestContext<RoleServer>,
+) {
     let request = ServerRequest::ElicitRequest(question.form());
-    let options = PeerRequestOptions::with_timeout(PATIENCE);
-    let said = async {
+    let options = PeerRequestOptions::with_timeout(ANSWER_TIMEOUT);
+    let reply_result = async {
         context.peer.send_request_with_option(request, options).await?.await_response().await
     };
-    let said = tokio::select! {
-        said = said => said.ok(),
+    let reply_result = tokio::select! {
+        reply_result = reply_result => reply_result.ok(),
         () = context.ct.cancelled() => None,
         () = waiter.given_up() => None,
     };
-    question.answer(match said {
-        Some(ClientResult::ElicitResult(said)) => Some(said),
+    question.answer(match reply_result {
+        Some(ClientResult::ElicitResult(reply_result)) => Some(reply_result),
         _ => None,
     });
 }
@@ -95,8 +102,8 @@ impl ServerHandler for McpHandler {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
             .with_server_info(Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("ringfence"))
             .with_instructions(
-                "Commands run in a sandbox: they work in the project and nowhere else. What was refused is not a mistake of the command; \
-                 `denials` names the rule, and `request_permission` asks the person to open what is needed.",
+                "Commands run in a sandbox: they can change the project only. A denied access is not a bug in the command: \
+                 `denials` names the rule, and `request_permission` asks the user to allow it.",
             )
     }
 
@@ -105,11 +112,11 @@ impl ServerHandler for McpHandler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.house.tools()))
+        Ok(ListToolsResult::with_all_items(self.app.tools()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.house.tools().into_iter().find(|tool| tool.name == name)
+        self.app.tools().into_iter().find(|tool| tool.name == name)
     }
 
     async fn list_resources(
@@ -117,12 +124,12 @@ impl ServerHandler for McpHandler {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let room = self
-            .own
-            .room(&self.house, &context)
+        let sandbox = self
+            .scope
+            .sandbox(&self.app, &context)
             .await
             .map_err(|failure| ErrorData::internal_error(failure.message, None))?;
-        Ok(ListResourcesResult::with_all_items(room.outputs.list()))
+        Ok(ListResourcesResult::with_all_items(sandbox.outputs.list()))
     }
 
     async fn read_resource(
@@ -130,18 +137,18 @@ impl ServerHandler for McpHandler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let room = self
-            .own
-            .room(&self.house, &context)
+        let sandbox = self
+            .scope
+            .sandbox(&self.app, &context)
             .await
             .map_err(|failure| ErrorData::internal_error(failure.message, None))?;
         let gone = || {
             ErrorData::resource_not_found(
-                "there is no such output, or newer ones took its place",
+                "no such output: it never existed, or newer output replaced it",
                 None,
             )
         };
-        let text = room.outputs.read(&request.uri).ok_or_else(gone)?;
+        let text = sandbox.outputs.read(&request.uri).ok_or_else(gone)?;
         Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
     }
 
@@ -150,26 +157,26 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let mut running = match self.running(&request, &context).await {
+        let mut running = match self.start_or_resume(&request, &context).await {
             Ok(running) => running,
             Err(answer) => return Ok(answer),
         };
         let is_modern =
-            context.protocol_version().is_some_and(|version| version >= WITHOUT_REQUESTS);
+            context.protocol_version().is_some_and(|version| version >= NO_SERVER_REQUESTS);
         loop {
             match running.next(&context).await {
                 CallEvent::Answer(answer) => return Ok((*answer).into()),
-                // Nobody hears the question: dropped, the answer is no.
+                // The client cancelled the call: dropping the question answers it with deny.
                 CallEvent::Ask(question) if context.ct.is_cancelled() => drop(question),
                 CallEvent::Ask(question) if is_modern => {
-                    let waits = self.house.wait(running, question, &request);
-                    return Ok(waits.map_or_else(
-                        |failure| reply::failed(&failure).into(),
+                    let parked = self.app.park(running, question, &request);
+                    return Ok(parked.map_or_else(
+                        |failure| reply::failure(&failure).into(),
                         CallToolResponse::from,
                     ));
                 }
                 CallEvent::Ask(question) => {
-                    put(question, self.house.waiter(&running), &context).await
+                    send_question(question, self.app.waiter(&running), &context).await
                 }
             }
         }

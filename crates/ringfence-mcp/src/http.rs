@@ -1,4 +1,4 @@
-//! The door over HTTP: on loopback, with a token, and for requests that say where they go.
+//! The HTTP transport: on loopback only, with a token, and with `Host` and `Origin` checks.
 
 mod token;
 
@@ -22,100 +22,102 @@ use tokio::sync::Semaphore;
 
 use crate::handler::McpHandler;
 use crate::state::{ClientScope, McpState, SESSIONS};
-use crate::{McpServeError, SandboxOpener, told_to_end};
+use crate::{McpServeError, SandboxOpener, wait_for_signal};
 pub use token::ServerToken;
 
-/// The one place there is.
+/// The only path served.
 const PATH: &str = "/mcp";
-/// As many connections are served at once; others wait in the kernel's queue.
+/// Connections served at once; others wait in the kernel's accept queue.
 const CONNECTIONS: usize = 256;
-/// So long somebody may take to say what they want.
-const HEADS: Duration = Duration::from_secs(10);
-/// As much may be sent with one request: a file to write.
+/// Time limit for a client to send its request headers.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest request body: a file to write.
 const BODY: usize = 16 << 20;
-/// As much of a body is read and thrown away of a caller without the token.
-const STRANGERS_BODY: usize = 1 << 20;
-/// Time for the rest of a body that is thrown away.
-const DRAIN: Duration = Duration::from_secs(3);
-/// A session that nobody has used for so long ends, and its sandbox with it.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+/// Bytes of body that are read and discarded for a caller without the token.
+const ANONYMOUS_BODY: usize = 1 << 20;
+/// Time limit for discarding the rest of a body.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// A session idle for this long ends, and its sandbox with it.
+const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 
 type HttpReply = Response<BoxBody<Bytes, Infallible>>;
 
-/// Where and for whom it is served.
+/// The address to listen on and the token clients must send.
 pub struct HttpOptions {
-    /// An address of loopback.
+    /// A loopback address.
     pub address: SocketAddr,
-    /// What clients have to know.
+    /// The token that clients must send.
     pub token: ServerToken,
 }
 
-/// Serves clients over HTTP until a signal says no more. `ready` hears where.
+/// Serves clients over HTTP until a termination signal. `ready` gets the bound address.
 pub fn serve_http(
     opening: SandboxOpener,
-    site: HttpOptions,
+    options: HttpOptions,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), McpServeError> {
-    let at = |source| McpServeError::Served { at: format!("http://{}", site.address), source };
-    if !is_own_machine(site.address.ip()) {
-        return Err(at(io::Error::new(
+    let serve_error =
+        |source| McpServeError::Served { at: format!("http://{}", options.address), source };
+    if !is_loopback(options.address.ip()) {
+        return Err(serve_error(io::Error::new(
             io::ErrorKind::AddrNotAvailable,
-            "it can be reached from other machines",
+            "the address is reachable from other machines",
         )));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(at)?;
-    // The address first: one that is taken is told before anything is made.
-    let listener = runtime.block_on(TcpListener::bind(site.address)).map_err(at)?;
-    let bound = listener.local_addr().map_err(at)?;
-    let house = McpState::open(opening)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(serve_error)?;
+    // Binds first: an address in use is reported before any sandbox is made.
+    let listener = runtime.block_on(TcpListener::bind(options.address)).map_err(serve_error)?;
+    let bound = listener.local_addr().map_err(serve_error)?;
+    let app = McpState::open(opening)?;
     ready(bound);
-    let hall = Arc::new(HttpGate::new(house.clone(), site.token, bound));
+    let gate = Arc::new(HttpGate::new(app.clone(), options.token, bound));
     let ended = runtime.block_on(async {
         tokio::select! {
-            never = hall.accept(listener) => match never {},
-            ended = told_to_end() => ended,
+            never = gate.accept(listener) => match never {},
+            ended = wait_for_signal() => ended,
         }
     });
-    house.end();
+    app.end();
     runtime.shutdown_background();
-    ended.map_err(at)
+    ended.map_err(serve_error)
 }
 
-/// Whether an address is loopback: nobody reaches it from elsewhere.
-pub fn is_own_machine(address: IpAddr) -> bool {
+/// True for a loopback address, which other machines cannot reach.
+pub fn is_loopback(address: IpAddr) -> bool {
     address.is_loopback()
 }
 
-/// What every request comes by.
+/// Checks every request before it reaches the MCP service.
 struct HttpGate {
     service: StreamableHttpService<McpHandler, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
-    /// Places for those who are about to begin a session.
-    beginning: Semaphore,
+    /// Permits for sessions that are being created.
+    session_permits: Semaphore,
     token: ServerToken,
 }
 
 impl HttpGate {
-    fn new(house: Arc<McpState>, token: ServerToken, bound: SocketAddr) -> Self {
+    fn new(app: Arc<McpState>, token: ServerToken, bound: SocketAddr) -> Self {
         let mut sessions = LocalSessionManager::default();
         sessions.session_config = SessionConfig::default();
-        sessions.session_config.keep_alive = Some(IDLE);
+        sessions.session_config.keep_alive = Some(SESSION_IDLE);
         let sessions = Arc::new(sessions);
-        // A page in a browser may send requests here under a name of its own that leads to us, or
-        // from its own origin: the first is known by `Host`, the second by `Origin`, which no
-        // program but a browser sends.
-        let mut names = ["127.0.0.1", "localhost", "[::1]"]
+        // A web page can reach this server by DNS rebinding or by a cross-origin request. `Host`
+        // reveals the first, `Origin` the second; only browsers send `Origin`.
+        let mut hosts = ["127.0.0.1", "localhost", "[::1]"]
             .map(|name| format!("{name}:{}", bound.port()))
             .to_vec();
         // Loopback has more addresses than these.
-        names.push(bound.to_string());
+        hosts.push(bound.to_string());
         let config = StreamableHttpServerConfig::default()
-            .with_allowed_hosts(names)
+            .with_allowed_hosts(hosts)
             .enforce_origin_validation()
             .with_max_request_body_bytes(BODY);
-        let door = move || Ok(McpHandler::new(house.clone(), ClientScope::Session(Arc::default())));
-        let service = StreamableHttpService::new(door, sessions.clone(), config);
-        Self { service, sessions, beginning: Semaphore::new(SESSIONS), token }
+        let make_handler =
+            move || Ok(McpHandler::new(app.clone(), ClientScope::Session(Arc::default())));
+        let service = StreamableHttpService::new(make_handler, sessions.clone(), config);
+        Self { service, sessions, session_permits: Semaphore::new(SESSIONS), token }
     }
 
     async fn accept(self: &Arc<Self>, listener: TcpListener) -> Infallible {
@@ -124,78 +126,84 @@ impl HttpGate {
             let place = places.clone().acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let hall = self.clone();
+                    let gate = self.clone();
                     tokio::spawn(async move {
-                        hall.attend(stream).await;
+                        gate.serve_stream(stream).await;
                         drop(place);
                     });
                 }
-                // Out of descriptors, most likely: somebody will leave.
+                // Most likely out of fds: retry after a connection closes.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
     }
 
-    async fn attend(self: Arc<Self>, stream: TcpStream) {
+    async fn serve_stream(self: Arc<Self>, stream: TcpStream) {
         let serve = service_fn(move |request| {
-            let hall = self.clone();
-            async move { Ok::<_, Infallible>(hall.answer(request).await) }
+            let gate = self.clone();
+            async move { Ok::<_, Infallible>(gate.respond(request).await) }
         });
         let mut connection = hyper::server::conn::http1::Builder::new();
-        connection.timer(TokioTimer::new()).header_read_timeout(HEADS);
-        // One that breaks off is noticed by whoever answers it.
+        connection.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+        // The request handler notices a broken connection.
         let _ = connection.serve_connection(TokioIo::new(stream), serve).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> HttpReply {
-        if !self.token.is_in(request.headers()) {
-            let mut answer =
-                plain(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
+    async fn respond(&self, request: Request<Incoming>) -> HttpReply {
+        if !self.token.matches_headers(request.headers()) {
+            let mut answer = text_response(
+                StatusCode::UNAUTHORIZED,
+                "token required: Authorization: Bearer TOKEN",
+            );
             answer
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return refused(request, STRANGERS_BODY, answer).await;
+            return refuse(request, ANONYMOUS_BODY, answer).await;
         }
         if request.uri().path() != PATH {
-            return refused(request, BODY, plain(StatusCode::NOT_FOUND, "the server is at /mcp"))
-                .await;
+            return refuse(
+                request,
+                BODY,
+                text_response(StatusCode::NOT_FOUND, "the server is at /mcp"),
+            )
+            .await;
         }
         if request.method() != Method::POST || !may_begin_session(request.headers()) {
             return self.service.handle(request).await;
         }
-        // Counted until it is known what came of it: those who come meanwhile would not see it yet.
-        match self.beginning.try_acquire() {
+        // The permit is held until the session exists: a concurrent request would not count it yet.
+        match self.session_permits.try_acquire() {
             Ok(_begins)
                 if self.sessions.sessions.read().await.len()
-                    <= self.beginning.available_permits() =>
+                    <= self.session_permits.available_permits() =>
             {
                 self.service.handle(request).await
             }
             _ => {
-                let full =
-                    "there are as many sessions as there may be: end one, or start another server";
-                refused(request, BODY, plain(StatusCode::SERVICE_UNAVAILABLE, full)).await
+                let message = "too many sessions: end one, or start another server";
+                refuse(request, BODY, text_response(StatusCode::SERVICE_UNAVAILABLE, message)).await
             }
         }
     }
 }
 
-/// Answers a request whose body nothing reads: it is read and thrown away within bounds, since a
-/// client that still sends may lose the answer when the connection is closed.
-async fn refused(request: Request<Incoming>, most: usize, mut answer: HttpReply) -> HttpReply {
+/// Answers a request without using its body. The body is read and discarded within bounds: a client
+/// that is still sending may lose the response when the connection closes.
+async fn refuse(request: Request<Incoming>, limit: usize, mut answer: HttpReply) -> HttpReply {
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     if !request.headers().contains_key(header::EXPECT) {
-        let mut body = Limited::new(request.into_body(), most);
-        let _ =
-            tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = body.frame().await {} })
-                .await;
+        let mut body = Limited::new(request.into_body(), limit);
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, async {
+            while let Some(Ok(_)) = body.frame().await {}
+        })
+        .await;
     }
     answer
 }
 
-/// Whether a request may make a session: it has none, and is of a version that knows them. Others
-/// name their method, and are refused if it is not the one they call; a handshake makes a session
-/// whatever version it names.
+/// True if the request may create a session: it names none, and its protocol version has sessions.
+/// Newer versions name their method in a header and are rejected if it is not the method called;
+/// `initialize` creates a session in any version.
 fn may_begin_session(headers: &HeaderMap) -> bool {
     let is_newest = headers
         .get("mcp-protocol-version")
@@ -204,7 +212,7 @@ fn may_begin_session(headers: &HeaderMap) -> bool {
     !headers.contains_key("mcp-session-id") && (!is_newest || is_handshake)
 }
 
-fn plain(status: StatusCode, text: &'static str) -> HttpReply {
+fn text_response(status: StatusCode, text: &'static str) -> HttpReply {
     let mut answer = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
     *answer.status_mut() = status;
     answer

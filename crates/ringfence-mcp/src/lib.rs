@@ -1,8 +1,8 @@
-//! A door for agents that speak the Model Context Protocol: their commands and files, in a
-//! sandbox that stands for as long as they are connected.
+//! MCP frontend: agents that speak the Model Context Protocol run commands and edit files in a
+//! sandbox that lives as long as they are connected.
 //!
-//! What may be done is decided below, as for everybody. Here calls are read, handed to a thread
-//! each, told of while they run, interrupted when nobody wants them, and answered.
+//! The engine makes all policy decisions, as for the other frontends. This crate parses calls, runs
+//! each on its own thread, reports progress, interrupts cancelled calls and returns results.
 
 #![forbid(unsafe_code)]
 
@@ -33,79 +33,79 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use handler::McpHandler;
-pub use http::{HttpOptions, ServerToken, is_own_machine, serve_http};
-use lines::Lines;
+pub use http::{HttpOptions, ServerToken, is_loopback, serve_http};
+use lines::LineTransport;
 use state::{ClientScope, McpState};
 use stdin::EofWatch;
 
-/// How sandboxes are opened, and who is asked where a client cannot.
+/// Opens sandboxes; `elsewhere` answers questions for clients that cannot ask the user.
 pub struct SandboxOpener {
-    /// Opens one, on the thread that is to keep it; whether it asks is said by the policy.
+    /// Opens a sandbox on the thread that will own it. The policy decides if it asks.
     pub open: Box<OpenFn>,
-    /// Whoever answers at another terminal.
-    pub elsewhere: Option<Arc<dyn Asker>>,
+    /// Asks the user at another terminal.
+    pub fallback_asker: Option<Arc<dyn Asker>>,
 }
 
-/// So long a client that has closed its end may wait for answers.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Time limit for answers to a client that has closed its end.
+const EOF_GRACE: Duration = Duration::from_secs(1);
 
-/// Opens a sandbox with somebody to ask.
+/// Opens a sandbox that sends its questions to the given asker.
 pub type OpenFn = dyn Fn(Arc<dyn Asker>) -> Result<Session, EngineError> + Send + Sync;
 
-/// Why a server ended, or did not begin.
+/// Why the server failed to start or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum McpServeError {
-    /// There is no sandbox.
+    /// The sandbox could not be opened.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The client spoke another protocol, or not at all.
+    /// The transport failed, or the client spoke another protocol.
     #[error("cannot serve at {at}")]
     Served {
-        /// Where.
+        /// The address.
         at: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Serves whoever is at standard input and output, until they are gone.
+/// Serves the client on standard input and output until it disconnects.
 pub fn serve_stdio(opening: SandboxOpener) -> Result<(), McpServeError> {
     let at = |source| McpServeError::Served { at: "standard input and output".into(), source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(at)?;
-    let house = McpState::open(opening)?;
-    let door = McpHandler::new(house.clone(), ClientScope::Common);
+    let app = McpState::open(opening)?;
+    let handler = McpHandler::new(app.clone(), ClientScope::Common);
     let served = runtime.block_on(async {
         let (input, output) = rmcp::transport::stdio();
         let (input, end) = EofWatch::new(input);
         let serves = async {
-            match door.serve(Lines::new(input, output)).await {
+            match handler.serve(LineTransport::new(input, output)).await {
                 Ok(service) => service.waiting().await.map(drop).map_err(io::Error::other),
-                // Nobody has ever said anything.
+                // The client closed the connection before it sent anything.
                 Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
                 Err(error) => Err(io::Error::other(error)),
             }
         };
         tokio::select! {
             served = serves => served,
-            ended = told_to_end() => ended,
-            () = left(&end) => Ok(()),
+            ended = wait_for_signal() => ended,
+            () = wait_for_eof(&end) => Ok(()),
         }
     });
-    house.end();
-    // Whoever reads standard input cannot be called away from it.
+    app.end();
+    // The blocking read of standard input cannot be interrupted.
     runtime.shutdown_background();
     served.map_err(at)
 }
 
-/// A client that has closed its end wants no more; what it asked for just before may still be
+/// Resolves a moment after the client has closed its end, so that its last calls are still
 /// answered.
-async fn left(end: &Notify) {
+async fn wait_for_eof(end: &Notify) {
     end.notified().await;
-    tokio::time::sleep(FAREWELL).await;
+    tokio::time::sleep(EOF_GRACE).await;
 }
 
-/// Waits for a signal that ends programs, so that what is in the sandboxes is ended in order.
-async fn told_to_end() -> io::Result<()> {
+/// Waits for SIGTERM, SIGINT or SIGHUP, so that the sandboxes are ended in order.
+async fn wait_for_signal() -> io::Result<()> {
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,

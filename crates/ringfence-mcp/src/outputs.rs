@@ -1,4 +1,4 @@
-//! Output of commands beyond the part that an answer shows, for clients to read as resources.
+//! Command output beyond the part shown in an answer; clients read it as resources.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -7,31 +7,31 @@ use rmcp::model::Resource;
 
 use crate::sandbox::lock;
 
-/// Bytes of text in one answer: some 16,000 tokens.
+/// Bytes of text in one answer: about 16,000 tokens.
 pub(crate) const SHOWN: usize = 64 << 10;
-/// Bytes that one sandbox keeps; the oldest are forgotten first.
+/// Bytes kept per sandbox; the oldest output is dropped first.
 const KEPT: usize = 16 << 20;
-/// In front of the number of an output.
+/// The URI prefix before the number of an output.
 const SCHEME: &str = "ringfence://output/";
 
-/// All that is kept of one sandbox.
+/// The kept output of one sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Outputs(Mutex<Inner>);
+pub(crate) struct Outputs(Mutex<OutputStoreState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct OutputStoreState {
     next: u64,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<KeptOutput>,
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct KeptOutput {
     number: u64,
     stream: &'static str,
     text: String,
 }
 
-impl Kept {
+impl KeptOutput {
     fn uri(&self) -> String {
         format!("{SCHEME}{}/{}", self.number, self.stream)
     }
@@ -45,38 +45,40 @@ impl Kept {
     }
 }
 
-/// A stream as an answer shows it.
+/// A stream as shown in an answer.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct ShownOutput {
     pub(crate) text: String,
-    /// Bytes that are missing.
+    /// Bytes left out.
     pub(crate) dropped: u64,
-    /// Where all that was captured is. Answers name it in the text only: clients that know nothing
-    /// of links among the content break on them.
+    /// The resource with all captured bytes. Answers name it in the text only: clients that do not
+    /// know resource links among the content fail on them.
     pub(crate) link: Option<Resource>,
 }
 
 impl Outputs {
-    /// Shows a stream in at most `most` bytes: its beginning and its end. `dropped` bytes were not
-    /// captured.
+    /// Shows the beginning and the end of a stream in at most `limit` bytes. `dropped` bytes were
+    /// not captured.
     pub(crate) fn show(
         &self,
         stream: &'static str,
         text: String,
         dropped: u64,
-        most: usize,
-    ) -> Shown {
-        if text.len() <= most {
-            return Shown { text, dropped, link: None };
+        limit: usize,
+    ) -> ShownOutput {
+        if text.len() <= limit {
+            return ShownOutput { text, dropped, link: None };
         }
-        let (head, tail) = ends(&text, most);
+        let (head, tail) = head_and_tail(&text, limit);
         let left_out = dropped + (text.len() - head.len() - tail.len()) as u64;
         let (head, tail) = (head.to_owned(), tail.to_owned());
         let link = self.keep(stream, text);
-        let where_it_is =
-            format!("[{left_out} bytes of {stream} left out here; resource {} has it]", link.uri);
-        Shown {
-            text: format!("{head}\n{where_it_is}\n{tail}"),
+        let notice = format!(
+            "[{left_out} bytes of {stream} left out here; resource {} has all of it]",
+            link.uri
+        );
+        ShownOutput {
+            text: format!("{head}\n{notice}\n{tail}"),
             dropped: left_out,
             link: Some(link),
         }
@@ -85,7 +87,7 @@ impl Outputs {
     fn keep(&self, stream: &'static str, text: String) -> Resource {
         let mut inner = lock(&self.0);
         inner.next += 1;
-        let kept = Kept { number: inner.next, stream, text };
+        let kept = KeptOutput { number: inner.next, stream, text };
         let resource = kept.resource();
         inner.kept.push_back(kept);
         while inner.kept.len() > 1
@@ -98,7 +100,7 @@ impl Outputs {
 
     /// All resources, newest first.
     pub(crate) fn list(&self) -> Vec<Resource> {
-        lock(&self.0).kept.iter().rev().map(Kept::resource).collect()
+        lock(&self.0).kept.iter().rev().map(KeptOutput::resource).collect()
     }
 
     pub(crate) fn read(&self, uri: &str) -> Option<String> {
@@ -106,8 +108,8 @@ impl Outputs {
     }
 }
 
-/// Shares of two streams that have to fit into [`SHOWN`] together.
-pub(crate) fn shares(one: usize, other: usize) -> (usize, usize) {
+/// Splits [`SHOWN`] between two streams.
+pub(crate) fn split_budget(one: usize, other: usize) -> (usize, usize) {
     let half = SHOWN / 2;
     match (one <= half, other <= half) {
         (true, _) => (half, SHOWN - one),
@@ -116,10 +118,10 @@ pub(crate) fn shares(one: usize, other: usize) -> (usize, usize) {
     }
 }
 
-/// The beginning and the end of a text, cut between characters.
-fn ends(text: &str, most: usize) -> (&str, &str) {
-    let head = (0..=most / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let tail = (text.len() - most / 2..=text.len())
+/// The beginning and the end of a text, cut at character boundaries.
+fn head_and_tail(text: &str, limit: usize) -> (&str, &str) {
+    let head = (0..=limit / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let tail = (text.len() - limit / 2..=text.len())
         .find(|at| text.is_char_boundary(*at))
         .unwrap_or(text.len());
     (&text[..head], &text[tail..])
@@ -145,7 +147,7 @@ mod tests {
         assert_eq!(outputs.read(&link.uri), Some(text));
         assert_eq!(
             outputs.show("stdout", "short".into(), 0, 1000),
-            Shown { text: "short".into(), ..Shown::default() }
+            ShownOutput { text: "short".into(), ..ShownOutput::default() }
         );
     }
 
@@ -164,8 +166,8 @@ mod tests {
 
     #[test]
     fn two_streams_fit_together() {
-        assert_eq!(shares(10, 1 << 20), (SHOWN / 2, SHOWN - 10));
-        assert_eq!(shares(1 << 20, 10), (SHOWN - 10, SHOWN / 2));
-        assert_eq!(shares(1 << 20, 1 << 20), (SHOWN / 2, SHOWN / 2));
+        assert_eq!(split_budget(10, 1 << 20), (SHOWN / 2, SHOWN - 10));
+        assert_eq!(split_budget(1 << 20, 10), (SHOWN - 10, SHOWN / 2));
+        assert_eq!(split_budget(1 << 20, 1 << 20), (SHOWN / 2, SHOWN / 2));
     }
 }

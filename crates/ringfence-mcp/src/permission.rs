@@ -1,9 +1,9 @@
-//! An agent that asks for something in so many words.
+//! The `request_permission` tool.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_api::{AskAnswer, Asker, Denial, typed};
+use ringfence_api::{AskAnswer, Asker, Denial, shell_word};
 use ringfence_engine::GrantTarget;
 use ringfence_engine::session::{GrantEffect, GrantResult};
 use ringfence_policy::{AbsPath, Access, HostRule};
@@ -11,42 +11,44 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::questions::{CallAsker, ClientQuestion};
-use crate::quote::marked;
+use crate::quote::quote;
 use crate::reply;
 use crate::sandbox::ClientSandbox;
 use crate::schema::{
     PermissionAccess, PermissionParams, PermissionReply, PermissionReplyStatus, ToolFailure,
 };
 
-/// Asks, and says what came of it.
+/// Asks the user and reports the result.
 pub(crate) fn request(
-    room: &ClientSandbox,
+    sandbox: &ClientSandbox,
     wanted: &PermissionParams,
     asks: Option<UnboundedSender<ClientQuestion>>,
 ) -> Result<CallToolResult, ToolFailure> {
-    let Some(opening) = opening(room, wanted)? else { return Ok(told(&about_command(wanted))) };
+    let Some(target) = grant_target(sandbox, wanted)? else {
+        return Ok(to_result(&about_command(wanted)));
+    };
     let by_call =
         asks.map(|call| Arc::new(CallAsker { call, why: wanted.reason.clone() }) as Arc<dyn Asker>);
-    let asker = by_call.or_else(|| room.questions.elsewhere());
-    let requested = room.opened.request(&opening, "the agent", asker);
-    Ok(told(&understood(wanted, &opening, requested)))
+    let asker = by_call.or_else(|| sandbox.questions.fallback_asker());
+    let requested = sandbox.session.request_grant(&target, "the agent", asker);
+    Ok(to_result(&describe_result(wanted, &target, requested)))
 }
 
-/// What is to be opened; `None` for what is neither file nor host.
-fn opening(
-    room: &ClientSandbox,
+/// The path or host to open; `None` for a command.
+fn grant_target(
+    sandbox: &ClientSandbox,
     wanted: &PermissionParams,
 ) -> Result<Option<GrantTarget>, ToolFailure> {
-    let resolved = room.opened.policy();
+    let resolved = sandbox.session.policy();
     let facts = &resolved.surroundings.facts;
     let path = || {
         if wanted.resource.is_empty() || wanted.resource.contains('\0') {
-            return Err(ToolFailure::new("input", "`resource` names no path", None));
+            return Err(ToolFailure::new("input", "`resource` is not a path", None));
         }
         let below =
             Path::new(&wanted.resource).strip_prefix("~").map(|below| facts.home.join(below));
         Ok::<AbsPath, ToolFailure>(
-            below.unwrap_or_else(|_| room.opened.cwd().join(&wanted.resource)),
+            below.unwrap_or_else(|_| sandbox.session.cwd().join(&wanted.resource)),
         )
     };
     let access = match wanted.access {
@@ -57,14 +59,14 @@ fn opening(
             let rule = HostRule::parse(&wanted.resource).map_err(|error| {
                 ToolFailure::new(
                     "input",
-                    format!("{} is no host: {error}", marked(&wanted.resource)),
+                    format!("{} is not a host: {error}", quote(&wanted.resource)),
                     Some("write HOST:PORT".into()),
                 )
             })?;
             if rule.port.is_none() {
                 return Err(ToolFailure::new(
                     "input",
-                    format!("`{rule}` names no port"),
+                    format!("`{rule}` has no port"),
                     Some(format!("write {rule}:443")),
                 ));
             }
@@ -75,16 +77,16 @@ fn opening(
     Ok(Some(GrantTarget::Path(path()?, access)))
 }
 
-fn understood(
+fn describe_result(
     wanted: &PermissionParams,
-    opening: &GrantTarget,
+    target: &GrantTarget,
     requested: GrantResult,
 ) -> PermissionReply {
-    let resource = match opening {
+    let resource = match target {
         GrantTarget::Path(path, _) => path.to_string_lossy().into_owned(),
         GrantTarget::Host(rule) => rule.to_string(),
     };
-    let mut told = PermissionReply {
+    let mut reply = PermissionReply {
         status: PermissionReplyStatus::Denied,
         resource,
         answer: None,
@@ -93,73 +95,79 @@ fn understood(
         denial: None,
         permission: None,
     };
-    let what = marked(&told.resource);
+    let what = quote(&reply.resource);
     match requested {
         GrantResult::Open(origin) => {
-            told.status = PermissionReplyStatus::Granted;
-            told.message = format!("{what} is open already, by {} ({origin})", origin.text);
+            reply.status = PermissionReplyStatus::Granted;
+            reply.message = format!("{what} is already allowed by {} ({origin})", origin.text);
         }
         GrantResult::Shut(denial) => {
-            told.message = shut(&denial);
-            told.denial = Some(denial);
+            reply.message = describe_denial(&denial);
+            reply.denial = Some(denial);
         }
         GrantResult::Said(answer, in_force) => {
-            told.answer = Some(answer);
-            (told.status, told.message) = said(answer, &in_force, &what);
+            reply.answer = Some(answer);
+            (reply.status, reply.message) = describe_answer(answer, &in_force, &what);
         }
         GrantResult::Unasked(permission) => {
-            let command = command(wanted.access, &told.resource);
-            told.status = PermissionReplyStatus::RequiresPermission;
-            told.message = format!(
-                "{}. Nobody can be asked here; a person can type: {command}",
+            let command = command(wanted.access, &reply.resource);
+            reply.status = PermissionReplyStatus::RequiresPermission;
+            reply.message = format!(
+                "{}. No user can be asked here; the user can type: {command}",
                 permission.reason
             );
-            told.command = Some(command);
-            told.permission = Some(permission);
+            reply.command = Some(command);
+            reply.permission = Some(permission);
         }
     }
-    told
+    reply
 }
 
-fn said(answer: AskAnswer, in_force: &GrantEffect, what: &str) -> (PermissionReplyStatus, String) {
-    let how_long =
-        if answer == AskAnswer::AllowPermanent { "for good" } else { "for this session" };
+fn describe_answer(
+    answer: AskAnswer,
+    in_force: &GrantEffect,
+    what: &str,
+) -> (PermissionReplyStatus, String) {
+    let duration =
+        if answer == AskAnswer::AllowPermanent { "permanently" } else { "for this session" };
     match in_force {
-        GrantEffect::Now => (PermissionReplyStatus::Granted, format!("{what} is open {how_long}")),
+        GrantEffect::Now => {
+            (PermissionReplyStatus::Granted, format!("{what} is allowed {duration}"))
+        }
         GrantEffect::Anew => {
-            let lost = "the sandbox was made anew for it: the shell's directory, variables and jobs are gone";
-            (PermissionReplyStatus::Granted, format!("{what} is open {how_long}; {lost}"))
+            let lost = "the sandbox was restarted for it: the shell's directory, environment variables and jobs are lost";
+            (PermissionReplyStatus::Granted, format!("{what} is allowed {duration}; {lost}"))
         }
         GrantEffect::Later(why) => (
             PermissionReplyStatus::Pending,
             format!(
-                "{what} is allowed {how_long}, but not open yet ({why}): ask again when no command runs"
+                "{what} is allowed {duration}, but not yet in effect ({why}): ask again when no command runs"
             ),
         ),
         GrantEffect::Never => {
-            (PermissionReplyStatus::Denied, format!("the answer was no: {what} stays shut"))
+            (PermissionReplyStatus::Denied, format!("the user denied it: {what} stays closed"))
         }
     }
 }
 
-fn shut(denial: &Denial) -> String {
+fn describe_denial(denial: &Denial) -> String {
     let (target, rule, origin) =
-        (marked(&denial.target), marked(&denial.rule), marked(&denial.origin));
+        (quote(&denial.target), quote(&denial.rule), quote(&denial.origin));
     format!(
-        "nobody can be asked to {} {target}: {rule} ({origin}) stands above every answer",
-        denial.operation.wish()
+        "cannot ask to {} {target}: {rule} ({origin}) takes precedence over every answer",
+        denial.operation.verb_phrase()
     )
 }
 
-/// Rules on the text of commands are changed where they stand.
+/// Rules on command text are changed in the policy only.
 fn about_command(wanted: &PermissionParams) -> PermissionReply {
-    let command = format!("ringfence explain command {}", typed(&wanted.resource));
+    let command = format!("ringfence explain command {}", shell_word(&wanted.resource));
     PermissionReply {
         status: PermissionReplyStatus::RequiresPermission,
         resource: wanted.resource.clone(),
         answer: None,
         message: format!(
-            "rules on commands are changed by a person, where they stand; this names them: {command}"
+            "only the user can change command rules, in the policy; this shows them: {command}"
         ),
         command: Some(command),
         denial: None,
@@ -167,22 +175,22 @@ fn about_command(wanted: &PermissionParams) -> PermissionReply {
     }
 }
 
-/// What a person types to allow it for good; a session follows at once.
-fn command(wish: PermissionAccess, resource: &str) -> String {
-    let access = match wish {
+/// The command the user types to allow it permanently; a session applies it at once.
+fn command(requested: PermissionAccess, resource: &str) -> String {
+    let access = match requested {
         PermissionAccess::Write => "write",
         PermissionAccess::Connect => "host",
         PermissionAccess::Read | PermissionAccess::Execute | PermissionAccess::Command => "read",
     };
-    format!("ringfence allow {access} {}", typed(resource))
+    format!("ringfence allow {access} {}", shell_word(resource))
 }
 
-fn told(told: &PermissionReply) -> CallToolResult {
-    let content = vec![ContentBlock::text(told.message.clone())];
-    let answer = if told.status == PermissionReplyStatus::Granted {
+fn to_result(reply: &PermissionReply) -> CallToolResult {
+    let content = vec![ContentBlock::text(reply.message.clone())];
+    let answer = if reply.status == PermissionReplyStatus::Granted {
         CallToolResult::success(content)
     } else {
         CallToolResult::error(content)
     };
-    reply::structured(answer, told)
+    reply::structured(answer, reply)
 }

@@ -1,8 +1,7 @@
-//! Questions to the person behind a client.
+//! Questions to the user of a client.
 //!
-//! Whoever wants something waits on a thread of the sandbox's. What may be sent to a client, and
-//! how, is the business of the call that is being served: so a question is handed to a call, and
-//! the call puts it.
+//! The process that wants access waits on a thread of the sandbox. Only the call being served knows
+//! how to ask its client, so the thread hands the question to a call, and the call sends it.
 
 use std::fmt;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -16,23 +15,23 @@ use rmcp::model::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::quote::marked;
+use crate::quote::quote;
 use crate::sandbox::lock;
 
-/// How long a person may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+/// Time limit for an answer.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Who is asked about what commands are about to be refused: the client whose call came last, of
-/// those that can ask people, or else somebody elsewhere.
+/// Routes questions about denials to the client of the most recent call that can ask its user, or
+/// else to `elsewhere`.
 pub(crate) struct QuestionRouter {
     calls: Mutex<Vec<UnboundedSender<ClientQuestion>>>,
     elsewhere: Option<Arc<dyn Asker>>,
 }
 
-/// Somebody waits for the answer; dropped, it is no.
+/// A question whose asker waits for the answer; dropping it answers deny.
 pub(crate) struct ClientQuestion {
     options: Vec<AskAnswer>,
-    /// The question itself.
+    /// The text of the question.
     message: String,
     answer: SyncSender<AskAnswer>,
 }
@@ -42,8 +41,8 @@ impl QuestionRouter {
         Self { calls: Mutex::default(), elsewhere }
     }
 
-    /// For a call that can put questions, as long as the receiver is there.
-    pub(crate) fn hear(
+    /// Registers a call that can ask, for as long as the receiver lives.
+    pub(crate) fn register_call(
         &self,
     ) -> (UnboundedSender<ClientQuestion>, UnboundedReceiver<ClientQuestion>) {
         let (to, from) = unbounded_channel();
@@ -53,7 +52,7 @@ impl QuestionRouter {
         (to, from)
     }
 
-    pub(crate) fn elsewhere(&self) -> Option<Arc<dyn Asker>> {
+    pub(crate) fn fallback_asker(&self) -> Option<Arc<dyn Asker>> {
         self.elsewhere.clone()
     }
 }
@@ -67,14 +66,14 @@ impl fmt::Debug for QuestionRouter {
 impl Asker for QuestionRouter {
     fn ask(&self, ask: &Ask) -> AskAnswer {
         let calls = lock(&self.calls).clone();
-        let asked = calls.iter().rev().find_map(|call| put(call, ask, None));
+        let asked = calls.iter().rev().find_map(|call| ask_by_call(call, ask, None));
         asked.unwrap_or_else(|| {
             self.elsewhere.as_ref().map_or(AskAnswer::Deny, |elsewhere| elsewhere.ask(ask))
         })
     }
 }
 
-/// Asks by one call and no other, and says why.
+/// Asks through one call only, and adds the agent's reason.
 #[derive(Debug)]
 pub(crate) struct CallAsker {
     pub(crate) call: UnboundedSender<ClientQuestion>,
@@ -83,20 +82,24 @@ pub(crate) struct CallAsker {
 
 impl Asker for CallAsker {
     fn ask(&self, ask: &Ask) -> AskAnswer {
-        put(&self.call, ask, Some(&self.why)).unwrap_or(AskAnswer::Deny)
+        ask_by_call(&self.call, ask, Some(&self.why)).unwrap_or(AskAnswer::Deny)
     }
 }
 
 /// The answer; `None` if the call is over.
-fn put(call: &UnboundedSender<ClientQuestion>, ask: &Ask, why: Option<&str>) -> Option<AskAnswer> {
+fn ask_by_call(
+    call: &UnboundedSender<ClientQuestion>,
+    ask: &Ask,
+    why: Option<&str>,
+) -> Option<AskAnswer> {
     let options = ask.permission()?.options;
-    let (answer, hears) = sync_channel(1);
+    let (answer, receiver) = sync_channel(1);
     call.send(ClientQuestion { options, message: message(&ask.denial, why), answer }).ok()?;
-    Some(hears.recv_timeout(PATIENCE).unwrap_or(AskAnswer::Deny))
+    Some(receiver.recv_timeout(ANSWER_TIMEOUT).unwrap_or(AskAnswer::Deny))
 }
 
 impl ClientQuestion {
-    /// As clients put it to people.
+    /// The elicitation form sent to the client.
     pub(crate) fn form(&self) -> ElicitRequest {
         let words: Vec<String> = self.options.iter().map(ToString::to_string).collect();
         let titles: Vec<&str> = self.options.iter().map(|answer| title(*answer)).collect();
@@ -112,32 +115,32 @@ impl ClientQuestion {
         })
     }
 
-    /// What a person has said by a client.
+    /// Delivers the client's result to the asker. Anything but an accepted option means deny.
     pub(crate) fn answer(self, said: Option<ElicitResult>) {
         let accepted = said.filter(|said| said.action == ElicitationAction::Accept);
         let word = accepted
             .and_then(|said| said.content)
             .map_or(Value::Null, |content| content["answer"].clone());
-        // A word and nothing else: an object with that word for a key would be read as well.
+        // Accept a string only: serde would also read an object with that word as its key.
         let answer = if word.is_string() {
             serde_json::from_value(word).unwrap_or(AskAnswer::Deny)
         } else {
             AskAnswer::Deny
         };
-        // Whoever waited may be gone.
+        // The asker may have timed out.
         let _ = self.answer.send(answer);
     }
 }
 
-/// What others have written stands between marks, so that none of it reads as ours.
+/// Quotes all foreign text, so that none of it reads as ringfence's own.
 fn message(denial: &Denial, why: Option<&str>) -> String {
     let who =
-        if denial.program.is_empty() { "a program".to_owned() } else { marked(&denial.program) };
-    let (target, refused) = (marked(&denial.target), denial.refused_by(marked));
-    let why = why.map_or_else(String::new, |why| format!(" The agent says: {}.", marked(why)));
+        if denial.program.is_empty() { "a program".to_owned() } else { quote(&denial.program) };
+    let (target, refused) = (quote(&denial.target), denial.describe_rule(quote));
+    let why = why.map_or_else(String::new, |why| format!(" The agent says: {}.", quote(why)));
     format!(
         "ringfence: {who} wants to {} {target}: {refused}.{why} Allow it?",
-        denial.operation.wish()
+        denial.operation.verb_phrase()
     )
 }
 
@@ -145,8 +148,8 @@ fn title(answer: AskAnswer) -> &'static str {
     match answer {
         AskAnswer::AllowOnce => "Allow it once",
         AskAnswer::AllowSession => "Allow it for this session",
-        AskAnswer::AllowPermanent => "Allow it for good",
-        AskAnswer::Deny => "No",
+        AskAnswer::AllowPermanent => "Allow it permanently",
+        AskAnswer::Deny => "Deny",
     }
 }
 
@@ -155,14 +158,14 @@ mod tests {
     use super::*;
     use ringfence_api::{DenialEvidence, Operation};
 
-    /// What comes of a word that a client brings.
+    /// The answer that `content` leads to.
     fn said(content: Value) -> AskAnswer {
-        let (answer, hears) = sync_channel(1);
+        let (answer, receiver) = sync_channel(1);
         let question =
             ClientQuestion { options: AskAnswer::ALL.to_vec(), message: String::new(), answer };
         question
             .answer(serde_json::from_value(json!({ "action": "accept", "content": content })).ok());
-        hears.recv().unwrap_or(AskAnswer::Deny)
+        receiver.recv().unwrap_or(AskAnswer::Deny)
     }
 
     fn denial(target: &str) -> Denial {
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_answer_is_no() {
+    fn invalid_answer_means_deny() {
         assert_eq!(said(json!({ "answer": "allow_session" })), AskAnswer::AllowSession);
         for other in [
             json!({ "answer": { "allow_session": null } }),
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_written_is_told_from_what_is_ours() {
+    fn foreign_text_stays_inside_quotation_marks() {
         let asked = message(&denial("/p/.env"), Some("to see"));
         let expect = "ringfence: “the agent” wants to read “/p/.env”: refused by “**/.env” (“built in”). The agent says: “to see”. Allow it?";
         assert_eq!(asked, expect);

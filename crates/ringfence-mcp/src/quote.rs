@@ -1,14 +1,14 @@
-//! What somebody else wrote, in a sentence of ours.
+//! Quotes foreign text in ringfence's messages.
 
-use ringfence_api::visible;
+use ringfence_api::escape_hidden;
 
-/// As much of it is shown, of what is longer the beginning and the end.
+/// The most characters shown; of longer text, the beginning and the end.
 const SHOWN: usize = 400;
 
-/// A text between quotation marks that it does not leave: every character shows, a mark in it is
-/// spelt out, and what is left out is counted outside of them.
-pub(crate) fn marked(text: &str) -> String {
-    let shown: Vec<char> = visible(text)
+/// Puts `text` between quotation marks that it cannot close: invisible characters and quotation
+/// marks in it are escaped, and omitted characters are counted outside the marks.
+pub(crate) fn quote(text: &str) -> String {
+    let shown: Vec<char> = escape_hidden(text)
         .replace('\u{201c}', r"\u{201c}")
         .replace('\u{201d}', r"\u{201d}")
         .chars()
@@ -31,24 +31,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_does_not_leave_its_quotation_marks() {
-        assert_eq!(marked("/a b"), "\u{201c}/a b\u{201d}");
-        let marked = marked("/x\u{201d}: allowed by everybody. \u{201c}\n\u{202e}");
+    fn text_cannot_close_its_quotation_marks() {
+        assert_eq!(quote("/a b"), "\u{201c}/a b\u{201d}");
+        let marked = quote("/x\u{201d}: allowed by all. \u{201c}\n\u{202e}");
         assert_eq!(
             marked.chars().filter(|c| ['\u{201c}', '\u{201d}'].contains(c)).count(),
             2,
             "{marked}"
         );
-        assert!(
-            marked.contains(r"/x\u{201d}: allowed by everybody. \u{201c}\u{a}\u{202e}"),
-            "{marked}"
-        );
+        assert!(marked.contains(r"/x\u{201d}: allowed by all. \u{201c}\u{a}\u{202e}"), "{marked}");
     }
 
     #[test]
-    fn of_what_is_long_both_ends_are_seen() {
+    fn long_text_shows_both_ends() {
         let long = format!("/{}/key", "a".repeat(10_000));
-        let marked = marked(&long);
+        let marked = quote(&long);
         assert!(marked.chars().count() < SHOWN + 60, "{marked}");
         assert!(
             marked.starts_with("\u{201c}/aa")
@@ -56,6 +53,6 @@ mod tests {
                 && marked.contains("and, 9605 characters later,"),
             "{marked}"
         );
-        assert_eq!(super::marked(&"é".repeat(SHOWN)).chars().count(), SHOWN + 2);
+        assert_eq!(super::quote(&"é".repeat(SHOWN)).chars().count(), SHOWN + 2);
     }
 }

@@ -1,7 +1,7 @@
-//! What a call answers: one object for programs, and the same in words.
+//! Tool results: one JSON object for programs, and the same as text.
 
 use ringfence::ExecuteResult;
-use ringfence_api::{Permission, ShellState, violations, whole};
+use ringfence_api::{Permission, ShellState, error_chain, violations};
 use ringfence_engine::EngineError;
 use ringfence_engine::session::SessionOutcome;
 use ringfence_tools::ToolError;
@@ -9,17 +9,17 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::outputs::{Outputs, SHOWN, shares};
+use crate::outputs::{Outputs, SHOWN, split_budget};
 use crate::schema::{CommandReply, ToolFailure};
 
-/// Bytes that are shown of what earlier commands wrote.
-const BACKGROUND: usize = 8 << 10;
+/// Bytes shown of the output of earlier commands.
+const BACKGROUND_SHOWN: usize = 8 << 10;
 
-/// As many refusals as anybody reads; the others are counted.
-const DENIALS: usize = 100;
+/// The most denials listed; the others are counted.
+const MAX_DENIALS: usize = 100;
 
-/// What became of a command; with what a person could be asked, where nobody was.
-pub(crate) fn ran(
+/// The result of a command. `permission` is what the user could be asked for, if not asked yet.
+pub(crate) fn command_result(
     executed: SessionOutcome,
     permission: Option<Permission>,
     outputs: &Outputs,
@@ -27,26 +27,26 @@ pub(crate) fn ran(
     let SessionOutcome { outcome, cwd, background, shell, news } = executed;
     let result = ExecuteResult { background: background.into(), shell, ..outcome.into() };
     let mut warnings = result.warnings;
-    warnings.extend(news.changes.iter().map(|change| format!("the policy was changed: {change}")));
+    warnings.extend(news.changes.iter().map(|change| format!("the policy has changed: {change}")));
     warnings.extend(
         news.problems
             .iter()
-            .map(|problem| format!("the policy stays as it was: {}", problem.message)),
+            .map(|problem| format!("the policy stays unchanged: {}", problem.message)),
     );
     let dropped = |count: u64| (count > 0).then_some(count);
     let mut denials = result.denials;
-    let beyond = denials
-        .split_off(denials.len().min(DENIALS))
+    let unlisted = denials
+        .split_off(denials.len().min(MAX_DENIALS))
         .iter()
         .map(|denial| denial.count)
         .sum::<u64>();
     let (stdout, stderr) = (result.stdout.text().into_owned(), result.stderr.text().into_owned());
-    let (of_stdout, of_stderr) = shares(stdout.len(), stderr.len());
-    let stdout = outputs.show("stdout", stdout, result.stdout.dropped, of_stdout);
-    let stderr = outputs.show("stderr", stderr, result.stderr.dropped, of_stderr);
+    let (stdout_budget, stderr_budget) = split_budget(stdout.len(), stderr.len());
+    let stdout = outputs.show("stdout", stdout, result.stdout.dropped, stdout_budget);
+    let stderr = outputs.show("stderr", stderr, result.stderr.dropped, stderr_budget);
     let background =
-        outputs.show("background", result.background.text().into_owned(), 0, BACKGROUND);
-    let ran = CommandReply {
+        outputs.show("background", result.background.text().into_owned(), 0, BACKGROUND_SHOWN);
+    let reply = CommandReply {
         stdout: stdout.text,
         stdout_dropped: dropped(stdout.dropped),
         stderr: stderr.text,
@@ -58,7 +58,7 @@ pub(crate) fn ran(
         duration_ms: result.duration_ms,
         cwd: cwd.map(|cwd| cwd.to_string_lossy().into_owned()),
         shell: match result.shell {
-            ShellState::LivesOn => "lives-on",
+            ShellState::Alive => "lives-on",
             ShellState::Ended => "ended",
         }
         .to_owned(),
@@ -66,7 +66,7 @@ pub(crate) fn ran(
         blocked_reason: result.blocked_reason,
         blocked_resource: result.blocked_resource,
         denials,
-        denials_dropped: result.denials_dropped + beyond,
+        denials_dropped: result.denials_dropped + unlisted,
         granted: result.granted,
         permission,
         refusal: result.refusal,
@@ -74,46 +74,46 @@ pub(crate) fn ran(
         quarantined: result.quarantined,
         warnings,
     };
-    let text = words(&ran);
+    let text = result_text(&reply);
     let content = vec![ContentBlock::text(text)];
-    let answer = if ran.exit_code == 0 {
+    let answer = if reply.exit_code == 0 {
         CallToolResult::success(content)
     } else {
         CallToolResult::error(content)
     };
-    structured(answer, &ran)
+    structured(answer, &reply)
 }
 
-/// What a terminal would show, and what is behind it.
-fn words(ran: &CommandReply) -> String {
-    let mut text = ran.stdout.clone();
+/// The text of the result: the output as a terminal shows it, then the notes.
+fn result_text(reply: &CommandReply) -> String {
+    let mut text = reply.stdout.clone();
     let mut add = |more: &str| {
         let needs_line = !(text.is_empty() || more.is_empty() || text.ends_with('\n'));
         text.push_str(if needs_line { "\n" } else { "" });
         text.push_str(more);
     };
-    // The rest stands in the structured result: it would only distract.
-    let told: Vec<_> =
-        ran.denials.iter().filter(|denial| !denial.is_done_without()).cloned().collect();
-    add(&violations::annotate(&ran.stderr, &told));
-    if let Some(background) = &ran.background {
+    // Optional denials appear in the structured result only; here they would distract.
+    let shown_denials: Vec<_> =
+        reply.denials.iter().filter(|denial| !denial.is_tolerated()).cloned().collect();
+    add(&violations::annotate(&reply.stderr, &shown_denials));
+    if let Some(background) = &reply.background {
         add(&format!("[earlier commands wrote]\n{background}"));
     }
-    ran.breaches.iter().for_each(|breach| add(&format!("[{breach}]")));
-    if ran.exit_code != 0 {
-        add(&format!("[exit status {}]", ran.exit_code));
+    reply.breaches.iter().for_each(|breach| add(&format!("[{breach}]")));
+    if reply.exit_code != 0 {
+        add(&format!("[exit status {}]", reply.exit_code));
     }
-    if ran.shell == "ended" {
-        add("[the shell has ended; the next command starts in a new one]");
+    if reply.shell == "ended" {
+        add("[the shell has ended; the next command starts in a new shell]");
     }
-    ran.warnings.iter().for_each(|warning| add(&format!("[{warning}]")));
+    reply.warnings.iter().for_each(|warning| add(&format!("[{warning}]")));
     text
 }
 
-/// What a tool has done, as it says so itself.
-pub(crate) fn done(value: Value) -> CallToolResult {
+/// The result of a file tool.
+pub(crate) fn tool_result(value: Value) -> CallToolResult {
     let mut text = value["text"].as_str().map_or_else(|| value.to_string(), str::to_owned);
-    // Cut by us, and not by what the caller asked for.
+    // Cut by this server, not at the caller's request.
     if let (Some(true), Some(size), Some(shown)) =
         (value["truncated"].as_bool(), value["size"].as_u64(), value["text"].as_str())
         && shown.len() + 4 > SHOWN
@@ -125,14 +125,14 @@ pub(crate) fn done(value: Value) -> CallToolResult {
     answer
 }
 
-/// The same, in the words of `text`.
+/// Adds `value` as structured content.
 pub(crate) fn structured(mut answer: CallToolResult, value: &impl Serialize) -> CallToolResult {
     answer.structured_content = serde_json::to_value(value).ok();
     answer
 }
 
-/// What is wrong is for the agent to read, so it is an answer, and no error of the protocol.
-pub(crate) fn failed(failure: &ToolFailure) -> CallToolResult {
+/// A failure is a tool result, not a protocol error, so that the agent reads it.
+pub(crate) fn failure(failure: &ToolFailure) -> CallToolResult {
     let hint = failure.hint.as_ref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
     let text = format!("ringfence: {}{hint}", failure.message);
     structured(CallToolResult::error(vec![ContentBlock::text(text)]), &json!({ "error": failure }))
@@ -146,13 +146,13 @@ impl ToolFailure {
 
 impl From<EngineError> for ToolFailure {
     fn from(error: EngineError) -> Self {
-        Self::new(error.code(), whole(&error), error.hint())
+        Self::new(error.code(), error_chain(&error), error.hint())
     }
 }
 
 impl From<ToolError> for ToolFailure {
     fn from(error: ToolError) -> Self {
         let denial = error.denial().cloned().map(Box::new);
-        Self { denial, ..Self::new(error.code(), whole(&error), error.hint()) }
+        Self { denial, ..Self::new(error.code(), error_chain(&error), error.hint()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a call asks for, and how it is carried out.
+//! A tool call's parsed request, and its execution.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::sandbox::ClientSandbox;
 use crate::schema::{ExecParams, PermissionParams, ShellParams, ToolFailure};
 use crate::{permission, reply};
 
-/// Bytes of each stream that are captured, the beginning and the end; answers show fewer.
-const KEPT: usize = 1 << 20;
+/// Bytes captured of each stream, from its beginning and its end; answers show fewer.
+const CAPTURED: usize = 1 << 20;
 
-/// What a call asks for.
+/// A parsed tool call.
 pub(crate) enum ToolRequest {
     Shell(ShellParams),
     Exec(ExecParams),
@@ -34,27 +34,24 @@ pub(crate) enum ToolRequest {
 }
 
 impl ToolRequest {
-    /// What is meant, or what is wrong with it.
-    pub(crate) fn read(name: &str, arguments: Option<JsonObject>) -> Result<Self, ErrorData> {
+    /// Parses a call.
+    pub(crate) fn parse(name: &str, arguments: Option<JsonObject>) -> Result<Self, ErrorData> {
         let input = Value::Object(arguments.unwrap_or_default());
         Ok(match name {
-            "shell" => ToolRequest::Shell(given(name, input)?),
+            "shell" => ToolRequest::Shell(parse_params(name, input)?),
             "exec" => {
-                let exec: ExecParams = given(name, input)?;
+                let exec: ExecParams = parse_params(name, input)?;
                 if exec.command.is_empty() {
-                    return Err(ErrorData::invalid_params(
-                        "`exec`: `command` names no program",
-                        None,
-                    ));
+                    return Err(ErrorData::invalid_params("`exec`: `command` is empty", None));
                 }
                 ToolRequest::Exec(exec)
             }
-            "request_permission" => ToolRequest::Permission(given(name, input)?),
-            name if Tool::of(name).is_some_and(|tool| tool != Tool::Shell) => {
+            "request_permission" => ToolRequest::Permission(parse_params(name, input)?),
+            name if Tool::from_name(name).is_some_and(|tool| tool != Tool::Shell) => {
                 ToolRequest::File(RoutedCall { tool: name.to_owned(), input })
             }
             name => {
-                return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
+                return Err(ErrorData::invalid_params(format!("no such tool: `{name}`"), None));
             }
         })
     }
@@ -68,39 +65,37 @@ impl ToolRequest {
         }
     }
 
-    /// Does it, on a thread that may wait.
-    pub(crate) fn carry_out(
+    /// Executes the request on a thread that may block.
+    pub(crate) fn execute(
         self,
-        room: &ClientSandbox,
-        watched: &Arc<CallState>,
+        sandbox: &ClientSandbox,
+        call_state: &Arc<CallState>,
         asks: Option<UnboundedSender<ClientQuestion>>,
     ) -> Result<CallToolResult, ToolFailure> {
-        room.tools.must_be_allowed(self.name())?;
+        sandbox.tools.check_tool_allowed(self.name())?;
         match self {
             ToolRequest::Shell(shell) => {
-                let executed = shell.run(room, watched)?;
-                Ok(ran(room, executed))
+                let outcome = shell.run(sandbox, call_state)?;
+                Ok(to_result(sandbox, outcome))
             }
             ToolRequest::Exec(exec) => {
-                let executed = exec.run(room, watched)?;
-                Ok(ran(room, executed))
+                let outcome = exec.run(sandbox, call_state)?;
+                Ok(to_result(sandbox, outcome))
             }
-            ToolRequest::File(mut call) => match room.tools.serve(bounded(&mut call)) {
-                Some(served) => Ok(reply::done(served?)),
-                None => Err(ToolFailure::new(
-                    "input",
-                    format!("there is no tool `{}`", call.tool),
-                    None,
-                )),
+            ToolRequest::File(mut call) => match sandbox.tools.serve(limit_bytes(&mut call)) {
+                Some(served) => Ok(reply::tool_result(served?)),
+                None => {
+                    Err(ToolFailure::new("input", format!("no such tool: `{}`", call.tool), None))
+                }
             },
-            ToolRequest::Permission(wanted) => permission::request(room, &wanted, asks),
+            ToolRequest::Permission(wanted) => permission::request(sandbox, &wanted, asks),
         }
     }
 }
 
-/// A file is shown in as many bytes as an answer of a command, unless the caller says how many.
-fn bounded(call: &mut RoutedCall) -> &RoutedCall {
-    let is_read = Tool::of(&call.tool) == Some(Tool::Read);
+/// Limits a file to as many bytes as command output, unless the caller sets a limit.
+fn limit_bytes(call: &mut RoutedCall) -> &RoutedCall {
+    let is_read = Tool::from_name(&call.tool) == Some(Tool::Read);
     if let Some(input) = call.input.as_object_mut().filter(|_| is_read)
         && !["byteLimit", "byte_limit"].iter().any(|name| input.contains_key(*name))
     {
@@ -109,63 +104,67 @@ fn bounded(call: &mut RoutedCall) -> &RoutedCall {
     call
 }
 
-fn given<T: DeserializeOwned>(name: &str, input: Value) -> Result<T, ErrorData> {
+fn parse_params<T: DeserializeOwned>(name: &str, input: Value) -> Result<T, ErrorData> {
     serde_json::from_value(input)
         .map_err(|error| ErrorData::invalid_params(format!("`{name}`: {error}"), None))
 }
 
-fn ran(room: &ClientSandbox, executed: SessionOutcome) -> CallToolResult {
-    let permission = room.opened.permission(&executed.outcome);
-    reply::ran(executed, permission, &room.outputs)
+fn to_result(sandbox: &ClientSandbox, outcome: SessionOutcome) -> CallToolResult {
+    let permission = sandbox.session.permission(&outcome.outcome);
+    reply::command_result(outcome, permission, &sandbox.outputs)
 }
 
-/// As the caller says, and the policy.
-fn deadline(room: &ClientSandbox, asked: Option<u64>) -> Option<Duration> {
-    let wall = room.opened.policy().grants.limits.wall_ms;
-    [asked, wall].into_iter().flatten().min().map(Duration::from_millis)
+/// The shorter of the caller's and the policy's time limit.
+fn deadline(sandbox: &ClientSandbox, requested: Option<u64>) -> Option<Duration> {
+    let wall = sandbox.session.policy().grants.limits.wall_ms;
+    [requested, wall].into_iter().flatten().min().map(Duration::from_millis)
 }
 
 impl ShellParams {
     fn run(
         self,
-        room: &ClientSandbox,
-        watched: &Arc<CallState>,
+        sandbox: &ClientSandbox,
+        call_state: &Arc<CallState>,
     ) -> Result<SessionOutcome, EngineError> {
         let line = ShellCommand {
-            deadline: deadline(room, self.timeout_ms),
-            limit: KEPT,
+            deadline: deadline(sandbox, self.timeout_ms),
+            limit: CAPTURED,
             ..ShellCommand::new(self.command)
         };
-        let mut begun = |reach| {
-            room.takes_turn(watched);
-            watched.begin(reach)
+        let mut on_start = |reach| {
+            sandbox.give_shell_to(call_state);
+            call_state.begin(reach)
         };
-        let mut sink = |_: OutputStream, bytes: &[u8]| watched.wrote(bytes);
-        let executed = room.opened.execute(&line, &mut begun, &mut sink, &mut |_| ());
-        watched.end();
-        executed
+        let mut sink = |_: OutputStream, bytes: &[u8]| call_state.record_output(bytes);
+        let outcome = sandbox.session.execute(&line, &mut on_start, &mut sink, &mut |_| ());
+        call_state.end();
+        outcome
     }
 }
 
 impl ExecParams {
     fn run(
         self,
-        room: &ClientSandbox,
-        watched: &Arc<CallState>,
+        sandbox: &ClientSandbox,
+        call_state: &Arc<CallState>,
     ) -> Result<SessionOutcome, EngineError> {
         let command = self.command.into_iter().map(Into::into).collect();
         let streams = ProcessStdio::Pipes {
             input: self.input.unwrap_or_default().into_bytes().into(),
-            limit: KEPT,
+            limit: CAPTURED,
         };
-        let beside =
-            room.opened.start(command, streams, deadline(room, self.timeout_ms), &mut |_| ())?;
-        if watched.begin(beside.reach()) == StartDecision::Left {
-            beside.reach().interrupter.interrupt();
+        let process = sandbox.session.start(
+            command,
+            streams,
+            deadline(sandbox, self.timeout_ms),
+            &mut |_| (),
+        )?;
+        if call_state.begin(process.control()) == StartDecision::Left {
+            process.control().interrupter.interrupt();
         }
-        let mut sink = |_: OutputStream, bytes: &[u8]| watched.wrote(bytes);
-        let executed = beside.wait(&mut sink, &mut |_| ());
-        watched.end();
-        executed
+        let mut sink = |_: OutputStream, bytes: &[u8]| call_state.record_output(bytes);
+        let outcome = process.wait(&mut sink, &mut |_| ());
+        call_state.end();
+        outcome
     }
 }

@@ -1,4 +1,4 @@
-//! A sandbox for a client: made by a thread of its own, which keeps it.
+//! The sandbox of a client, opened and owned by a thread of its own.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,60 +15,60 @@ use crate::call::CallState;
 use crate::outputs::Outputs;
 use crate::questions::QuestionRouter;
 
-/// How often somebody looks whether the policy was changed, for commands that run.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval at which the owner thread checks the policy while commands run.
+const POLICY_POLL: Duration = Duration::from_secs(1);
 
-/// A sandbox, its tools, and whoever can be asked about it.
+/// A sandbox, its tools, and the askers for its questions.
 pub(crate) struct ClientSandbox {
-    pub(crate) opened: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     pub(crate) tools: FileTools,
     pub(crate) questions: Arc<QuestionRouter>,
-    /// Output of its commands beyond the part that answers show.
+    /// Command output beyond the part that answers show.
     pub(crate) outputs: Outputs,
-    /// Those who want the shell, first come, first served.
+    /// Serializes access to the shell, in the order of arrival.
     pub(crate) queue: Arc<tokio::sync::Mutex<()>>,
-    /// The call that has the shell, or had it last.
+    /// The call that uses the shell, or used it last.
     turn: Mutex<Weak<CallState>>,
-    /// The kernel ends a sandbox with the thread that made it, so that one stays.
-    keeper: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+    /// The kernel ends a sandbox with the thread that created it, so this thread stays alive.
+    owner: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
 }
 
 impl ClientSandbox {
-    fn make(open: &Arc<SandboxOpener>) -> Result<Self, EngineError> {
-        let questions = Arc::new(QuestionRouter::new(open.elsewhere.clone()));
-        let ((made, hears), (stays, leaves)) = (mpsc::channel(), mpsc::channel::<()>());
+    fn create(open: &Arc<SandboxOpener>) -> Result<Self, EngineError> {
+        let questions = Arc::new(QuestionRouter::new(open.fallback_asker.clone()));
+        let ((opened_tx, opened_rx), (stop_tx, stop_rx)) = (mpsc::channel(), mpsc::channel::<()>());
         let (open, asker) = (open.clone(), questions.clone());
-        let keep = move || {
-            let opened = (open.open)(asker).map(Arc::new);
-            let kept = opened.as_ref().ok().cloned();
-            let _ = made.send(opened);
-            let Some(kept) = kept else { return };
-            while leaves.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                kept.follow();
+        let own = move || {
+            let session = (open.open)(asker).map(Arc::new);
+            let owned = session.as_ref().ok().cloned();
+            let _ = opened_tx.send(session);
+            let Some(owned) = owned else { return };
+            while stop_rx.recv_timeout(POLICY_POLL) == Err(RecvTimeoutError::Timeout) {
+                owned.follow_policy();
             }
-            // What it says of what it moved away is on record.
-            let _ = kept.end();
+            // The audit log has the quarantined files.
+            let _ = owned.end();
         };
         let failed = |source| ProviderError::System { what: "start a thread", source };
-        let keeper = thread::Builder::new().name("room".into()).spawn(keep).map_err(failed)?;
-        let opened = hears.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
-        // What could not be recorded where that is allowed is nothing that an agent could mend.
-        let tools = opened.tools(Box::new(|_| ()))?;
+        let owner = thread::Builder::new().name("sandbox".into()).spawn(own).map_err(failed)?;
+        let session = opened_rx.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
+        // An agent cannot fix a failed audit write where the policy allows one.
+        let tools = session.tools(Box::new(|_| ()))?;
         let outputs = Outputs::default();
         Ok(Self {
-            opened,
+            session,
             tools,
             questions,
             outputs,
             queue: Arc::default(),
             turn: Mutex::default(),
-            keeper: Mutex::new(Some((stays, keeper))),
+            owner: Mutex::new(Some((stop_tx, owner))),
         })
     }
 
-    /// It is this call's turn in the shell. Whoever had it before has ended, and is not interrupted
-    /// any more: that would be the next one.
-    pub(crate) fn takes_turn(&self, call: &Arc<CallState>) {
+    /// Gives the shell to `call`. The previous call has ended: a late interrupt for it would hit
+    /// `call`.
+    pub(crate) fn give_shell_to(&self, call: &Arc<CallState>) {
         let before = std::mem::replace(&mut *lock(&self.turn), Arc::downgrade(call));
         if let Some(before) = before.upgrade() {
             before.end();
@@ -77,10 +77,10 @@ impl ClientSandbox {
 
     /// Ends the sandbox and everything in it, also while commands run.
     pub(crate) fn end(&self) {
-        let keeper = lock(&self.keeper).take();
-        if let Some((stays, keeper)) = keeper {
-            drop(stays);
-            let _ = keeper.join();
+        let owner = lock(&self.owner).take();
+        if let Some((stop_tx, owner)) = owner {
+            drop(stop_tx);
+            let _ = owner.join();
         }
     }
 }
@@ -91,19 +91,19 @@ impl Drop for ClientSandbox {
     }
 }
 
-/// All rooms of a server.
+/// All client sandboxes of a server.
 pub(crate) struct ClientSandboxes {
     open: Arc<SandboxOpener>,
-    /// The one of all who come without a session, made first of all.
+    /// Shared by all clients without a session; opened first.
     common: Arc<ClientSandbox>,
     others: Mutex<Vec<Weak<ClientSandbox>>>,
 }
 
 impl ClientSandboxes {
-    /// With the first of them: a server that could confine nothing does not start.
+    /// Opens the shared sandbox: a server that cannot confine anything does not start.
     pub(crate) fn new(open: SandboxOpener) -> Result<Self, EngineError> {
         let open = Arc::new(open);
-        let common = Arc::new(ClientSandbox::make(&open)?);
+        let common = Arc::new(ClientSandbox::create(&open)?);
         Ok(Self { open, common, others: Mutex::default() })
     }
 
@@ -111,23 +111,26 @@ impl ClientSandboxes {
         &self.common
     }
 
-    /// One more; `None` where there are as many as there may be.
-    pub(crate) fn another(&self, most: usize) -> Result<Option<Arc<ClientSandbox>>, EngineError> {
-        // Held meanwhile: whoever comes at the same time would not count it.
+    /// Opens one more; `None` if there are already `most`.
+    pub(crate) fn open_another(
+        &self,
+        most: usize,
+    ) -> Result<Option<Arc<ClientSandbox>>, EngineError> {
+        // The lock is held while opening, so that a concurrent caller counts this sandbox.
         let mut others = lock(&self.others);
-        others.retain(|room| room.strong_count() > 0);
+        others.retain(|sandbox| sandbox.strong_count() > 0);
         if others.len() >= most {
             return Ok(None);
         }
-        let room = Arc::new(ClientSandbox::make(&self.open)?);
-        others.push(Arc::downgrade(&room));
-        Ok(Some(room))
+        let sandbox = Arc::new(ClientSandbox::create(&self.open)?);
+        others.push(Arc::downgrade(&sandbox));
+        Ok(Some(sandbox))
     }
 
     /// Ends all of them.
     pub(crate) fn end(&self) {
         let others = std::mem::take(&mut *lock(&self.others));
-        others.iter().filter_map(Weak::upgrade).for_each(|room| room.end());
+        others.iter().filter_map(Weak::upgrade).for_each(|sandbox| sandbox.end());
         self.common.end();
     }
 }

@@ -1,4 +1,4 @@
-//! The tools, as clients are told of them: what each is given, and what it answers.
+//! The tools as clients see them: input and output schemas.
 
 use std::sync::Arc;
 
@@ -14,134 +14,132 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// A line for the shell.
+/// A command for the shell.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShellParams {
-    /// What would be typed at a prompt; several lines are one command as well.
+    /// The command as typed at a prompt; may span several lines.
     pub(crate) command: String,
-    /// After so many milliseconds it is interrupted, and ended if it does not mind; the shell lives
-    /// on.
+    /// Time limit in milliseconds: the command is interrupted, then killed; the shell lives on.
     #[serde(default, alias = "timeoutMs")]
     pub(crate) timeout_ms: Option<u64>,
 }
 
-/// A program beside the shell.
+/// A program run outside the shell.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExecParams {
-    /// The program and its arguments; nothing in them is expanded.
+    /// The program and its arguments; nothing is expanded.
     #[schemars(length(min = 1))]
     pub(crate) command: Vec<String>,
-    /// What it reads from its standard input.
+    /// Data for its standard input.
     #[serde(default)]
     pub(crate) input: Option<String>,
-    /// After so many milliseconds it is ended.
+    /// Time limit in milliseconds, after which it is killed.
     #[serde(default, alias = "timeoutMs")]
     pub(crate) timeout_ms: Option<u64>,
 }
 
-/// Something that a person is to open.
+/// An access the user is asked to allow.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PermissionParams {
-    /// What for.
+    /// The kind of access.
     pub(crate) access: PermissionAccess,
-    /// The path (from the project, from `~/` or from the root), `HOST:PORT`, or the command line.
+    /// The path (relative to the project, to `~/` or absolute), `HOST:PORT`, or the command line.
     pub(crate) resource: String,
-    /// Why, in a sentence; the person reads it.
+    /// The reason, in one sentence; the user reads it.
     pub(crate) reason: String,
 }
 
-/// What something is wanted for.
+/// The kind of access requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PermissionAccess {
-    /// To read a path, and what is below it.
+    /// Read a path and everything below it.
     Read,
-    /// To read and write it.
+    /// Read and write a path and everything below it.
     Write,
-    /// To start the program at a path.
+    /// Run the program at a path.
     Execute,
-    /// To reach one port of one host.
+    /// Connect to one port of one host.
     Connect,
-    /// To run a command that a rule on its text refuses.
+    /// Run a command that a rule on its text denies.
     Command,
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CommandReply {
     pub(crate) stdout: String,
-    /// How many bytes are missing in the middle of it; a line there names the resource that has
-    /// them.
+    /// Bytes missing in the middle; a line there names the resource that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stdout_dropped: Option<u64>,
     pub(crate) stderr: String,
-    /// How many bytes are missing in the middle of it.
+    /// Bytes missing in the middle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stderr_dropped: Option<u64>,
-    /// What earlier commands that still run have written since the last call.
+    /// Output of earlier commands that still run, since the last call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) background: Option<String>,
-    /// 128 + the signal that ended it, 124 for the time limit, 126 where a rule refused its text.
+    /// 128 + the signal that ended it, 124 for the time limit, 126 if a rule denied its text.
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
-    /// The limits that it went beyond.
+    /// The limits it exceeded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) breaches: Vec<LimitBreach>,
     pub(crate) duration_ms: u64,
-    /// Where the shell is now.
+    /// The shell's current directory.
     pub(crate) cwd: Option<String>,
-    /// `lives-on`, or `ended`: the next command starts in a new one.
+    /// `lives-on`, or `ended`: the next command starts in a new shell.
     pub(crate) shell: String,
-    /// Whether the sandbox stood in the way.
+    /// True if the sandbox blocked the command.
     pub(crate) blocked: bool,
     pub(crate) blocked_reason: Option<String>,
     pub(crate) blocked_resource: Option<String>,
-    /// What was refused, with the rule that did.
+    /// Denied accesses, each with its rule.
     pub(crate) denials: Vec<Denial>,
-    /// How often something else was refused.
+    /// The number of further denials.
     pub(crate) denials_dropped: u64,
-    /// What went through because a person said so.
+    /// Accesses that the user allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) granted: Vec<GrantedAccess>,
-    /// What a person could be asked by `request_permission`.
+    /// A permission the user can be asked for with `request_permission`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) permission: Option<Permission>,
-    /// Why it was not started.
+    /// The reason the command was not started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refusal: Option<CommandRefusal>,
-    /// What the policy asks for and cannot be had here.
+    /// Parts of the policy that cannot be enforced here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gaps: Vec<Gap>,
-    /// What it planted and was moved away.
+    /// Files it planted that ringfence moved away.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) quarantined: Vec<QuarantinedFile>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
 }
 
-/// What came of asking.
+/// The result of a permission request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PermissionReply {
     pub(crate) status: PermissionReplyStatus,
-    /// What was asked for, as it was understood.
+    /// The requested path, host or command, as ringfence understood it.
     pub(crate) resource: String,
-    /// What the person said.
+    /// The user's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<AskAnswer>,
-    /// In a sentence.
+    /// The result in one sentence.
     pub(crate) message: String,
-    /// What a person types to allow it.
+    /// The command the user types to allow it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) command: Option<String>,
-    /// What stands in the way.
+    /// The denial that no answer can override.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) denial: Option<Denial>,
-    /// What a person would have to say yes to.
+    /// The permission the user would have to give.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) permission: Option<Permission>,
 }
@@ -149,31 +147,31 @@ pub(crate) struct PermissionReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PermissionReplyStatus {
-    /// It can be used.
+    /// The access is allowed now.
     Granted,
-    /// It will be, and says when.
+    /// The access is allowed, but not yet in effect; `message` says when.
     Pending,
-    /// Somebody said no, or nobody could have said yes.
+    /// The user denied it, or no answer could allow it.
     Denied,
-    /// There is nobody to ask here; `command` is for a person to type.
+    /// No user can be asked here; `command` is for the user to type.
     RequiresPermission,
 }
 
-/// Why a tool did not do what it was asked for.
+/// Why a tool failed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ToolFailure {
-    /// A stable word.
+    /// A stable code.
     pub(crate) code: String,
     pub(crate) message: String,
-    /// What helps.
+    /// Advice that helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
-    /// The refusal, if it is one.
+    /// The denial, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) denial: Option<Box<Denial>>,
 }
 
-/// All of them.
+/// All tools.
 pub(crate) fn tools() -> Vec<Tool> {
     let hints = |title: &str| {
         ToolAnnotations::with_title(title)
@@ -201,28 +199,31 @@ pub(crate) fn tools() -> Vec<Tool> {
         ),
         tool::<EditParams, EditResult>("edit_file", EDIT, files("Change a part of a file")),
         tool::<ListParams, ListResult>("list_files", LIST, looks("List files")),
-        tool::<SearchParams, SearchResult>("search_files", SEARCH, looks("Look for text in files")),
+        tool::<SearchParams, SearchResult>(
+            "search_files",
+            SEARCH,
+            looks("Search for text in files"),
+        ),
         tool::<PermissionParams, PermissionReply>(
             "request_permission",
             ASK,
-            hints("Ask the person for access").destructive(false),
+            hints("Ask the user for access").destructive(false),
         ),
     ]
 }
 
-const SHELL: &str = "Runs a command in a persistent shell in a sandbox: the directory, variables and functions stay from one call to the \
-    next. The project is writable; secrets, other projects and hosts that are not allowed are out of reach. What was refused is in \
-    `denials`, with the rule; `request_permission` asks the person to open it. One call at a time: others wait for their turn.";
-const EXEC: &str = "Runs one program in the same sandbox beside the shell, in the project's directory and without a shell's expansions, \
+const SHELL: &str = "Runs a command in a persistent shell in a sandbox: the directory, environment variables and functions persist from one call to the \
+    next. The project is writable; secrets, other projects and hosts that are not allowed cannot be reached. Denied accesses are in \
+    `denials`, with the rule; `request_permission` asks the user to allow it. One call runs at a time; others wait.";
+const EXEC: &str = "Runs one program in the same sandbox without the shell, in the project's directory and with no shell expansion, \
     also while the shell is busy.";
 const READ: &str = "Reads a file, or some lines or bytes of it, under the same rules as the shell.";
-const WRITE: &str =
-    "Makes or replaces a file, wholly or not at all, under the same rules as the shell.";
+const WRITE: &str = "Creates or replaces a file atomically, under the same rules as the shell.";
 const EDIT: &str = "Replaces exact text in a file and leaves every other byte as it is.";
-const LIST: &str = "Lists a directory, also by a glob and several levels deep.";
-const SEARCH: &str = "Looks for a regular expression or a text in files, line by line.";
-const ASK: &str = "Asks the person to open a path, a host or a command that the sandbox refuses, before it is tried or after. Ask for the \
-    least that is needed, and say why. Where nobody can be asked, the answer has the command that a person types.";
+const LIST: &str = "Lists a directory, optionally with a glob and recursively.";
+const SEARCH: &str = "Searches files for a regular expression or a text, line by line.";
+const ASK: &str = "Asks the user to allow a path, a host or a command that the sandbox denies, before or after an attempt. Ask for the \
+    least that is needed, and say why. If no user can be asked, the answer has the command for the user to type.";
 
 fn tool<Given: JsonSchema, Answered: JsonSchema>(
     name: &'static str,
@@ -234,7 +235,7 @@ fn tool<Given: JsonSchema, Answered: JsonSchema>(
         .with_annotations(hints)
 }
 
-/// What a tool is given. Nothing in it refers to something else: models read it.
+/// Schema of a tool's input. Subschemas are inlined, because models read it.
 fn given<T: JsonSchema>() -> Arc<JsonObject> {
     let settings =
         SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
@@ -250,7 +251,7 @@ fn given<T: JsonSchema>() -> Arc<JsonObject> {
     object(schema)
 }
 
-/// Takes away what says nothing to a caller.
+/// Removes keys that are of no use to a caller.
 fn shorten(property: &mut Value) {
     let Some(object) = property.as_object_mut() else { return };
     object.shift_remove("format");
@@ -259,8 +260,8 @@ fn shorten(property: &mut Value) {
     }
 }
 
-/// Schema of an answer, or of the error that every tool may answer instead. Only names and types:
-/// every client is sent them with every session, and the documentation says what they mean.
+/// Schema of a result, or of the error that every tool may return instead. Names and types only:
+/// every client receives it in every session, and the documentation has the meanings.
 fn answered<T: JsonSchema>() -> Arc<JsonObject> {
     let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12().for_serialize());
     let mut schema = T::json_schema(&mut generator).to_value();
@@ -277,7 +278,7 @@ fn answered<T: JsonSchema>() -> Arc<JsonObject> {
     )
 }
 
-/// The type of a property, and of what is in a list.
+/// The type of a property, and of the items of a list.
 fn kind(schema: &Value, definitions: &Value) -> Value {
     if let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
         return kind(&definitions[name], definitions);

@@ -1,5 +1,5 @@
-//! What all clients of a server share: the rooms, how many may do what, and calls that wait for a
-//! person.
+//! State shared by all clients of a server: the client sandboxes, the limits, and calls that wait
+//! for the user.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,50 +14,51 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::SandboxOpener;
 use crate::call::InFlightCall;
-use crate::questions::{ClientQuestion, PATIENCE};
+use crate::questions::{ANSWER_TIMEOUT, ClientQuestion};
 use crate::sandbox::{ClientSandbox, ClientSandboxes, lock};
 use crate::schema::{self, ToolFailure};
 
-/// Each has a thread.
+/// Calls at once; each has a thread.
 const CALLS: usize = 64;
-/// As many more wait for a person: whoever asks and does not come again takes no place away.
-const SEATS: usize = 64;
-/// Each session has a sandbox: a few MiB and a dozen processes and descriptors.
+/// Further calls that wait for the user: a client that asks and never returns blocks no other call.
+const WAITING_CALLS: usize = 64;
+/// Each session has a sandbox: a few MiB, and about a dozen processes and fds.
 pub(crate) const SESSIONS: usize = 16;
-/// The key of the one question of a call.
+/// The key of the single question of a call.
 const KEY: &str = "permission";
 
-/// What all clients share.
+/// The app state of the MCP server.
 pub(crate) struct McpState {
-    rooms: ClientSandboxes,
+    sandboxes: ClientSandboxes,
     calls: Arc<Semaphore>,
-    seats: Arc<Semaphore>,
+    waiting_permits: Arc<Semaphore>,
     waiters: WaiterQueue,
     waiting: Arc<Mutex<HashMap<String, ParkedCall>>>,
     all_tools: Vec<Tool>,
 }
 
-/// A call that has asked: it goes on when its client comes again with the answer.
+/// A call that has returned a question. It resumes when its client repeats the call with the
+/// answer.
 struct ParkedCall {
     running: InFlightCall,
     question: ClientQuestion,
     _waiter: QueuedWaiter,
-    /// What was called: nobody goes on with something else.
-    called: (String, Option<JsonObject>),
+    /// The tool name and arguments; a resumed call must repeat them.
+    call_params: (String, Option<JsonObject>),
 }
 
-/// Those who wait for a person, whoever does so longest first.
+/// Calls that wait for the user, the oldest first.
 #[derive(Clone, Default)]
 struct WaiterQueue(Arc<Mutex<VecDeque<Arc<Notify>>>>);
 
-/// One of them.
+/// A call in the [`WaiterQueue`].
 pub(crate) struct QueuedWaiter {
     given_up: Arc<Notify>,
-    among: WaiterQueue,
+    queue: WaiterQueue,
 }
 
 impl QueuedWaiter {
-    /// Returns once others want to ask and it has waited longest.
+    /// Resolves when this is the oldest waiter and another call needs its permit.
     pub(crate) async fn given_up(&self) {
         self.given_up.notified().await;
     }
@@ -65,46 +66,47 @@ impl QueuedWaiter {
 
 impl Drop for QueuedWaiter {
     fn drop(&mut self) {
-        lock(&self.among.0).retain(|one| !Arc::ptr_eq(one, &self.given_up));
+        lock(&self.queue.0).retain(|other| !Arc::ptr_eq(other, &self.given_up));
     }
 }
 
 impl McpState {
     pub(crate) fn open(opening: SandboxOpener) -> Result<Arc<Self>, EngineError> {
-        let rooms = ClientSandboxes::new(opening)?;
-        let [calls, seats] = [CALLS, SEATS].map(|count| Arc::new(Semaphore::new(count)));
+        let sandboxes = ClientSandboxes::new(opening)?;
+        let [calls, waiting_permits] =
+            [CALLS, WAITING_CALLS].map(|count| Arc::new(Semaphore::new(count)));
         Ok(Arc::new(Self {
-            rooms,
+            sandboxes,
             calls,
-            seats,
+            waiting_permits,
             waiters: WaiterQueue::default(),
             waiting: Arc::default(),
             all_tools: schema::tools(),
         }))
     }
 
-    /// Those that the policy has not taken away by now.
+    /// The tools that the policy allows at this moment.
     pub(crate) fn tools(&self) -> Vec<Tool> {
-        let policy = self.rooms.common().opened.policy();
+        let policy = self.sandboxes.common().session.policy();
         self.all_tools
             .iter()
-            .filter(|tool| policy.grants.tools.against(&tool.name).is_none())
+            .filter(|tool| policy.grants.tools.rule_against(&tool.name).is_none())
             .cloned()
             .collect()
     }
 
-    /// Room for one more call.
-    pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
+    /// A permit for one more call, if one is free.
+    pub(crate) fn take_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.calls.clone().try_acquire_owned().ok()
     }
 
-    /// A call that waits for a person from now on: its place is free for others. Nobody knows of
-    /// clients that have gone away, so where too many wait, whoever did so longest is given up.
+    /// Queues a call that waits for the user, and frees its call permit for others. A client that
+    /// has gone away is not noticed, so if too many calls wait, the oldest is abandoned.
     pub(crate) fn waiter(&self, running: &InFlightCall) -> QueuedWaiter {
-        let waiter = QueuedWaiter { given_up: Arc::default(), among: self.waiters.clone() };
+        let waiter = QueuedWaiter { given_up: Arc::default(), queue: self.waiters.clone() };
         let mut waiters = lock(&self.waiters.0);
-        match self.seats.clone().try_acquire_owned() {
-            Ok(seat) => running.moves_to(seat),
+        match self.waiting_permits.clone().try_acquire_owned() {
+            Ok(permit) => running.exchange_permit(permit),
             Err(_) => waiters.pop_front().iter().for_each(|longest| longest.notify_one()),
         }
         waiters.push_back(waiter.given_up.clone());
@@ -112,132 +114,134 @@ impl McpState {
         waiter
     }
 
-    /// Has a call wait for its client to come again, as long as a person may take.
-    pub(crate) fn wait(
+    /// Parks a call until its client returns with the answer or [`ANSWER_TIMEOUT`] has passed.
+    pub(crate) fn park(
         &self,
         running: InFlightCall,
         question: ClientQuestion,
         call: &CallToolRequestParams,
     ) -> Result<InputRequiredResult, ToolFailure> {
-        let state = handle().map_err(|error| {
+        let state = random_id().map_err(|error| {
             ToolFailure::new(
                 "internal",
-                format!("cannot make a name for the question: {error}"),
+                format!("cannot create an id for the question: {error}"),
                 None,
             )
         })?;
         let requests = [(KEY.to_owned(), InputRequest::Elicitation(question.form()))].into();
-        let called = (call.name.to_string(), call.arguments.clone());
+        let call_params = (call.name.to_string(), call.arguments.clone());
         let waiter = self.waiter(&running);
         let given_up = waiter.given_up.clone();
         lock(&self.waiting)
-            .insert(state.clone(), ParkedCall { running, question, _waiter: waiter, called });
-        let (waiting, gone) = (self.waiting.clone(), state.clone());
+            .insert(state.clone(), ParkedCall { running, question, _waiter: waiter, call_params });
+        let (waiting, parked_id) = (self.waiting.clone(), state.clone());
         tokio::spawn(async move {
-            // However it ends.
-            let _ = tokio::time::timeout(PATIENCE, given_up.notified()).await;
-            // Dropped, the call is not wanted any more, and the answer is no.
-            let over = lock(&waiting).remove(&gone);
-            drop(over);
+            // Timeout and notification lead to the same.
+            let _ = tokio::time::timeout(ANSWER_TIMEOUT, given_up.notified()).await;
+            // Dropping a parked call cancels it and answers its question with deny.
+            let removed = lock(&waiting).remove(&parked_id);
+            drop(removed);
         });
         Ok(InputRequiredResult::new(Some(requests), Some(state)))
     }
 
-    /// Goes on with one that waits.
-    pub(crate) fn go_on(
+    /// Resumes a parked call.
+    pub(crate) fn resume(
         &self,
         state: &str,
         call: &CallToolRequestParams,
     ) -> Result<InFlightCall, ToolFailure> {
-        let gone = || {
+        let not_found = || {
             ToolFailure::new(
                 "gone",
-                "no call waits under this `requestState`",
-                Some("call the tool anew".into()),
+                "no call is waiting for this `requestState`",
+                Some("call the tool again".into()),
             )
         };
         let mut waiting = lock(&self.waiting);
-        let is_same =
-            |one: &ParkedCall| one.called.0 == call.name && one.called.1 == call.arguments;
+        let is_same = |other: &ParkedCall| {
+            other.call_params.0 == call.name && other.call_params.1 == call.arguments
+        };
         if !waiting.get(state).is_some_and(is_same) {
-            return Err(gone());
+            return Err(not_found());
         }
-        let ParkedCall { running, question, .. } = waiting.remove(state).ok_or_else(gone)?;
+        let ParkedCall { running, question, .. } = waiting.remove(state).ok_or_else(not_found)?;
         let said = call.input_responses.as_ref().and_then(|responses| responses.get(KEY)).cloned();
         question.answer(said.and_then(|said| serde_json::from_value::<ElicitResult>(said).ok()));
         Ok(running)
     }
 
-    /// Ends everything.
+    /// Ends all calls and sandboxes.
     pub(crate) fn end(&self) {
         drop(std::mem::take(&mut *lock(&self.waiting)));
-        self.rooms.end();
+        self.sandboxes.end();
     }
 }
 
-/// Which room a client has.
+/// Selects the sandbox of a client.
 pub(crate) enum ClientScope {
-    /// That of all.
+    /// The shared sandbox.
     Common,
-    /// One for its session, made with the first call of it; requests without one get that of all.
+    /// The session's own sandbox, opened by its first call; requests without a session use the
+    /// shared one.
     Session(Arc<OnceLock<Arc<ClientSandbox>>>),
 }
 
 impl ClientScope {
-    pub(crate) async fn room(
+    pub(crate) async fn sandbox(
         &self,
-        house: &Arc<McpState>,
+        app: &Arc<McpState>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Arc<ClientSandbox>, ToolFailure> {
         match self {
             ClientScope::Session(own) if is_in_session(context) => {
-                let (own, house) = (own.clone(), house.clone());
-                let made = tokio::task::spawn_blocking(move || of_session(&own, &house));
+                let (own, app) = (own.clone(), app.clone());
+                let made = tokio::task::spawn_blocking(move || open_session_sandbox(&own, &app));
                 made.await.unwrap_or_else(|_| {
                     Err(ToolFailure::new(
                         "internal",
-                        "the sandbox was lost by a mistake in ringfence",
+                        "the sandbox was lost: internal error in ringfence",
                         None,
                     ))
                 })
             }
-            _ => Ok(house.rooms.common().clone()),
+            _ => Ok(app.sandboxes.common().clone()),
         }
     }
 }
 
 impl Drop for ClientScope {
-    /// The end of a session is that of its sandbox, whatever runs there.
+    /// The end of a session ends its sandbox and everything that runs in it.
     fn drop(&mut self) {
         if let ClientScope::Session(own) = self
-            && let Some(room) = own.get().cloned()
+            && let Some(sandbox) = own.get().cloned()
         {
-            // It takes a moment, and whoever drops us serves others.
-            std::thread::spawn(move || room.end());
+            // Ending takes a moment, and the dropping thread serves other clients.
+            std::thread::spawn(move || sandbox.end());
         }
     }
 }
 
-fn of_session(
+fn open_session_sandbox(
     own: &OnceLock<Arc<ClientSandbox>>,
-    house: &McpState,
+    app: &McpState,
 ) -> Result<Arc<ClientSandbox>, ToolFailure> {
-    if let Some(room) = own.get() {
-        return Ok(room.clone());
+    if let Some(sandbox) = own.get() {
+        return Ok(sandbox.clone());
     }
-    let Some(room) = house.rooms.another(SESSIONS)? else {
+    let Some(sandbox) = app.sandboxes.open_another(SESSIONS)? else {
         let hint = "end another session, or start another server".to_owned();
         return Err(ToolFailure::new(
             "busy",
-            format!("{SESSIONS} sessions have a sandbox, and there may be no more"),
+            format!("too many sessions: all {SESSIONS} sandboxes are in use"),
             Some(hint),
         ));
     };
-    Ok(own.get_or_init(|| room).clone())
+    Ok(own.get_or_init(|| sandbox).clone())
 }
 
-/// Whether a request belongs to a session, which the newest version of the protocol does not have,
-/// whatever its headers say.
+/// True if the request belongs to a session. The newest protocol version has none, even if the
+/// headers name one.
 fn is_in_session(context: &RequestContext<RoleServer>) -> bool {
     let is_newest =
         context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
@@ -248,8 +252,8 @@ fn is_in_session(context: &RequestContext<RoleServer>) -> bool {
             .is_some_and(|parts| parts.headers.contains_key("mcp-session-id"))
 }
 
-/// A name that nobody guesses.
-fn handle() -> std::io::Result<String> {
+/// A random id that cannot be guessed.
+fn random_id() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -1,4 +1,4 @@
-//! Standard input, and a word when it ends.
+//! Standard input with a notification at EOF.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::Notify;
 
-/// A stream that tells of its end, at once and not when all that was said before is done.
+/// A reader that notifies at EOF at once, not when all earlier requests are done.
 pub(crate) struct EofWatch<R> {
     stream: R,
     end: Arc<Notify>,

@@ -1,4 +1,4 @@
-//! What clients over HTTP have to know.
+//! The token that HTTP clients must send.
 
 use std::hint::black_box;
 use std::io;
@@ -6,21 +6,21 @@ use std::io;
 use ::http::header::{AUTHORIZATION, HeaderMap};
 use sha2::{Digest, Sha256};
 
-/// A word that whoever started the server hands to clients. Only its digest is kept.
+/// The token that the user hands to clients. Only its SHA-256 digest is kept.
 #[derive(Clone)]
 pub struct ServerToken([u8; 32]);
 
 impl ServerToken {
-    /// The shortest that is taken from somebody: nobody tries that many.
-    pub const SHORTEST: usize = 16;
+    /// The shortest token accepted from the user: too long to guess.
+    pub const MIN_LENGTH: usize = 16;
 
-    /// One that was chosen by somebody; `None` if it is too short, or cannot stand in a header.
-    pub fn given(word: &str) -> Option<Self> {
+    /// A token chosen by the user; `None` if it is too short or not valid in a header.
+    pub fn from_text(word: &str) -> Option<Self> {
         let is_word = word.bytes().all(|byte| byte.is_ascii_graphic());
-        (is_word && word.len() >= Self::SHORTEST).then(|| Self(digest(word.as_bytes())))
+        (is_word && word.len() >= Self::MIN_LENGTH).then(|| Self(digest(word.as_bytes())))
     }
 
-    /// A new one, and the word for it.
+    /// A new random token, and its text.
     pub fn new() -> io::Result<(Self, String)> {
         let mut bytes = [0; 32];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -28,18 +28,18 @@ impl ServerToken {
         Ok((Self(digest(word.as_bytes())), word))
     }
 
-    /// Whether a request knows it.
-    pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
-        let mut said = headers.get_all(AUTHORIZATION).iter();
-        let (Some(said), None) = (said.next(), said.next()) else { return false };
-        let Some((scheme, word)) = said.as_bytes().split_at_checked("Bearer ".len()) else {
+    /// True if the request carries the token.
+    pub(super) fn matches_headers(&self, headers: &HeaderMap) -> bool {
+        let mut header = headers.get_all(AUTHORIZATION).iter();
+        let (Some(header), None) = (header.next(), header.next()) else { return false };
+        let Some((scheme, word)) = header.as_bytes().split_at_checked("Bearer ".len()) else {
             return false;
         };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && self.is(word)
+        scheme.eq_ignore_ascii_case(b"Bearer ") && self.matches(word)
     }
 
-    /// Digests are compared, and all of them: how long it takes says nothing of the word.
-    fn is(&self, word: &[u8]) -> bool {
+    /// Compares full digests in constant time: the duration reveals nothing about the token.
+    fn matches(&self, word: &[u8]) -> bool {
         let differs = self
             .0
             .iter()
@@ -60,18 +60,18 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(said: &[&'static str], expect: bool) {
-        let token = ServerToken::given("0123456789abcdef").unwrap();
+    fn check(header: &[&'static str], expect: bool) {
+        let token = ServerToken::from_text("0123456789abcdef").unwrap();
         let mut headers = HeaderMap::new();
-        for said in said {
-            headers.append(AUTHORIZATION, HeaderValue::from_static(said));
+        for header in header {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(header));
         }
-        assert_eq!(token.is_in(&headers), expect, "{said:?}");
+        assert_eq!(token.matches_headers(&headers), expect, "{header:?}");
     }
 
-    /// Promise: P91
+    /// Promise: mcp-http
     #[test]
-    fn only_the_word_itself_lets_in() {
+    fn only_the_exact_token_is_accepted() {
         check(&["Bearer 0123456789abcdef"], true);
         check(&["bearer 0123456789abcdef"], true);
         check(&[], false);
@@ -86,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_easily_tried_is_not_taken() {
-        assert!(ServerToken::given("0123456789abcde").is_none());
-        assert!(ServerToken::given("0123456789 abcdef").is_none());
-        assert!(ServerToken::given("").is_none());
+    fn short_or_malformed_token_is_rejected() {
+        assert!(ServerToken::from_text("0123456789abcde").is_none());
+        assert!(ServerToken::from_text("0123456789 abcdef").is_none());
+        assert!(ServerToken::from_text("").is_none());
         let (one, word) = ServerToken::new().unwrap();
-        assert!(one.is(word.as_bytes()) && word.len() == 64);
+        assert!(one.matches(word.as_bytes()) && word.len() == 64);
         assert_ne!(word, ServerToken::new().unwrap().1);
     }
 }
