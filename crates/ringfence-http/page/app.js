@@ -1,4 +1,4 @@
-// Where it begins: who is there, which view is shown, and what is seen on every view.
+// The entry point: sign-in, routing between views, and the frame around every view.
 
 import { call, fill, h, say } from "./dom.js";
 import { dock } from "./dock.js";
@@ -17,7 +17,7 @@ import * as sandboxes from "./views/sandboxes.js";
 import * as skills from "./views/skills.js";
 import * as tenants from "./views/tenants.js";
 
-/** Every view: where it is found, what it is called, which key leads there and what a token needs for it. */
+/** Every view: its address, title, shortcut key and required token scope. */
 const VIEWS = [
   { at: "overview", title: "Overview", key: "o", scope: "execute", view: overview },
   { at: "executions", title: "Executions", key: "e", scope: "execute", view: executions },
@@ -92,7 +92,7 @@ function shell(me) {
     h("button", { type: "button", class: "quietly", on: { click: () => leave("") } }, "Sign out"),
   );
   fill(app, header, h("div", { class: "body" }, nav, main), dock(leaving.signal));
-  const words = { connecting: "connecting", live: "live", asking: "asking every 3 s", waiting: "reconnecting" };
+  const words = { connecting: "connecting", live: "live", asking: "polling every 3 s", waiting: "reconnecting" };
   watch(leaving.signal, ["connection", "asks", "executions"], () => {
     state.textContent = words[live.connection];
     state.dataset.state = live.connection;
@@ -132,7 +132,7 @@ function themeButton() {
         try {
           localStorage.setItem("ringfence-theme", next);
         } catch {
-          // It holds for this page then.
+          // Without storage the theme lasts for this page only.
         }
         show();
         say(`Theme: ${next}`);
@@ -148,7 +148,7 @@ function themeButton() {
   return button;
 }
 
-/** Shows what the address says. */
+/** Shows the view that the address names. */
 let showing = new AbortController();
 function route() {
   if (!live.me) return;
@@ -163,7 +163,7 @@ function route() {
       }
     });
   const found = seen().find((each) => each.at === at) ?? seen()[0];
-  // What it asks is about the view that was left.
+  // A dialog belongs to the view that was left.
   closeDialogs();
   showing.abort();
   showing = new AbortController();
@@ -195,7 +195,7 @@ function leave(why) {
 }
 
 function ask(why) {
-  // Whoever signs in is led to the view; whoever only loads the page begins at its beginning.
+  // After a sign-in the focus moves to the view; after a plain page load it stays at the top.
   wasHere = true;
   fill(app, signIn(why, enter, themeButton()));
   document.title = "Sign in · ringfence";
@@ -216,12 +216,12 @@ async function begin() {
     enter(await get("/v1/me"));
   } catch (error) {
     if (error.status === 401) token.drop();
-    ask(error.status === 401 ? "That token is not known any more." : error.message);
+    ask(error.status === 401 ? "This token is no longer valid." : error.message);
   }
 }
 
 onUnknown(() => {
-  if (live.me) leave("That token is not known any more. Sign in again.");
+  if (live.me) leave("This token is no longer valid. Sign in again.");
 });
 addEventListener("hashchange", route);
 document.querySelector(".skip").addEventListener("click", (event) => {

@@ -5,7 +5,7 @@ import { fill, h, s } from "./dom.js";
 const WIDTH = 240;
 const HEIGHT = 48;
 
-/** Lines over time. `series` are `{values, kind}`; a value may be absent. `label` says in words what is seen. */
+/** Lines over time. `series` are `{values, kind}`; a value may be absent. `label` describes the chart as text. */
 export function lines(series, { label, titles = [], top }) {
   const most = Math.max(top ?? 0, ...series.flatMap(({ values }) => values.filter((value) => value !== null)), 1e-9);
   const count = series[0].values.length;
@@ -37,7 +37,7 @@ export function lines(series, { label, titles = [], top }) {
   return frame(label, [drawn, tips(count, titles)]);
 }
 
-/** A column for each stretch of time. */
+/** A column for each interval. */
 export function columns(values, { label, titles = [], kind = "one" }) {
   const most = Math.max(...values, 1);
   const step = WIDTH / values.length;
@@ -90,7 +90,7 @@ function tips(count, titles) {
   );
 }
 
-/** Stretches without a gap, each as `[place, value]`. */
+/** Runs of values without a gap, each as `[index, value]`. */
 function runs(values) {
   const found = [];
   let now = null;

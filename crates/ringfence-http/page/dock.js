@@ -1,4 +1,4 @@
-// Questions that wait for an answer, where they are seen on every view.
+// Pending questions, shown below every view.
 
 import { fill, h, say } from "./dom.js";
 import { clock, line, many } from "./format.js";
@@ -7,13 +7,13 @@ import { ask, path } from "./remote.js";
 import { name, trouble } from "./widgets.js";
 
 export const WORDS = {
-  allow_once: ["Allow once", "This one access goes through; the next is asked about again."],
-  allow_session: ["Allow for this session", "This and later ones, as long as the sandbox lives."],
-  allow_permanent: ["Allow for good", "This and later ones, in later sandboxes too: the tenant’s policy says so from now on."],
-  deny: ["Deny", "It stays refused."],
+  allow_once: ["Allow once", "Allows this access only; the next one asks again."],
+  allow_session: ["Allow for this session", "Allows this and later accesses while the sandbox lives."],
+  allow_permanent: ["Allow permanently", "Allows it in later sandboxes too: a rule is added to the tenant’s policy."],
+  deny: ["Deny", "The access stays denied."],
 };
 
-/** So long an answer does nothing: whoever clicked or typed meant something else that stood there. */
+/** For this time a new question ignores answers: the click or key was meant for something else at its place. */
 const REST = 600;
 
 /** A question with its answers. */
@@ -34,7 +34,7 @@ export function question(each, beside) {
     } catch (error) {
       if (error.status === 404) {
         live.answered(each.id);
-        say("Nobody waits for that answer any more.");
+        say("No command waits for this answer any more.");
         return;
       }
       fill(below, trouble(error));
@@ -88,7 +88,7 @@ export function question(each, beside) {
       execution && [", ", name(`${execution.agentId}/${execution.skillId}`)],
       ", in ",
       about,
-      `, since ${clock(each.sinceMs)}; denied when nobody answers within two minutes.`,
+      `, since ${clock(each.sinceMs)}; denied without an answer within two minutes.`,
     ),
     h("div", { class: "answers", role: "group", "aria-label": "Answers" }, buttons),
     below,
@@ -96,9 +96,9 @@ export function question(each, beside) {
   return element;
 }
 
-/** The question that waits longest, below every view but that of the questions; one line of it where there is no room. */
+/** The oldest question, below every view except Asks; a single line of it on small screens. */
 export function dock(signal) {
-  const element = h("aside", { class: "dock", "aria-label": "Question that waits", hidden: true });
+  const element = h("aside", { class: "dock", "aria-label": "Pending question", hidden: true });
   let shown = null;
   const draw = () => {
     const first = live.asks[0];

@@ -1,4 +1,4 @@
-// Elements, made from values. Names, output and messages come from anybody: they become text
+// Creates elements. Names, output and messages are untrusted: they become text
 // nodes and attributes, and nothing here or elsewhere parses HTML.
 
 const PROPERTIES = new Set([
@@ -19,7 +19,7 @@ export function h(tag, attributes = {}, ...children) {
   return dressed(document.createElement(tag), attributes, children);
 }
 
-/** The same of SVG. */
+/** The same for SVG. */
 export function s(tag, attributes = {}, ...children) {
   return dressed(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -30,8 +30,8 @@ function dressed(element, attributes, children) {
     if (name === "on") {
       for (const [event, hears] of Object.entries(value)) element.addEventListener(event, hears);
     } else if (name === "href") {
-      // Only within: a link made of somebody's words leads nowhere else.
-      if (!/^(#|\/(?!\/))/.test(value)) throw new Error("a link leads within the page");
+      // Only within the page: a link made of untrusted text cannot lead elsewhere.
+      if (!/^(#|\/(?!\/))/.test(value)) throw new Error("a link must stay within the page");
       element.setAttribute(name, value);
     } else if (PROPERTIES.has(name)) {
       element[name] = value;
@@ -45,7 +45,7 @@ function dressed(element, attributes, children) {
   return element;
 }
 
-/** Puts children into an element; what is no element is text. */
+/** Adds children to an element; values other than nodes become text. */
 export function add(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
@@ -54,26 +54,26 @@ export function add(element, children) {
   return element;
 }
 
-/** The same, one after the other. */
+/** Adds several children. */
 export function put(element, ...children) {
   return add(element, children);
 }
 
-/** Puts children in place of those that were there. */
+/** Replaces the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren();
   return add(element, children);
 }
 
 let count = 0;
-/** A name for an element that others refer to. */
+/** A unique element id. */
 export function unique(stem) {
   count += 1;
   return `${stem}-${count}`;
 }
 
 let waiting;
-/** Tells whoever listens instead of looking, when it is convenient for them. */
+/** Announces text to screen readers politely. */
 export function say(text) {
   const region = document.getElementById("polite");
   clearTimeout(waiting);
@@ -82,12 +82,12 @@ export function say(text) {
   }, 120);
 }
 
-/** The same at once. */
+/** Announces text to screen readers at once. */
 export function call(text) {
   document.getElementById("urgent").textContent = text;
 }
 
-/** Arrow keys, Home and End go from one to the next of what `selector` finds. */
+/** Arrow keys, Home and End move the focus between the elements that `selector` finds. */
 export function arrows(container, selector, keys = ["ArrowUp", "ArrowDown"]) {
   container.addEventListener("keydown", (event) => {
     const all = [...container.querySelectorAll(selector)].filter((each) => !each.disabled && each.offsetParent !== null);

@@ -1,6 +1,6 @@
-// Numbers over time, from the executions that are known.
+// Time series, computed from the known executions.
 
-/** Stretches of time: how long each is, and how many. */
+/** Time ranges: the length of an interval, and their number. */
 export const SPANS = {
   5: { title: "5 minutes", step: 10_000, count: 30 },
   30: { title: "30 minutes", step: 60_000, count: 30 },
@@ -11,7 +11,7 @@ export function isOver({ state }) {
   return state !== "waiting" && state !== "running";
 }
 
-/** What is drawn, for `span` up to `now`. */
+/** The values of all charts, for `span` up to `now`. */
 export function figures(executions, denials, span, now) {
   const { step, count } = span;
   const start = now - step * count;
@@ -62,7 +62,7 @@ export function figures(executions, denials, span, now) {
   };
 }
 
-/** How many ran at the same moment, at most, in each stretch. */
+/** The peak number of concurrent executions in each interval. */
 function peaks(executions, { step, count }, start) {
   const edges = executions
     .filter((each) => each.startedMs)

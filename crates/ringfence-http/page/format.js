@@ -1,6 +1,6 @@
-// Values as people read them.
+// Formats values for users.
 
-/** Text in which everything shows that would otherwise act: escapes, and what turns the direction of writing. */
+/** Makes control characters, escapes and bidirectional marks visible. */
 export function visible(text) {
   return String(text)
     .replace(/\r\n/g, "\n")
@@ -65,7 +65,7 @@ export function many(count, one, several = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : several}`;
 }
 
-/** How much a limit means, in its own unit. */
+/** The value of a limit, in its unit. */
 export function amount(limit, value) {
   if (limit === "wall" || limit === "cpu") return duration(value);
   if (limit === "processes" || limit === "open-files") return number(value);

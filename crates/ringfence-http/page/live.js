@@ -1,13 +1,13 @@
-// What is going on, kept up to date: by the stream of events where the token may hear it, by
-// asking again and again where it may not.
+// The live state of the service: from the event stream if the token permits it, otherwise by
+// polling.
 
 import { call, say } from "./dom.js";
 import { line, many } from "./format.js";
 import { get, listen } from "./remote.js";
 
-/** So many denials are shown; older ones are in the audit log. */
+/** The number of denials shown; older ones are in the audit log. */
 const DENIALS = 500;
-/** So many executions are asked for when something has changed, and so many now and then. */
+/** Executions fetched after a change, and in the regular refresh. */
 const NEWEST = 100;
 const ALL = 1000;
 const SLOW = 15_000;
@@ -18,15 +18,15 @@ class Live extends EventTarget {
   executions = new Map();
   denials = [];
   asks = [];
-  /** `null` where the service has none. */
+  /** `null` if the service offers none. */
   sandboxes = null;
-  /** `connecting`, `live`, `asking` or `waiting` for another try. */
+  /** `connecting`, `live`, `asking` (polling) or `waiting` to retry. */
   connection = "connecting";
   #known = new Set();
   #stop = null;
   #due = null;
   #offers = null;
-  #told = { at: 0, since: 0, timer: null };
+  #announced = { at: 0, since: 0, timer: null };
 
   start(me) {
     this.stop();
@@ -60,7 +60,7 @@ class Live extends EventTarget {
     this.#changed("connection");
   }
 
-  /** Hears events for as long as somebody is signed in. */
+  /** Follows the event stream while the user is signed in. */
   async #follow(signal) {
     if (!this.may("audit")) return this.#stands("asking");
     let tries = 0;
@@ -77,7 +77,7 @@ class Live extends EventTarget {
       }
       this.#stands("waiting");
       tries += 1;
-      // Not all at the same moment when a service comes back.
+      // Jitter, so that not all pages reconnect at once.
       const pause = Math.min(30_000, 500 * 2 ** Math.min(tries, 6)) * (0.5 + Math.random() / 2);
       await new Promise((done) => {
         setTimeout(done, pause);
@@ -94,7 +94,7 @@ class Live extends EventTarget {
     this.soon();
   }
 
-  /** What an event tells of an execution holds until the list says more. */
+  /** Applies an event about an execution until the next refresh. */
   #begins(kind, { user, about, timeMs }) {
     const known = this.executions.get(about.id) ?? { createdMs: timeMs, startedMs: timeMs, result: null, error: null };
     const state = kind === "execution-begun" ? "running" : about.state;
@@ -108,7 +108,7 @@ class Live extends EventTarget {
     this.#changed("executions");
   }
 
-  /** Asks for everything once, soon. */
+  /** Schedules one refresh. */
   soon() {
     if (this.#due !== null || !this.#stop) return;
     this.#due = setTimeout(() => {
@@ -136,7 +136,7 @@ class Live extends EventTarget {
     if (this.may("asks")) parts.push(get("/v1/asks", { signal }).then(({ asks }) => this.#asksAre(asks)));
     if (this.may("sandboxes") && (await this.#hasSandboxes(signal)))
       parts.push(get("/v1/sandboxes", { signal }).then(({ sandboxes }) => this.#sandboxesAre(sandboxes)));
-    // Each is told of by its own view; here the next try comes by itself.
+    // The views report errors; the next refresh retries.
     await Promise.allSettled(parts);
   }
 
@@ -149,7 +149,7 @@ class Live extends EventTarget {
     this.#changed("executions");
   }
 
-  /** Whether the service has any to offer. */
+  /** True if the service offers sandboxes. */
   async #hasSandboxes(signal) {
     this.#offers ??= get("/openapi.json", { signal }).then(
       ({ paths }) => "/v1/sandboxes" in paths,
@@ -165,7 +165,7 @@ class Live extends EventTarget {
     this.#changed("sandboxes");
   }
 
-  /** Those of an execution, or of a sandbox. */
+  /** Adds the denials of an execution or a sandbox. */
   #denied(user, { execution, sandbox }, list, isNew) {
     for (const each of list) {
       const key = JSON.stringify([execution ?? sandbox, each.operation, each.target, each.program, each.rule]);
@@ -180,20 +180,20 @@ class Live extends EventTarget {
     this.#changed("denials");
   }
 
-  /** A flood of them is told as a number. */
+  /** Announces many denials as a number. */
   #announce(user, denial) {
-    const told = this.#told;
-    told.since += 1;
+    const announced = this.#announced;
+    announced.since += 1;
     const tell = () => {
       const text =
-        told.since === 1
+        announced.since === 1
           ? `Denied: ${denial.operation} ${line(denial.target)}, for ${user}`
-          : `${many(told.since, "denial")}, the last for ${user}`;
-      Object.assign(told, { at: Date.now(), since: 0, timer: null });
+          : `${many(announced.since, "denial")}, the last for ${user}`;
+      Object.assign(announced, { at: Date.now(), since: 0, timer: null });
       say(text);
     };
-    if (Date.now() - told.at > 3000 && !told.timer) tell();
-    else told.timer ??= setTimeout(tell, 3000);
+    if (Date.now() - announced.at > 3000 && !announced.timer) tell();
+    else announced.timer ??= setTimeout(tell, 3000);
   }
 
   #asked(question) {
@@ -212,7 +212,7 @@ class Live extends EventTarget {
     this.#changed("asks");
   }
 
-  /** Takes a question away that was answered here. */
+  /** Removes a question that was answered here. */
   answered(id) {
     this.#asksAre(this.asks.filter((each) => each.id !== id));
   }

@@ -1,9 +1,9 @@
-// What a command writes, as it comes.
+// The output of a command, streamed.
 
 import { fill, h } from "./dom.js";
 import { visible } from "./format.js";
 
-/** So much of a stream is shown; the beginning goes first. */
+/** Characters shown per stream; the oldest are dropped first. */
 const SHOWN = 1 << 20;
 
 class Pane {
@@ -15,7 +15,7 @@ class Pane {
     this.waiting = "";
   }
 
-  /** Bytes that end within a character wait for the rest of it. */
+  /** An incomplete UTF-8 sequence waits for its rest. */
   push({ text, base64 }) {
     const bytes =
       base64 === undefined ? new TextEncoder().encode(text) : Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
@@ -63,32 +63,32 @@ export function output() {
     note.textContent = "";
   };
   const nothing = () => {
-    if (out.element.hidden && err.element.hidden) note.textContent = "It wrote nothing.";
+    if (out.element.hidden && err.element.hidden) note.textContent = "No output.";
   };
   return {
     element,
     clear,
     begins() {
       clear();
-      note.textContent = "It runs. What it writes appears here.";
+      note.textContent = "Running. Output appears here.";
     },
     isEmpty: () => out.element.hidden && err.element.hidden,
     heard(kind, data) {
       if (kind === "stdout") out.push(data);
       if (kind === "stderr") err.push(data);
-      if (kind === "missed") out.write(`\n… ${data.chunks} pieces before this are not kept any more …\n`);
+      if (kind === "missed") out.write(`\n… ${data.chunks} earlier chunks are no longer kept …\n`);
     },
     ends(result) {
-      note.textContent = result?.truncated ? "It wrote more than is kept." : "";
+      note.textContent = result?.truncated ? "Output was truncated." : "";
       nothing();
     },
-    /** Of one that has ended: all of it at once. */
+    /** Shows the output of an ended command. */
     result(result) {
       clear();
       if (!result) return;
       out.write(result.stdout ?? "");
       err.write(result.stderr ?? "");
-      if (result.truncated) note.textContent = "It wrote more than is kept.";
+      if (result.truncated) note.textContent = "Output was truncated.";
       nothing();
     },
   };

@@ -2,7 +2,7 @@
 
 const KEY = "ringfence-token";
 
-/** What the service says is wrong. */
+/** An error response of the service. */
 export class Problem extends Error {
   constructor(status, { code, message, hint } = {}) {
     super(message || `the service answered ${status}`);
@@ -12,7 +12,7 @@ export class Problem extends Error {
   }
 }
 
-/** The token lives as long as this tab, and nowhere else. */
+/** The token, stored for the lifetime of this tab only. */
 export const token = {
   get: () => sessionStorage.getItem(KEY),
   set: (word) => sessionStorage.setItem(KEY, word),
@@ -20,17 +20,17 @@ export const token = {
 };
 
 let unknown = () => {};
-/** Who is told when the token is not known any more. */
+/** Sets the callback for a token that is no longer valid. */
 export function onUnknown(hears) {
   unknown = hears;
 }
 
-/** A path of which every part may be anything. */
+/** A path with its parts URL-encoded. */
 export function path(strings, ...parts) {
   return strings.reduce((whole, text, at) => whole + text + (at < parts.length ? encodeURIComponent(parts[at]) : ""), "");
 }
 
-/** What stands behind the question mark; what is empty is left out. */
+/** A query string without empty values. */
 export function query(values) {
   const given = Object.entries(values).filter(
     ([, value]) => value !== undefined && value !== null && value !== "" && value !== false,
@@ -57,8 +57,8 @@ export async function send(method, where, { body, form, headers = {}, signal, wo
     if (error.name === "AbortError") throw error;
     throw new Problem(0, {
       code: "unreachable",
-      message: "the service cannot be reached",
-      hint: "is it running? This page tries again by itself",
+      message: "cannot reach the service",
+      hint: "check that the service runs; this page retries by itself",
     });
   }
   return answer;
@@ -69,12 +69,12 @@ async function problem(answer) {
   try {
     said = await answer.json();
   } catch {
-    // Something between us and the service answered in its own words.
+    // A proxy answered without JSON.
   }
   return new Problem(answer.status, said);
 }
 
-/** The answer as JSON; a `Problem` is thrown. */
+/** The response as JSON; throws a `Problem`. */
 export async function ask(method, where, options = {}) {
   const answer = await send(method, where, options);
   if (answer.status === 401 && options.word === undefined) unknown();
@@ -84,7 +84,7 @@ export async function ask(method, where, options = {}) {
 
 export const get = (where, options) => ask("GET", where, options);
 
-/** Reads a stream of events to its end; `hears` gets each one's kind and data. */
+/** Reads an event stream to its end; `hears` gets the kind and data of each event. */
 export async function listen(method, where, options, hears) {
   const answer = await send(method, where, { ...options, headers: { Accept: "text/event-stream", ...options.headers } });
   if (answer.status === 401) unknown();

@@ -1,4 +1,4 @@
-// Keys that lead somewhere.
+// Keyboard shortcuts.
 
 import { h } from "./dom.js";
 import { live } from "./live.js";
@@ -9,14 +9,14 @@ let isOn = true;
 try {
   isOn = localStorage.getItem(KEY) !== "off";
 } catch {
-  // They are on.
+  // Without storage they are on.
 }
 
 function isTyping(target) {
   return target.closest?.("input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]");
 }
 
-/** Hears keys for the views that `seen` answers. */
+/** Handles keys for the views that `seen` returns. */
 export function keys(seen) {
   let went = 0;
   addEventListener("keydown", (event) => {
@@ -56,15 +56,15 @@ export function keys(seen) {
 export function showKeys(views) {
   const rows = [
     ...views.map(({ key, title }) => [["g", key], title]),
-    [["/"], "The filter of the view"],
-    [["a"], "The question that waits longest"],
-    [["1", "…", "4"], "Within a question: its answers"],
-    [["↑", "↓"], "From row to row; ← → from tab to tab"],
+    [["/"], "Focus the filter of the view"],
+    [["a"], "Focus the oldest question"],
+    [["1", "…", "4"], "In a question: choose an answer"],
+    [["↑", "↓"], "Move between rows; ← → between tabs"],
     [["Ctrl", "S"], "In an editor: save"],
     [["Esc"], "Close a dialog"],
     [["?"], "This list"],
   ];
-  const choice = tick("Shortcuts of a single key", {
+  const choice = tick("Single-key shortcuts", {
     checked: isOn,
     on: {
       change(event) {
@@ -72,7 +72,7 @@ export function showKeys(views) {
         try {
           localStorage.setItem(KEY, isOn ? "on" : "off");
         } catch {
-          // It holds for this page then.
+          // Without storage the choice lasts for this page only.
         }
       },
     },

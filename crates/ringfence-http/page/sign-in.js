@@ -1,4 +1,4 @@
-// Who is there.
+// The sign-in form.
 
 import { h } from "./dom.js";
 import { get, token } from "./remote.js";
@@ -26,7 +26,7 @@ export function signIn(why, enter, theme) {
     const said = word.value.trim();
     if (!/^[\x21-\x7e]+$/.test(said)) {
       word.focus();
-      throw new Error(said ? "A token has no blanks and nothing but plain characters." : "Type a token first.");
+      throw new Error(said ? "A token has no spaces and only ASCII characters." : "Type a token first.");
     }
     const me = await get("/v1/me", { word: said }).catch((error) => {
       word.select();
@@ -35,7 +35,7 @@ export function signIn(why, enter, theme) {
     token.set(said);
     enter(me);
   };
-  const hint = "It is kept in this tab only, and is gone when the tab is closed.";
+  const hint = "It is stored in this tab only, until the tab is closed.";
   return h(
     "main",
     { id: "main", class: "sign-in", tabindex: "-1" },
@@ -53,7 +53,7 @@ export function signIn(why, enter, theme) {
       h(
         "p",
         { class: "quiet" },
-        "The administrator’s token was printed when the service first started, or stands in RINGFENCE_ADMIN_TOKEN.",
+        "The administrator’s token was printed at the first start of the service, or is set in RINGFENCE_ADMIN_TOKEN.",
       ),
     ),
     h("div", { class: "corner" }, theme),

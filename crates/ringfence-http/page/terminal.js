@@ -1,9 +1,9 @@
-// A terminal: what a shell writes becomes a screen of characters, and keys become what a shell reads.
-// Colours are left out; everything that moves the cursor or erases is obeyed.
+// A terminal emulator: output becomes a screen of characters, and keys become input.
+// Colours are ignored; cursor movement and erasing are supported.
 
 import { h } from "./dom.js";
 
-/** Lines above the screen that are kept. */
+/** Scrollback lines. */
 const KEPT = 1000;
 
 /** The screen of a terminal, as text. */
@@ -29,7 +29,7 @@ export class Screen {
     Object.assign(this, { rows, top: 0, bottom: rows - 1, column: Math.min(this.column, columns - 1) });
   }
 
-  /** Takes what was written. A sequence that is not whole waits for its rest. */
+  /** Processes output. An incomplete sequence waits for its rest. */
   write(text) {
     let all = this.rest + text;
     this.rest = "";
@@ -104,7 +104,7 @@ export class Screen {
 
   control(mark, numbers, letter) {
     if (mark) {
-      // Another screen for programs that fill it: this one is cleared.
+      // The alternate screen is not supported: the screen is cleared.
       if ((letter === "h" || letter === "l") && numbers.some((each) => [47, 1047, 1049].includes(each))) this.escape("c");
       return;
     }
@@ -158,7 +158,7 @@ export class Screen {
     while (line.length < this.columns) line.push(" ");
   }
 
-  /** Scrolls from the cursor's row on; nothing of it goes above the screen. */
+  /** Scrolls from the cursor's row on, without adding to the scrollback. */
   within(deed) {
     const [{ top }, kept] = [this, this.above];
     this.top = this.row;
@@ -176,7 +176,7 @@ export class Screen {
     if (how === 3) this.above = [];
   }
 
-  /** All of it as lines; the cursor's place among them. */
+  /** All lines, and the cursor position among them. */
   text() {
     const lines = [...this.above, ...this.lines.map((line) => line.join("").trimEnd())];
     const row = this.above.length + this.row;
@@ -201,9 +201,9 @@ const KEYS = {
   PageDown: "\x1b[6~",
 };
 
-/** What a key means to a shell; `null` where it is the browser's. */
+/** The input for a key; `null` if the browser handles the key. */
 export function typed({ key, ctrlKey, altKey, metaKey, shiftKey }) {
-  // Shift and Tab leave the terminal, for those who have no mouse.
+  // Shift+Tab leaves the terminal, for keyboard users.
   if (metaKey || (key === "Tab" && shiftKey) || (ctrlKey && shiftKey)) return null;
   if (ctrlKey && !altKey && /^[a-z@[\\\]^_]$/i.test(key)) return String.fromCharCode(key.toUpperCase().charCodeAt(0) & 31);
   if (ctrlKey) return null;
@@ -211,7 +211,7 @@ export function typed({ key, ctrlKey, altKey, metaKey, shiftKey }) {
   return text !== null && altKey ? `\x1b${text}` : text;
 }
 
-/** A terminal to look at and type into. `sends` gets what was typed. */
+/** A terminal element. `sends` gets the input. */
 export function terminal(label, sends) {
   const screen = new Screen();
   const shown = h("pre", {

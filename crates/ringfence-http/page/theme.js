@@ -1,8 +1,8 @@
-// Before anything is drawn: the theme that was chosen, if one was.
+// Applies the chosen theme before anything is drawn.
 "use strict";
 try {
   const theme = localStorage.getItem("ringfence-theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // A browser that keeps nothing shows what the system prefers.
+  // Without storage the system's theme applies.
 }

@@ -1,14 +1,14 @@
-// Pieces that several views are made of.
+// Widgets shared by several views.
 
 import { add, arrows, fill, h, say, unique } from "./dom.js";
 import { line } from "./format.js";
 
-/** A name that somebody else chose: what it holds changes nothing around it. */
+/** An untrusted name, isolated from the text around it. */
 export function name(text, kind = "name") {
   return h("bdi", { class: kind }, line(text));
 }
 
-/** What is wrong, and what to do about it. */
+/** An error message with its hint. */
 export function trouble(error) {
   const hint = error.hint && h("p", { class: "hint" }, line(error.hint));
   return h("div", { class: "trouble", role: "alert" }, h("p", {}, line(error.message)), hint);
@@ -22,7 +22,7 @@ export function chip(text, tone = "plain") {
   return h("span", { class: `chip ${tone}` }, text);
 }
 
-/** A field with its label; `hint` stands below it. */
+/** A field with its label, and `hint` below it. */
 export function field(label, input, hint) {
   input.id ||= unique("field");
   const below = hint && h("p", { class: "hint", id: `${input.id}-hint` }, hint);
@@ -46,8 +46,8 @@ export function select(options, chosen, attributes = {}) {
 
 /** A table. `columns` are `{title, cell, kind}`; rows are known by `key`, so that focus stays with its row. */
 export function table(caption, columns, { key = (row) => row.id } = {}) {
-  // The roles are said once more: where it is narrow, rows are drawn as cards, and browsers would
-  // take them for no table then.
+  // Explicit roles: on narrow screens rows are drawn as cards, and browsers would no longer
+  // treat them as a table.
   const body = h("tbody", { role: "rowgroup" });
   const head = h(
     "tr",
@@ -133,7 +133,7 @@ export function tabs(label, panels, chosen = 0, onChoose = () => {}) {
   return { list, choose };
 }
 
-/** A dialog over everything, which Escape closes. Answers what was chosen. */
+/** A modal dialog, closed by Escape. Returns the chosen value. */
 export function dialog(title, content, buttons = [["Close", null]]) {
   return new Promise((done) => {
     const id = unique("dialog");
@@ -175,10 +175,10 @@ export function closeDialogs() {
   for (const element of document.querySelectorAll("dialog[open]")) element.close();
 }
 
-/** Whether somebody means it. */
+/** Asks for confirmation. */
 export function sure(title, text, deed) {
   return dialog(title, h("p", {}, text), [
-    ["Keep it", false],
+    ["Back", false],
     [deed, true, "danger"],
   ]);
 }
@@ -196,7 +196,7 @@ export function copyButton(text, label = "Copy") {
             button.textContent = "Copied";
             say("Copied");
           } catch {
-            button.textContent = "Select it and copy";
+            button.textContent = "Select and copy it";
           }
           setTimeout(() => {
             button.textContent = label;
@@ -209,7 +209,7 @@ export function copyButton(text, label = "Copy") {
   return button;
 }
 
-/** A form whose button does something, once at a time; what is wrong stands below it. */
+/** A form that runs `deed` on submit, one at a time, and shows errors below. */
 export function form(attributes, deed, ...children) {
   const below = h("div", { class: "below" });
   const element = h(
@@ -244,7 +244,7 @@ export function form(attributes, deed, ...children) {
   return element;
 }
 
-/** Text with its lines numbered, to be changed. */
+/** A text editor with line numbers. */
 export function editor(label, attributes = {}) {
   const gutter = h("pre", { class: "gutter", "aria-hidden": "true" });
   const area = h("textarea", {

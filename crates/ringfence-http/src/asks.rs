@@ -1,4 +1,4 @@
-//! Questions that wait for a person's answer, by the page or by any other client.
+//! Questions that wait for the user's answer, from the web page or any other client.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +15,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::events::EventBus;
-use crate::state::is_ours;
+use crate::state::is_service_data;
 use crate::tenants::lock;
 
-/// How long a question waits; then it is denied.
+/// Time limit for an answer; then the access is denied.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// So many questions of a tenant wait at the same time; others are denied at once.
+/// Pending questions per tenant; further ones are denied at once.
 const MOST: usize = 64;
 
 /// A question, as clients see it.
@@ -29,11 +29,11 @@ const MOST: usize = 64;
 pub(crate) struct AskView {
     pub(crate) id: String,
     pub(crate) user_id: SkillName,
-    /// The execution or the sandbox that waits.
+    /// The id of the execution or sandbox that waits.
     pub(crate) about: String,
     pub(crate) since_ms: u64,
-    /// Whether the tenant's policy opens it, so that a token of the tenant can allow it; else only
-    /// one that is for no tenant can.
+    /// True if the tenant's policy allows it, so that a token of the tenant can allow it; otherwise
+    /// only a token without a tenant can.
     pub(crate) is_within_policy: bool,
     #[serde(flatten)]
     pub(crate) permission: Permission,
@@ -44,7 +44,7 @@ struct PendingAsk {
     answer: SyncSender<AskAnswer>,
 }
 
-/// All that wait.
+/// All pending questions.
 pub(crate) struct AskRegistry {
     waiting: Mutex<BTreeMap<String, PendingAsk>>,
     events: Arc<EventBus>,
@@ -64,10 +64,10 @@ impl AskRegistry {
         lock(&self.waiting).get(id).map(|waiting| waiting.question.clone())
     }
 
-    /// Whether somebody waited for it, and it was among what may be said.
+    /// Delivers an answer; false if no command waits for it or it was not offered.
     pub(crate) fn answer(&self, id: &str, answer: AskAnswer) -> bool {
         let mut waiting = lock(&self.waiting);
-        // What was not offered leaves the question where it is.
+        // An answer that was not offered leaves the question pending.
         if !waiting
             .get(id)
             .is_some_and(|waiting| waiting.question.permission.options.contains(&answer))
@@ -76,7 +76,7 @@ impl AskRegistry {
         }
         let Some(waited) = waiting.remove(id) else { return false };
         drop(waiting);
-        self.events.tell(
+        self.events.publish(
             "ask-answered",
             &waited.question.user_id,
             json!({ "id": id, "answer": answer.to_string() }),
@@ -84,32 +84,32 @@ impl AskRegistry {
         waited.answer.send(answer).is_ok()
     }
 
-    /// Says no to everybody who waits in this execution or sandbox.
-    pub(crate) fn withdraw(&self, about: &str) {
+    /// Denies all pending questions of this execution or sandbox.
+    pub(crate) fn deny_all(&self, about: &str) {
         lock(&self.waiting).retain(|_, waiting| waiting.question.about != about);
     }
 }
 
-/// Who is asked by the sandbox of one tenant.
+/// Asks the user on behalf of one execution or sandbox.
 pub(crate) struct TenantAsker {
     pub(crate) asks: Arc<AskRegistry>,
     pub(crate) user: SkillName,
     pub(crate) about: String,
-    /// Where everything of the service is: nobody opens that to a command.
+    /// The service's data directory: no answer opens it to a command.
     pub(crate) data: AbsPath,
-    /// But for what is the command's own.
+    /// The command's own directory, which is excepted.
     pub(crate) workspace: AbsPath,
-    /// What the tenant's policy opens, before anything of it was taken away.
+    /// The tenant's policy before it was narrowed.
     pub(crate) ceiling: Grants,
 }
 
 impl TenantAsker {
     fn is_ours(&self, target: &str) -> bool {
-        AbsPath::new(target).is_some_and(|path| is_ours(&path, &self.data, &self.workspace))
+        AbsPath::new(target).is_some_and(|path| is_service_data(&path, &self.data, &self.workspace))
     }
 
-    /// Whether the tenant could have it by its policy already. What is beyond is not for a tenant
-    /// to open: it is the host's, and belongs to whoever runs the service.
+    /// True if the tenant's policy allows it already. A tenant may not allow more: that belongs to
+    /// the host and its operator.
     fn is_within_policy(&self, denial: &Denial) -> bool {
         let access = match denial.operation {
             Operation::Read => Access::Read,
@@ -118,8 +118,8 @@ impl TenantAsker {
             Operation::Connect => {
                 let rule = HostRule::parse(&denial.target).ok();
                 return rule
-                    .and_then(|rule| self.ceiling.network.about(&rule))
-                    .is_some_and(|passage| passage.is_open());
+                    .and_then(|rule| self.ceiling.network.decide_rule(&rule))
+                    .is_some_and(|decision| decision.is_open());
             }
             Operation::Call | Operation::Command => return false,
         };
@@ -130,7 +130,7 @@ impl TenantAsker {
 
 impl fmt::Debug for TenantAsker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("about", &self.about).finish_non_exhaustive()
+        f.debug_struct("TenantAsker").field("about", &self.about).finish_non_exhaustive()
     }
 }
 
@@ -140,7 +140,7 @@ impl Asker for TenantAsker {
             return AskAnswer::Deny;
         }
         let Some(permission) = ask.permission() else { return AskAnswer::Deny };
-        let (answer, hears) = sync_channel(1);
+        let (answer, receiver) = sync_channel(1);
         let id = session_id();
         let is_within_policy = self.is_within_policy(&ask.denial);
         let (user_id, about, since_ms) = (self.user.clone(), self.about.clone(), now_ms());
@@ -154,15 +154,15 @@ impl Asker for TenantAsker {
             }
             waiting.insert(id.clone(), PendingAsk { question: question.clone(), answer });
         }
-        self.asks.events.tell(
+        self.asks.events.publish(
             "ask",
             &self.user,
             serde_json::to_value(&question).unwrap_or_default(),
         );
-        let said = hears.recv_timeout(PATIENCE).unwrap_or(AskAnswer::Deny);
+        let said = receiver.recv_timeout(PATIENCE).unwrap_or(AskAnswer::Deny);
         if lock(&self.asks.waiting).remove(&id).is_some() {
-            // Nobody said anything.
-            self.asks.events.tell(
+            // The question timed out.
+            self.asks.events.publish(
                 "ask-answered",
                 &self.user,
                 json!({ "id": id, "answer": said.to_string() }),

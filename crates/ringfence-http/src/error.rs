@@ -1,4 +1,4 @@
-//! What is answered where something cannot be done.
+//! Error responses.
 
 use std::borrow::Cow;
 use std::io;
@@ -6,41 +6,42 @@ use std::io;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ringfence_api::whole;
+use ringfence_api::error_chain;
 use ringfence_engine::EngineError;
 use ringfence_provider::ProviderError;
 use ringfence_skills::{SkillNameError, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What every error is answered with.
+/// The body of every error response.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = Problem)]
 pub(crate) struct ProblemJson {
-    /// A stable word.
+    /// A stable error code.
     pub(crate) code: Cow<'static, str>,
-    /// What was attempted, and why it failed.
+    /// The attempted operation and the cause of the failure.
     pub(crate) message: String,
-    /// What to do about it.
+    /// The next step for the caller.
     pub(crate) hint: Option<String>,
 }
 
 impl ProblemJson {
-    /// Nobody knows any more what became of it.
-    pub(crate) fn lost() -> Self {
+    /// The outcome of an execution is no longer known.
+    pub(crate) fn outcome_lost() -> Self {
         Self {
             code: "lost".into(),
-            message: "what became of it is not known any more".into(),
-            hint: Some("begin it again".into()),
+            message: "the outcome is no longer known".into(),
+            hint: Some("start it again".into()),
         }
     }
 }
 
-/// Why a request is not carried out.
+/// An error response to a request.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) problem: ProblemJson,
-    /// When to try again, in seconds.
+    /// Seconds to wait before a retry.
     pub(crate) retry_after: Option<u64>,
 }
 
@@ -60,60 +61,56 @@ impl ApiError {
         self
     }
 
-    pub(crate) fn after(mut self, seconds: u64) -> Self {
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds.max(1));
         self
     }
 
-    pub(crate) fn wrong(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// There is no room for what the service has to write.
+    /// The disk of the data directory is full.
     pub(crate) fn disk_full() -> Self {
-        Self::new(
-            StatusCode::INSUFFICIENT_STORAGE,
-            "disk-full",
-            "the disk that the service keeps its data on is full",
-        )
-        .hint("the operator of the service has to make room")
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", "the service's data disk is full")
+            .hint("ask the operator of the service to free disk space")
     }
 
-    /// The policy that holds for a tenant cannot be used, so nothing is run by it.
+    /// The tenant's policy cannot be used, so nothing is run.
     fn unusable_policy() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "policy", "the policy that holds for this tenant cannot be used, so nothing is run")
-            .hint("the log of the service has the reason; `PUT /v1/tenants/{userId}/policy` replaces the tenant's own")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "policy", "the policy of this tenant cannot be used, so nothing is run")
+            .hint("see the service's log for the reason; `PUT /v1/tenants/{userId}/policy` replaces the tenant's policy")
     }
 
-    pub(crate) fn absent(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, message)
     }
 
-    /// Something of ours failed; what it was is for the log, not for tenants.
-    pub(crate) fn ours(error: &(dyn std::error::Error + 'static)) -> Self {
-        crate::server::log::failed(error);
+    /// An internal failure; the cause goes to the log, not to tenants.
+    pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        crate::server::log::log_failure(error);
         if is_full(error) {
             return Self::disk_full();
         }
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the service could not do it")
-            .hint("whoever runs it finds the reason in its log")
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "internal error in the service")
+            .hint("the operator of the service finds the reason in its log")
     }
 }
 
-/// True where an error comes from a disk, or a quota on it, that is full.
+/// True if the error comes from a full disk or an exhausted disk quota.
 pub(crate) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        let of_call =
+        let from_errno =
             error.downcast_ref::<rustix::io::Errno>().map(|errno| io::Error::from(*errno).kind());
         if matches!(
-            kind.or(of_call),
+            kind.or(from_errno),
             Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         ) {
             return true;
         }
-        // `io::Error` does not name what it wraps as its source.
+        // `io::Error` does not return the wrapped error as its source.
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = wrapped
             .map(|wrapped| wrapped as &(dyn std::error::Error + 'static))
@@ -139,7 +136,7 @@ impl IntoResponse for ApiError {
 
 impl From<SkillNameError> for ApiError {
     fn from(error: SkillNameError) -> Self {
-        Self::wrong(error.code(), error.to_string()).hint(error.hint())
+        Self::bad_request(error.code(), error.to_string()).hint(error.hint())
     }
 }
 
@@ -162,11 +159,11 @@ impl From<StoreError> for ApiError {
                 StatusCode::INSUFFICIENT_STORAGE
             }
             StoreError::Root { .. } | StoreError::InUse { .. } | StoreError::System { .. } => {
-                return Self::ours(&error);
+                return Self::internal(&error);
             }
         };
         let hint = error.hint();
-        let fault = Self::new(status, error.code(), whole(&error));
+        let fault = Self::new(status, error.code(), error_chain(&error));
         match hint {
             Some(hint) => fault.hint(hint),
             None => fault,
@@ -177,25 +174,27 @@ impl From<StoreError> for ApiError {
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match &error {
-            // A program that is not there, or none: what the caller wrote.
+            // The caller named a missing program, or no command.
             EngineError::Provider(
-                ProviderError::NotExecuted { .. } | ProviderError::NoLine { .. },
-            ) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.code(), whole(&error)),
+                ProviderError::NotExecuted { .. } | ProviderError::NotACommand { .. },
+            ) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.code(), error_chain(&error)),
             EngineError::Provider(ProviderError::Gone { .. }) => {
                 Self::new(StatusCode::GONE, "gone", error.to_string())
             }
             EngineError::Narrowed { .. } => {
                 Self::new(StatusCode::CONFLICT, error.code(), error.to_string())
-                    .hint("delete the sandbox, and make another")
+                    .hint("delete the sandbox and create another")
             }
             EngineError::Policy(_) | EngineError::Unreadable { .. } => {
-                crate::server::log::failed(&error);
+                crate::server::log::log_failure(&error);
                 Self::unusable_policy()
             }
-            EngineError::Unwanted => {
-                Self::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began")
-            }
-            _ => Self::ours(&error),
+            EngineError::Unwanted => Self::new(
+                StatusCode::CONFLICT,
+                "cancelled",
+                "the command was cancelled before it started",
+            ),
+            _ => Self::internal(&error),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is going on, for those who watch.
+//! The event bus of the service.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -12,55 +12,55 @@ use utoipa::ToSchema;
 
 use crate::tenants::lock;
 
-/// So many are kept for somebody who reads slowly; then some are left out, which is told.
+/// Events kept for a slow reader; when some are dropped, the reader is informed.
 const KEPT: usize = 1024;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceEvent {
-    /// What: `execution-begun`, `execution-ended`, `denial`, `ask`, …
+    /// The kind: `execution-begun`, `execution-ended`, `denial`, `ask`, …
     #[schema(value_type = String)]
     pub(crate) kind: &'static str,
-    /// Whose.
+    /// The tenant.
     #[schema(value_type = String)]
     pub(crate) user: SkillName,
     pub(crate) time_ms: u64,
-    /// What depends on the kind.
+    /// Details that depend on the kind.
     #[schema(value_type = Object)]
     pub(crate) about: Value,
 }
 
-/// Where it is told: to those who watch all tenants, and to those who watch one, whom others cannot
-/// keep from hearing of their own.
+/// Distributes events to subscribers of all tenants and to subscribers of one tenant. Each tenant
+/// has its own channel, so that other tenants' events cannot displace its own.
 pub(crate) struct EventBus {
     all: Sender<ServiceEvent>,
-    of: Mutex<HashMap<SkillName, Sender<ServiceEvent>>>,
+    by_tenant: Mutex<HashMap<SkillName, Sender<ServiceEvent>>>,
 }
 
 impl Default for EventBus {
     fn default() -> Self {
-        Self { all: broadcast::channel(KEPT).0, of: Mutex::default() }
+        Self { all: broadcast::channel(KEPT).0, by_tenant: Mutex::default() }
     }
 }
 
 impl EventBus {
-    pub(crate) fn tell(&self, kind: &'static str, user: &SkillName, about: Value) {
+    pub(crate) fn publish(&self, kind: &'static str, user: &SkillName, about: Value) {
         let event = ServiceEvent { kind, user: user.clone(), time_ms: now_ms(), about };
-        let mut of = lock(&self.of);
-        // Nobody has to listen.
-        if of.get(user).is_some_and(|own| own.send(event.clone()).is_err()) {
-            of.remove(user);
+        let mut by_tenant = lock(&self.by_tenant);
+        // A channel without subscribers is dropped.
+        if by_tenant.get(user).is_some_and(|own| own.send(event.clone()).is_err()) {
+            by_tenant.remove(user);
         }
-        drop(of);
+        drop(by_tenant);
         let _ = self.all.send(event);
     }
 
-    /// What happens from now on, to all or to one.
-    pub(crate) fn hear(&self, user: Option<&SkillName>) -> Receiver<ServiceEvent> {
+    /// Subscribes to the events of all tenants or of one.
+    pub(crate) fn subscribe(&self, user: Option<&SkillName>) -> Receiver<ServiceEvent> {
         match user {
             None => self.all.subscribe(),
-            Some(user) => lock(&self.of)
+            Some(user) => lock(&self.by_tenant)
                 .entry(user.clone())
                 .or_insert_with(|| broadcast::channel(KEPT).0)
                 .subscribe(),
@@ -73,23 +73,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_hears_of_its_own_however_much_others_do() {
+    fn tenants_own_events_survive_a_flood_of_others() {
         let (events, alice, bob) = (
             EventBus::default(),
             SkillName::try_from("alice").unwrap(),
             SkillName::try_from("bob").unwrap(),
         );
-        let mut hears = events.hear(Some(&alice));
-        events.tell("first", &alice, Value::Null);
-        (0..2 * KEPT).for_each(|_| events.tell("flood", &bob, Value::Null));
-        events.tell("last", &alice, Value::Null);
+        let mut receiver = events.subscribe(Some(&alice));
+        events.publish("first", &alice, Value::Null);
+        (0..2 * KEPT).for_each(|_| events.publish("flood", &bob, Value::Null));
+        events.publish("last", &alice, Value::Null);
         assert_eq!(
-            (hears.try_recv().unwrap().kind, hears.try_recv().unwrap().kind),
+            (receiver.try_recv().unwrap().kind, receiver.try_recv().unwrap().kind),
             ("first", "last")
         );
-        // Nothing is kept for those who have left.
-        drop(hears);
-        events.tell("none", &alice, Value::Null);
-        assert!(lock(&events.of).is_empty());
+        // A channel without subscribers is dropped.
+        drop(receiver);
+        events.publish("none", &alice, Value::Null);
+        assert!(lock(&events.by_tenant).is_empty());
     }
 }

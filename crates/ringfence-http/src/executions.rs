@@ -1,4 +1,4 @@
-//! Commands that run in skills, those that wait for it, and those that have ended.
+//! Commands in skills: queued, running and ended.
 
 mod journal;
 mod output;
@@ -24,7 +24,9 @@ use utoipa::ToSchema;
 pub(crate) use journal::RunJournal;
 pub(crate) use output::OutputBuffer;
 pub(crate) use results::recover;
-pub(crate) use run::{ExecutionRequest, LONGEST, StartOutcome, begin, executions_quota, resume};
+pub(crate) use run::{
+    ExecutionRequest, MAX_DURATION, StartOutcome, executions_quota, resume, start_execution,
+};
 pub(crate) use watch::{CommandWatch, Watchable};
 
 use crate::error::{ApiError, ProblemJson};
@@ -32,30 +34,30 @@ use crate::state::AppState;
 use crate::tenants::lock;
 use ringfence_policy::AbsPath;
 
-/// So many of a tenant's that have ended are remembered, and so many bytes of their results.
+/// Ended commands of a tenant in memory, and bytes of their results.
 const REMEMBERED: usize = 200;
 const BYTES: usize = 16 << 20;
-/// So many results of a tenant are kept on the disk, so many bytes of them, and so long.
+/// Results of a tenant on disk: number, bytes and age.
 const KEPT: usize = 1000;
 const DISK: usize = 256 << 20;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What lists leave out of results.
+/// Fields of a result that lists leave out.
 pub(crate) const OUTPUT: &[&str] =
     &["stdout", "stderr", "stdoutBase64", "stderrBase64", "enforced"];
 
-/// How far it is with a command.
+/// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ExecutionState {
-    /// Others go first.
+    /// Queued behind other commands.
     Waiting,
     Running,
-    /// There is a result.
+    /// It has a result.
     Ended,
     /// It could not be run.
     Failed,
-    /// The service ended while it ran.
+    /// The service stopped while it ran.
     Lost,
 }
 
@@ -65,12 +67,12 @@ impl ExecutionState {
     }
 }
 
-/// What is known of a command.
+/// The status of a command.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Execution)]
 pub(crate) struct ExecutionStatus {
-    /// What it is known by, also in the audit log.
+    /// Its id, also used in the audit log.
     pub(crate) id: String,
     #[schema(value_type = String)]
     pub(crate) user_id: SkillName,
@@ -78,7 +80,7 @@ pub(crate) struct ExecutionStatus {
     pub(crate) agent_id: SkillName,
     #[schema(value_type = String)]
     pub(crate) skill_id: SkillName,
-    /// The sandbox in whose shell it runs; agent and skill are `sandbox` and this then.
+    /// The sandbox in whose shell it runs; `agentId` is then `sandbox`, and `skillId` this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sandbox_id: Option<String>,
     pub(crate) command: String,
@@ -86,26 +88,26 @@ pub(crate) struct ExecutionStatus {
     pub(crate) created_ms: u64,
     pub(crate) started_ms: Option<u64>,
     pub(crate) ended_ms: Option<u64>,
-    /// Once it has ended.
+    /// The result, once it has ended.
     #[schema(value_type = Option<crate::server::schema::ExecuteResult>)]
     pub(crate) result: Option<Value>,
-    /// If it could not be run.
+    /// The error, if it could not be run.
     #[serde(default)]
     pub(crate) error: Option<ProblemJson>,
-    /// Whether it is kept until somebody asks for it.
+    /// True if the result is kept for a later request.
     #[serde(default)]
     pub(crate) is_kept: bool,
-    /// What makes the same request the same execution.
+    /// The idempotency key and the digest of its request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub(crate) key: Option<(String, String)>,
-    /// Everything else that a later service needs to run it, while it waits.
+    /// The other options of the request, while it waits: a later service needs them to run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub(crate) request: Option<Request>,
 }
 
-/// Options of a request beside the command itself.
+/// Options of a request, besides the command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) timeout_ms: Option<u64>,
@@ -113,43 +115,43 @@ pub(crate) struct Request {
 }
 
 impl ExecutionStatus {
-    /// The part that callers see: keys and requests are for the service alone.
-    pub(crate) fn told(mut self) -> Self {
+    /// The part that callers see, without keys and requests.
+    pub(crate) fn without_internals(mut self) -> Self {
         (self.key, self.request) = (None, None);
         self
     }
 
-    /// Without what it wrote.
-    pub(crate) fn brief(mut self) -> Self {
+    /// Without output.
+    pub(crate) fn without_output(mut self) -> Self {
         for name in OUTPUT {
             if let Some(Value::Object(result)) = &mut self.result {
                 result.remove(*name);
             }
         }
-        self.told()
+        self.without_internals()
     }
 }
 
-/// A command.
+/// A command in a skill.
 pub(crate) struct Execution {
     pub(crate) id: String,
     pub(crate) skill: SkillId,
     pub(crate) is_kept: bool,
     pub(crate) key: Option<(String, String)>,
-    /// Where it is written down.
+    /// The file of its stored status.
     file: AbsPath,
     status: Mutex<ExecutionStatus>,
-    pub(crate) course: CommandWatch,
-    /// How large its result is.
+    pub(crate) progress: CommandWatch,
+    /// The size of its result in memory.
     weight: AtomicUsize,
-    /// How much of the disk it takes.
+    /// Its size on disk.
     size: AtomicUsize,
-    /// Why it could not be run, for whoever waits.
+    /// The error, if it could not be run.
     fault: Mutex<Option<ApiError>>,
 }
 
 impl Execution {
-    fn new(house: &AppState, id: String, wanted: &ExecutionRequest) -> Self {
+    fn new(app: &AppState, id: String, wanted: &ExecutionRequest) -> Self {
         let ExecutionRequest { skill, command, is_kept, key, timeout, asks } = wanted.clone();
         let request = is_kept.then(|| Request {
             timeout_ms: timeout.map(|timeout| timeout.as_millis() as u64),
@@ -177,30 +179,30 @@ impl Execution {
             skill,
             is_kept,
             key,
-            file: results::file(house, &status),
+            file: results::file(app, &status),
             status: Mutex::new(status),
-            course: CommandWatch::new(),
+            progress: CommandWatch::new(),
             weight: AtomicUsize::new(0),
             size: AtomicUsize::new(0),
             fault: Mutex::default(),
         }
     }
 
-    /// Why there is no result.
+    /// The error that explains the missing result.
     pub(crate) fn fault(&self) -> ApiError {
-        let told = lock(&self.fault).clone();
-        told.unwrap_or_else(|| {
+        let fault = lock(&self.fault).clone();
+        fault.unwrap_or_else(|| {
             ApiError::new(StatusCode::CONFLICT, "lost", "the service stopped while the command ran")
-                .hint("begin it again")
+                .hint("start it again")
         })
     }
 
-    /// How it stands; of one that ended long ago the result may be missing.
+    /// The current status; the result of an old command may be missing.
     pub(crate) fn status(&self) -> ExecutionStatus {
         lock(&self.status).clone()
     }
 
-    /// The same with its result, from wherever that is kept.
+    /// The status with its result, read from disk if needed.
     pub(crate) fn whole(&self) -> ExecutionStatus {
         let status = self.status();
         if status.state == ExecutionState::Ended && status.result.is_none() {
@@ -210,13 +212,13 @@ impl Execution {
         }
     }
 
-    /// Whether somebody may ask for its result much later.
-    fn outlives(&self) -> bool {
+    /// True if its result may be requested much later.
+    fn is_stored(&self) -> bool {
         self.is_kept || self.key.is_some()
     }
 
-    /// Forgets the result, which is kept elsewhere.
-    fn slim(&self) {
+    /// Drops the result from memory; it is on disk.
+    fn drop_result(&self) {
         lock(&self.status).result = None;
         self.weight.store(0, Ordering::SeqCst);
     }
@@ -225,30 +227,30 @@ impl Execution {
         lock(&self.status).state
     }
 
-    /// Until it has ended.
+    /// Waits for the end.
     pub(crate) async fn ended(&self) -> ExecutionStatus {
-        let mut changes = self.course.watch();
+        let mut changes = self.progress.watch();
         loop {
             if self.state().is_over() {
                 return self.whole();
             }
-            // The sender is ours, and is there as long as we are.
+            // The sender lives as long as `self`.
             let _ = changes.changed().await;
         }
     }
 
     fn change(&self, how: impl FnOnce(&mut ExecutionStatus)) {
         how(&mut lock(&self.status));
-        self.course.stirs();
+        self.progress.notify_change();
     }
 
-    /// How it will stand once it has ended like this.
-    fn ending(&self, result: Result<Value, ApiError>) -> ExecutionStatus {
+    /// The status with this end.
+    fn ended_status(&self, result: Result<Value, ApiError>) -> ExecutionStatus {
         let mut status = self.status();
         (status.ended_ms, status.request) = (Some(now_ms()), None);
         match result {
             Ok(value) => {
-                // As it is written: a byte that does not show takes six.
+                // The serialized size: an invisible byte takes six.
                 let length = 1024 + serde_json::to_vec(&value).map_or(0, |text| text.len());
                 self.weight.store(length, Ordering::SeqCst);
                 self.size.store(length, Ordering::SeqCst);
@@ -263,24 +265,24 @@ impl Execution {
         status
     }
 
-    /// It has ended: whoever waits hears of it.
+    /// Sets the end and wakes all waiters.
     fn finish(&self, ended: ExecutionStatus) {
-        self.course.stops();
-        self.course.falls_silent();
+        self.progress.clear_interrupter();
+        self.progress.close_output();
         self.change(|status| *status = ended);
     }
 }
 
-/// A command that callers can list, whatever it runs in.
+/// A command in a skill or a sandbox, for lists.
 pub(crate) trait Listed: Watchable {
     fn user(&self) -> &SkillName;
 
     fn is_over(&self) -> bool;
 
-    /// Its state; of one that ended long ago the result may be missing.
+    /// The current status; the result of an old command may be missing.
     fn status(&self) -> ExecutionStatus;
 
-    /// The same with its result, from wherever that is kept.
+    /// The status with its result, read from disk if needed.
     fn whole(&self) -> ExecutionStatus;
 }
 
@@ -307,8 +309,8 @@ impl Watchable for Execution {
         &self.id
     }
 
-    fn course(&self) -> &CommandWatch {
-        &self.course
+    fn progress(&self) -> &CommandWatch {
+        &self.progress
     }
 
     fn end(&self) -> Option<Result<Value, Option<ProblemJson>>> {
@@ -319,26 +321,26 @@ impl Watchable for Execution {
     }
 }
 
-/// All of them.
+/// All commands in skills.
 pub(crate) struct ExecutionRegistry {
-    /// Places of those that run at the same time.
+    /// Permits to run.
     places: Arc<Semaphore>,
-    /// Places of those whose sandbox is being made or taken down, which is work for a processor:
-    /// more at the same time would all be slower, and nobody would be sooner.
+    /// Permits to create or remove a sandbox. This work is CPU-bound: more at once would only slow
+    /// down all of them.
     making: Arc<Semaphore>,
-    /// A tenant has all but one of them: many commands of one do not make others wait.
+    /// A tenant has all but one of these permits, so that one tenant's burst does not block others.
     making_of_users: Mutex<HashMap<SkillName, Arc<Semaphore>>>,
     of_users: Mutex<HashMap<SkillName, Arc<Semaphore>>>,
-    /// Taken by whoever looks for a key and may have to add one.
+    /// Held while looking up an idempotency key and adding it.
     keys: tokio::sync::Mutex<()>,
     known: Mutex<ExecutionIndex>,
-    /// Set when the service ends: commands that wait and are kept are left to the next service.
+    /// Set at shutdown: queued commands that are kept are left to the next service.
     is_closing: AtomicBool,
 }
 
 #[derive(Default)]
 struct ExecutionIndex {
-    /// Ids begin with the time, so that they are in order.
+    /// Ids start with the creation time, so they sort by age.
     by_id: BTreeMap<String, Arc<Execution>>,
     /// Oldest first.
     by_user: HashMap<SkillName, VecDeque<Arc<Execution>>>,
@@ -376,8 +378,8 @@ impl ExecutionRegistry {
         lock(&self.known).by_id.values().rev().cloned().collect()
     }
 
-    /// Those of a tenant that wait or run.
-    pub(crate) fn running_of(&self, user: &SkillName) -> usize {
+    /// The number of a tenant's queued and running commands.
+    pub(crate) fn count_unfinished_of(&self, user: &SkillName) -> usize {
         let known = lock(&self.known);
         known
             .by_user
@@ -388,15 +390,15 @@ impl ExecutionRegistry {
             .count()
     }
 
-    /// One that was asked for with this key.
-    fn keyed(&self, skill: &SkillId, key: &str) -> Option<Arc<Execution>> {
+    /// The command with this idempotency key.
+    fn find_by_key(&self, skill: &SkillId, key: &str) -> Option<Arc<Execution>> {
         let is_it = |execution: &&Arc<Execution>| {
             execution.key.as_ref().is_some_and(|(own, _)| own == key) && execution.skill == *skill
         };
         lock(&self.known).by_user.get(&skill.user)?.iter().rev().find(is_it).cloned()
     }
 
-    /// Adds one; answers those that are forgotten for it and have something on the disk.
+    /// Adds a command; returns the old commands it displaces that are on disk.
     fn add(&self, execution: &Arc<Execution>) -> Vec<Arc<Execution>> {
         let mut known = lock(&self.known);
         known.by_id.insert(execution.id.clone(), execution.clone());
@@ -407,36 +409,36 @@ impl ExecutionRegistry {
         for other in own.iter().rev().filter(|other| other.state().is_over()) {
             number += 1;
             bytes += other.weight.load(Ordering::SeqCst);
-            if other.outlives() {
+            if other.is_stored() {
                 kept += 1;
                 disk += other.size.load(Ordering::SeqCst);
             }
             let is_much = number > REMEMBERED || bytes > BYTES;
-            match other.outlives() {
+            match other.is_stored() {
                 true if kept > KEPT
                     || disk > DISK
                     || lock(&other.status).created_ms < yesterday =>
                 {
                     gone.push(other.clone())
                 }
-                // It is on the disk.
-                true if is_much => other.slim(),
+                // It is on disk.
+                true if is_much => other.drop_result(),
                 false if is_much => gone.push(other.clone()),
                 _ => {}
             }
         }
         gone.iter().for_each(|other| known.remove(other));
-        gone.retain(|other| other.outlives());
+        gone.retain(|other| other.is_stored());
         gone
     }
 
-    /// Another number of places for a tenant. Whoever runs keeps theirs.
+    /// Changes a tenant's number of permits. Running commands keep theirs.
     pub(crate) fn resize(&self, user: &SkillName, most: usize) {
         lock(&self.of_users).insert(user.clone(), Arc::new(Semaphore::new(most)));
     }
 
-    /// Where a command of a tenant waits until it may run.
-    pub(crate) fn places(&self, user: &SkillName, most: usize) -> [Arc<Semaphore>; 2] {
+    /// The semaphores a tenant's command must pass before it runs.
+    pub(crate) fn run_semaphores(&self, user: &SkillName, most: usize) -> [Arc<Semaphore>; 2] {
         let own = lock(&self.of_users)
             .entry(user.clone())
             .or_insert_with(|| Arc::new(Semaphore::new(most)))
@@ -444,8 +446,8 @@ impl ExecutionRegistry {
         [own, self.places.clone()]
     }
 
-    /// Where a command of a tenant waits until its sandbox may be made.
-    pub(crate) fn making(&self, user: &SkillName) -> [Arc<Semaphore>; 2] {
+    /// The semaphores a tenant's command must pass before its sandbox is created.
+    pub(crate) fn start_semaphores(&self, user: &SkillName) -> [Arc<Semaphore>; 2] {
         let processors: usize = thread::available_parallelism().map_or(2, Into::into);
         let own = || Arc::new(Semaphore::new(2 * processors));
         [
@@ -458,13 +460,13 @@ impl ExecutionRegistry {
         lock(&self.known).remove(execution);
     }
 
-    /// How many wait or run.
-    pub(crate) fn running(&self) -> usize {
+    /// The number of queued and running commands.
+    pub(crate) fn count_unfinished(&self) -> usize {
         lock(&self.known).by_id.values().filter(|execution| !execution.state().is_over()).count()
     }
 
-    /// Number of commands that the service waits for before it ends.
-    pub(crate) fn busy(&self) -> usize {
+    /// The number of commands that shutdown waits for.
+    pub(crate) fn count_awaited(&self) -> usize {
         let is_closing = self.is_closing();
         let is_left = |execution: &Execution| {
             is_closing && execution.is_kept && execution.state() == ExecutionState::Waiting
@@ -480,12 +482,12 @@ impl ExecutionRegistry {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    /// Cancels those that run. From now on none begins.
+    /// Cancels running commands; none starts from now on.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::SeqCst);
         self.list()
             .iter()
             .filter(|execution| !execution.state().is_over())
-            .for_each(|execution| execution.course.cancel());
+            .for_each(|execution| execution.progress.cancel());
     }
 }

@@ -1,7 +1,7 @@
-//! The service: skills and sandboxes of many tenants behind HTTP.
+//! HTTP frontend: skills and sandboxes of many tenants.
 //!
-//! A door like the others: it finds words for what `skills` keeps and `engine` runs. Whoever
-//! starts it says in which place commands run.
+//! It maps HTTP requests to `skills` and `engine`. The caller of [`serve`] chooses the provider
+//! that runs commands.
 
 #![forbid(unsafe_code)]
 
@@ -30,133 +30,133 @@ use ringfence_skills::StoreError;
 pub use ringfence_skills::UploadBounds;
 pub use server::{openapi, serve};
 pub use state::{Profile, SANDBOX_POLICY};
-pub use tenants::{Quotas, SHORTEST_TOKEN};
+pub use tenants::{MIN_TOKEN_LENGTH, Quotas};
 
-/// Makes the place in which a sandbox is to be.
+/// Creates the provider for a new sandbox.
 pub type ProviderFactory = Box<dyn Fn() -> Box<dyn Provider + Send> + Send + Sync>;
 
-/// How a service is to be.
+/// The settings of the service.
 #[derive(Debug, Clone)]
 pub struct ServiceSettings {
-    /// Where it listens.
+    /// The listen address.
     pub listen: SocketAddr,
-    /// Where everything is kept.
+    /// The data directory.
     pub data: PathBuf,
-    /// The policy that a first start writes, if the operator chose one.
+    /// The policy profile that a first start writes, if the operator chose one.
     pub profile: Option<Profile>,
-    /// The administrator's token, if somebody chose one.
+    /// The administrator's token, if the operator chose one.
     pub admin_token: Option<String>,
-    /// Names, beside those of loopback, under which it may be reached.
+    /// Host names, besides those of loopback, that requests may use.
     pub hosts: Vec<String>,
-    /// Pages of these origins may use it from a browser.
+    /// Origins whose web pages may use the service from a browser.
     pub origins: Vec<String>,
-    /// Certificate chain and key, as PEM.
+    /// Certificate chain and key, as PEM files.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// What tenants may use, where nothing else is said of them.
+    /// The default quotas of a tenant.
     pub quotas: Quotas,
-    /// As many commands run at the same time.
-    pub at_once: usize,
-    /// How large archives may be.
+    /// The number of commands that run at once.
+    pub max_concurrent_commands: usize,
+    /// Size limits for uploaded archives.
     pub bounds: UploadBounds,
-    /// How long those that run may take when the service is to end.
-    pub patience: Duration,
+    /// Time that running commands get to finish at shutdown.
+    pub shutdown_grace: Duration,
 }
 
-/// What is said once it serves.
+/// Reported once the service accepts requests.
 #[derive(Debug, Clone)]
 pub struct ServiceReady {
-    /// Where.
+    /// The bound address.
     pub address: SocketAddr,
-    /// Whether by TLS.
+    /// True if it serves TLS.
     pub is_secure: bool,
-    /// The administrator's token, if it was made just now: it is kept nowhere.
+    /// The administrator's token, if it was just created: it is stored nowhere.
     pub admin_token: Option<String>,
-    /// How many commands a service before this one had left without an end.
+    /// Commands that a previous service left unfinished.
     pub lost: usize,
-    /// Number of commands it had accepted and not begun: they are run now.
+    /// Commands that a previous service accepted but did not start: they run now.
     pub resumed: usize,
-    /// How many sandboxes it had left.
+    /// Sandboxes that a previous service left behind.
     pub lost_sandboxes: usize,
 }
 
-/// Why it does not serve.
+/// Why the service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The place where everything is kept cannot be used.
+    /// The data directory cannot be used.
     #[error("cannot use {} for the service's data", path.display())]
     Data {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// What was kept cannot be read.
+    /// A stored file cannot be parsed.
     #[error("cannot read {}", path.display())]
-    Kept {
-        /// Which.
+    Unreadable {
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// Without the key that they were made with, no token is known any more.
-    #[error("{} is missing, and without it none of the {count} tokens in {} can be used", key.display(), tokens.display())]
+    /// The key of the stored tokens is missing, so no token can be checked.
+    #[error("{} is missing: none of the {count} tokens in {} can be used without it", key.display(), tokens.display())]
     NoKey {
-        /// Where the key was.
+        /// The path of the missing key.
         key: PathBuf,
-        /// Where the tokens are.
+        /// The file with the tokens.
         tokens: PathBuf,
-        /// How many.
+        /// The number of tokens.
         count: usize,
     },
-    /// The skills cannot be kept.
+    /// The skill store cannot be opened.
     #[error(transparent)]
     Skills(#[from] StoreError),
-    /// No command could be confined, or the policy is none.
+    /// No command could be confined, or the policy is invalid.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The policy that is there comes from another profile than the one that was asked for.
+    /// The policy file was written for another profile than the requested one.
     #[error("{} is the policy of another profile", path.display())]
     Profile {
         /// The file.
         path: PathBuf,
     },
-    /// A token that anybody could guess, or that no header can hold.
+    /// The token is too easy to guess, or not valid in a header.
     #[error(
-        "the administrator's token is no token: it needs {SHORTEST_TOKEN} characters or more, and no blanks"
+        "invalid administrator's token: it needs {MIN_TOKEN_LENGTH} or more characters, without spaces"
     )]
     Token,
-    /// Plain HTTP to other machines would tell everybody the tokens.
+    /// Plain HTTP to other machines would expose the tokens.
     #[error(
-        "{address} can be reached from other machines, and without TLS everybody on the way reads the tokens"
+        "{address} is reachable from other machines: without TLS the tokens travel in clear text"
     )]
     Exposed {
-        /// Where it was to listen.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The certificate or its key cannot be used.
     #[error("cannot use {} for TLS", path.display())]
     Tls {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The network.
+    /// The network failed.
     #[error("cannot serve at {address}")]
     Served {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl ServeError {
-    /// A stable word for it.
+    /// A stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             ServeError::Data { .. } => "data",
-            ServeError::Kept { .. } => "data-unreadable",
+            ServeError::Unreadable { .. } => "data-unreadable",
             ServeError::NoKey { .. } => "key-missing",
             ServeError::Skills(error) => error.code(),
             ServeError::Engine(error) => error.code(),
@@ -168,28 +168,41 @@ impl ServeError {
         }
     }
 
-    /// What to type next.
+    /// The next step for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ServeError::Data { .. } => Some("`--data DIR` names another directory, which has to be yours alone".into()),
-            ServeError::Kept { path, .. } => Some(format!("mend it, or move it away: `mv {0} {0}.broken`", path.display())),
-            ServeError::NoKey { tokens, .. } => {
-                Some(format!("put the key back from a backup; or give up all tokens: `mv {0} {0}.void`", tokens.display()))
+            ServeError::Data { .. } => {
+                Some("choose another directory that only you can access: `--data DIR`".into())
             }
+            ServeError::Unreadable { path, .. } => {
+                Some(format!("repair it, or move it away: `mv {0} {0}.broken`", path.display()))
+            }
+            ServeError::NoKey { tokens, .. } => Some(format!(
+                "restore the key from a backup, or discard all tokens: `mv {0} {0}.void`",
+                tokens.display()
+            )),
             ServeError::Skills(error) => error.hint(),
             ServeError::Engine(error) => error.hint(),
-            ServeError::Profile { path } => {
-                Some(format!("leave `--profile` out, or have it written anew: `mv {0} {0}.old`", path.display()))
+            ServeError::Profile { path } => Some(format!(
+                "omit `--profile`, or let ringfence write the policy again: `mv {0} {0}.old`",
+                path.display()
+            )),
+            ServeError::Token => {
+                Some("`export RINGFENCE_ADMIN_TOKEN=$(openssl rand -hex 32)`, or omit it".into())
             }
-            ServeError::Token => Some("`export RINGFENCE_ADMIN_TOKEN=$(openssl rand -hex 32)`, or leave it out".into()),
-            ServeError::Exposed { .. } => {
-                Some("`--tls-cert FILE --tls-key FILE`; or listen on 127.0.0.1, behind a proxy that speaks TLS".into())
+            ServeError::Exposed { .. } => Some(
+                "`--tls-cert FILE --tls-key FILE`; or listen on 127.0.0.1 behind a TLS proxy"
+                    .into(),
+            ),
+            ServeError::Tls { .. } => Some(
+                "pass two PEM files: the certificate with its chain, and its private key".into(),
+            ),
+            ServeError::Served { .. } => {
+                Some("choose another address: `--listen ADDRESS:PORT`".into())
             }
-            ServeError::Tls { .. } => Some("both are PEM files: the certificate with its chain, and its private key".into()),
-            ServeError::Served { .. } => Some("`--listen ADDRESS:PORT` names another".into()),
         }
     }
 }
 
-/// What all that serve share.
+/// The app state shared by all request handlers.
 pub(crate) type SharedState = Arc<state::AppState>;

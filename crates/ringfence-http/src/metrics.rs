@@ -1,4 +1,4 @@
-//! Numbers for whoever watches many services, in the words of Prometheus.
+//! Prometheus metrics.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use crate::tenants::lock;
 
-/// Upper bounds of how long commands take, in milliseconds.
+/// Upper bounds of the duration buckets, in milliseconds.
 const BOUNDS: [u64; 12] = [5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000, 120_000, 300_000];
 
 #[derive(Default)]
 pub(crate) struct Metrics {
-    /// By path as the router has it, method and status.
+    /// By route, method and status.
     requests: Mutex<BTreeMap<(String, String, u16), u64>>,
-    /// By what came of them.
+    /// By result.
     executions: Mutex<BTreeMap<&'static str, u64>>,
-    /// By the limit's name.
+    /// By limit.
     breaches: Mutex<BTreeMap<String, u64>>,
     denials: AtomicU64,
-    pub(crate) strangers: AtomicU64,
+    pub(crate) unauthorized: AtomicU64,
     pub(crate) uploads: AtomicU64,
     durations: [AtomicU64; BOUNDS.len()],
     duration_sum: AtomicU64,
@@ -29,15 +29,15 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn requested(&self, path: &str, method: &str, status: u16) {
-        // Strangers make up as many methods as they like, and each would be kept.
+    pub(crate) fn count_request(&self, path: &str, method: &str, status: u16) {
+        // Callers without a token could invent methods, and each would be kept.
         const KNOWN: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
         let method = KNOWN.into_iter().find(|known| *known == method).unwrap_or("other");
         *lock(&self.requests).entry((path.to_owned(), method.to_owned(), status)).or_default() += 1;
     }
 
-    /// A command is over; without a result it could not be run.
-    pub(crate) fn ended(&self, result: Option<&Value>) {
+    /// Counts an ended command; without a result it could not be run.
+    pub(crate) fn count_execution(&self, result: Option<&Value>) {
         let what = match result {
             Some(result) if result["blocked"] == true => "blocked",
             Some(result) if result["timedOut"] == true => "timed-out",
@@ -65,7 +65,7 @@ impl Metrics {
         self.duration_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As text; `gauges` are what is so at this moment.
+    /// The text format; `gauges` are current values.
     pub(crate) fn text(&self, gauges: &[(&str, &str, u64)]) -> String {
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
@@ -79,29 +79,24 @@ impl Metrics {
                 "ringfence_requests_total{{path=\"{path}\",method=\"{method}\",status=\"{status}\"}} {count}"
             );
         }
-        head(
-            &mut text,
-            "executions_total",
-            "counter",
-            "Commands that were run, by what came of them.",
-        );
+        head(&mut text, "executions_total", "counter", "Commands run, by result.");
         for (what, count) in &*lock(&self.executions) {
             let _ = writeln!(text, "ringfence_executions_total{{result=\"{what}\"}} {count}");
         }
-        head(&mut text, "breaches_total", "counter", "Limits that commands went beyond.");
+        head(&mut text, "breaches_total", "counter", "Exceeded limits, by limit.");
         for (limit, count) in &*lock(&self.breaches) {
             let _ = writeln!(text, "ringfence_breaches_total{{limit=\"{limit}\"}} {count}");
         }
         let counters = [
-            ("denials_total", "Things that were refused to commands.", &self.denials),
-            ("unauthorized_total", "Requests without a token that is known.", &self.strangers),
-            ("uploads_total", "Archives that were taken in.", &self.uploads),
+            ("denials_total", "Denied accesses of commands.", &self.denials),
+            ("unauthorized_total", "Requests without a known token.", &self.unauthorized),
+            ("uploads_total", "Uploaded archives.", &self.uploads),
         ];
         for (name, help, count) in counters {
             head(&mut text, name, "counter", help);
             let _ = writeln!(text, "ringfence_{name} {}", count.load(Ordering::Relaxed));
         }
-        head(&mut text, "execution_seconds", "histogram", "How long commands took.");
+        head(&mut text, "execution_seconds", "histogram", "Duration of commands.");
         for (bound, count) in BOUNDS.iter().zip(&self.durations) {
             let bound = *bound as f64 / 1000.0;
             let _ = writeln!(

@@ -1,4 +1,4 @@
-//! Sandboxes that stand: each has a shell that lives on, a directory of its own, and an end.
+//! Long-lived sandboxes: each has a persistent shell, a directory of its own, and a lifetime.
 
 mod background;
 mod cleanup;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ringfence_api::AskAnswer as Said;
+use ringfence_api::AskAnswer;
 use ringfence_audit::now_ms;
 use ringfence_engine::session::{Session, SessionProcess};
 use ringfence_policy::AbsPath;
@@ -30,46 +30,46 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch as news;
 use utoipa::ToSchema;
 
-pub(crate) use background::begin_background;
+pub(crate) use background::start_background;
 pub(crate) use cleanup::recover;
-pub(crate) use keeper::make;
-pub(crate) use queue::{QueuedLine, SandboxCommand, begin};
+pub(crate) use keeper::create_sandbox;
+pub(crate) use queue::{QueuedLine, SandboxCommand, queue_command};
 use quota::{CountLimit, CountSlot, SandboxCounts};
 pub(crate) use turns::Turns;
-pub(crate) use watch::{DirChanges, below};
+pub(crate) use watch::{DirChanges, relative_path};
 
 use crate::error::{ApiError, ApiResult};
 use crate::executions::Listed;
 use crate::tenants::lock;
 
-/// How long one stands if nobody says, and at most, in seconds.
-pub(crate) const USUAL: u64 = 600;
-pub(crate) const LONGEST: u64 = 24 * 60 * 60;
-/// So many of all tenants stand at the same time.
+/// The default and the longest lifetime, in seconds.
+pub(crate) const DEFAULT_TTL: u64 = 600;
+pub(crate) const MAX_TTL: u64 = 24 * 60 * 60;
+/// Live sandboxes of all tenants.
 const MOST: usize = 1000;
-/// So many programs at terminals a sandbox has at the same time.
+/// Terminals of a sandbox at once.
 const TERMINALS: usize = 8;
-/// So much of what was granted is remembered.
+/// Grants remembered per sandbox.
 const REMEMBERED: usize = 1000;
 
-/// What somebody wants to have.
+/// A request for a sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxRequest {
     pub(crate) user: SkillName,
     pub(crate) ttl: Duration,
-    /// Whether somebody is asked about what is refused.
+    /// True if the user is asked about denials.
     pub(crate) asks: bool,
-    /// Less than the tenant may.
+    /// Narrows the tenant's policy.
     pub(crate) needs: SkillNeeds,
-    /// Variables of every command.
+    /// Environment variables of every command.
     pub(crate) env: BTreeMap<String, String>,
-    /// Where commands begin, from the sandbox's directory on.
+    /// The first directory of commands, relative to the sandbox's directory.
     pub(crate) cwd: PathBuf,
-    /// Words of the caller's own.
+    /// The caller's labels.
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// Something that was opened while it stands.
+/// A grant made to a live sandbox.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SandboxGrant)]
@@ -77,39 +77,41 @@ pub(crate) struct SandboxGrantRecord {
     pub(crate) access: &'static str,
     pub(crate) resource: String,
     #[schema(value_type = String)]
-    pub(crate) answer: Said,
+    pub(crate) answer: AskAnswer,
     pub(crate) time_ms: u64,
     /// The token's id.
     pub(crate) by: String,
 }
 
-/// A sandbox.
+/// A live sandbox.
 pub(crate) struct ServiceSandbox {
     pub(crate) id: String,
     pub(crate) workspace: AbsPath,
     pub(crate) wanted: SandboxRequest,
     pub(crate) created_ms: u64,
-    pub(crate) opened: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     expires_ms: AtomicU64,
     tools: Mutex<Option<Arc<FileTools>>>,
-    /// Those who want the shell, first come, first served, and how many they are.
+    /// Serializes access to the shell in order of arrival; `waiting` counts its holder and the
+    /// queue.
     queue: Arc<tokio::sync::Mutex<()>>,
     waiting: AtomicUsize,
-    /// Whoever has the shell, or had it last.
+    /// The command that uses the shell, or used it last.
     running: Mutex<Weak<SandboxCommand>>,
     terminals: Arc<AtomicUsize>,
-    /// Commands beside the shell.
-    beside: Arc<AtomicUsize>,
-    /// What was put into files from outside.
-    brought: AtomicU64,
+    /// Commands outside the shell.
+    background: Arc<AtomicUsize>,
+    /// Bytes written to files through the API.
+    uploaded: AtomicU64,
     granted: Mutex<Vec<SandboxGrantRecord>>,
-    /// Whether it stands. Held by whoever starts something that would raise it anew.
-    stands: Mutex<bool>,
-    leaves: mpsc::Sender<StopSignal>,
+    /// False after the end. The lock is held while something starts that would recreate the
+    /// sandbox.
+    is_live: Mutex<bool>,
+    stop_tx: mpsc::Sender<StopSignal>,
     ended: news::Sender<bool>,
 }
 
-/// That it is to end.
+/// Asks the keeper thread to end the sandbox.
 #[derive(Debug)]
 pub(crate) struct StopSignal;
 
@@ -122,49 +124,50 @@ impl ServiceSandbox {
         self.expires_ms.load(Ordering::SeqCst)
     }
 
-    /// Lets it stand so much longer, from now on.
+    /// Sets the remaining lifetime.
     pub(crate) fn extend(&self, ttl: Duration) {
         self.expires_ms.store(now_ms().saturating_add(ttl.as_millis() as u64), Ordering::SeqCst);
     }
 
-    /// Held for as long as nothing may end it.
-    pub(crate) fn standing(&self) -> ApiResult<MutexGuard<'_, bool>> {
-        let stands = lock(&self.stands);
-        if *stands { Ok(stands) } else { Err(gone()) }
+    /// Fails if the sandbox has ended; the guard keeps it from ending.
+    pub(crate) fn require_live(&self) -> ApiResult<MutexGuard<'_, bool>> {
+        let is_live = lock(&self.is_live);
+        if *is_live { Ok(is_live) } else { Err(gone_error()) }
     }
 
-    /// Tools for its own directory and nothing else.
+    /// File tools limited to its own directory.
     pub(crate) fn tools(&self) -> ApiResult<Arc<FileTools>> {
-        let _stands = self.standing()?;
+        let _live = self.require_live()?;
         let mut tools = lock(&self.tools);
         if let Some(tools) = &*tools {
             return Ok(tools.clone());
         }
-        let opened = self.opened.tools(Box::new(|error| crate::server::log::failed(error)))?;
-        Ok(tools.insert(Arc::new(opened.within(self.workspace.clone()))).clone())
+        let opened =
+            self.session.tools(Box::new(|error| crate::server::log::log_failure(error)))?;
+        Ok(tools.insert(Arc::new(opened.limited_to(self.workspace.clone()))).clone())
     }
 
-    /// Counts what is brought from outside: a sandbox's disk is not filled past its limit from
-    /// there either. What is taken away again counts as well, as it does for commands.
-    pub(crate) fn brings(&self, bytes: u64) -> ApiResult<()> {
-        let most = self.opened.policy().grants.limits.disk.unwrap_or(u64::MAX);
+    /// Counts bytes written through the API against the limit `disk`. Removed files still count, as
+    /// they do for commands.
+    pub(crate) fn count_upload(&self, bytes: u64) -> ApiResult<()> {
+        let most = self.session.policy().grants.limits.disk.unwrap_or(u64::MAX);
         let add = |before: u64| before.checked_add(bytes).filter(|sum| *sum <= most);
-        if self.brought.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok() {
+        if self.uploaded.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok() {
             return Ok(());
         }
         Err(ApiError::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "disk",
-            format!("more than {most} bytes would have been put into this sandbox"),
+            format!("the sandbox's disk limit of {most} bytes is exceeded"),
         )
-        .hint("the limit `disk` of the policy says how much; another sandbox begins anew"))
+        .hint("raise the limit `disk` in the policy, or create another sandbox"))
     }
 
-    /// Interrupts the command that has the shell. Answers whether there was one.
+    /// Interrupts the command that uses the shell; false if there is none.
     pub(crate) fn interrupt(&self) -> bool {
         let running = lock(&self.running).upgrade().filter(|turn| !turn.is_over());
         running.is_some_and(|turn| {
-            turn.course.cancel();
+            turn.progress.cancel();
             true
         })
     }
@@ -173,35 +176,35 @@ impl ServiceSandbox {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// A shell of its own at a terminal.
+    /// Starts a shell of its own on a terminal.
     pub(crate) fn attach(&self, size: TerminalSize) -> ApiResult<(SessionProcess, TerminalSlot)> {
         let before = self.terminals.fetch_add(1, Ordering::SeqCst);
-        let seat = TerminalSlot(self.terminals.clone());
+        let slot = TerminalSlot(self.terminals.clone());
         if before >= TERMINALS {
             return Err(ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "terminals",
-                format!("this sandbox has {TERMINALS} terminals already"),
+                format!("this sandbox already has {TERMINALS} terminals"),
             )
-            .hint("close one"));
+            .hint("close a terminal"));
         }
-        let _stands = self.standing()?;
+        let _live = self.require_live()?;
         let command: Vec<OsString> = vec!["/bin/bash".into(), "-i".into()];
-        let beside =
-            self.opened.start(command, ProcessStdio::Terminal(size), None, &mut |error| {
-                crate::server::log::failed(error)
+        let process =
+            self.session.start(command, ProcessStdio::Terminal(size), None, &mut |error| {
+                crate::server::log::log_failure(error)
             })?;
-        if let Some(refusal) = beside.refused().and_then(|outcome| outcome.refusal.as_ref()) {
+        if let Some(refusal) = process.refusal().and_then(|outcome| outcome.refusal.as_ref()) {
             return Err(ApiError::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "command-refused",
                 refusal.reason.clone(),
             ));
         }
-        Ok((beside, seat))
+        Ok((process, slot))
     }
 
-    pub(crate) fn grants(&self, granted: SandboxGrantRecord) {
+    pub(crate) fn record_grant(&self, granted: SandboxGrantRecord) {
         let mut all = lock(&self.granted);
         if all.len() < REMEMBERED {
             all.push(granted);
@@ -212,10 +215,10 @@ impl ServiceSandbox {
         lock(&self.granted).clone()
     }
 
-    /// Ends it and everything in it. It takes a moment; [`Sandbox::ended`] waits for it.
+    /// Ends it and everything in it. This takes a moment; [`ServiceSandbox::ended`] waits for it.
     pub(crate) fn end(&self) {
-        // The keeper may have ended by itself.
-        let _ = self.leaves.send(StopSignal);
+        // The keeper thread may have ended already.
+        let _ = self.stop_tx.send(StopSignal);
     }
 
     pub(crate) async fn ended(&self) {
@@ -233,32 +236,32 @@ impl Drop for TerminalSlot {
     }
 }
 
-/// A descriptor that can be waited for.
+/// An fd that can be awaited.
 #[expect(
     deprecated,
-    reason = "what takes its place wants a promise that every `OwnedFd` keeps, as unsafe code"
+    reason = "the replacement requires unsafe code for a guarantee that every `OwnedFd` gives"
 )]
-pub(crate) fn awaited(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn async_fd(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(descriptor)
 }
 
-pub(crate) fn gone() -> ApiError {
+pub(crate) fn gone_error() -> ApiError {
     ApiError::new(StatusCode::GONE, "gone", "the sandbox has ended")
-        .hint("POST /v1/sandboxes makes another")
+        .hint("POST /v1/sandboxes creates another")
 }
 
-/// All that stand.
+/// All live sandboxes.
 #[derive(Default)]
 pub(crate) struct SandboxRegistry {
-    /// Ids begin with the time, so that they are in order.
+    /// Ids start with the creation time, so they sort by age.
     known: Mutex<BTreeMap<String, Arc<ServiceSandbox>>>,
-    /// Commands of all of them.
+    /// Commands of all sandboxes.
     pub(crate) turns: Turns,
-    /// How many each tenant has, with those that are being made or ended.
-    places: SandboxCounts,
-    /// Number of commands that each tenant has in the background, in all its sandboxes.
+    /// The number of sandboxes per tenant, including those being created or ended.
+    counts: SandboxCounts,
+    /// The number of background commands per tenant, in all its sandboxes.
     background: SandboxCounts,
-    /// Those who watch directories: the kernel gives a person few of what that takes.
+    /// The number of directory watches per tenant: the kernel limits inotify instances per user.
     watchers: SandboxCounts,
 }
 
@@ -272,23 +275,23 @@ impl SandboxRegistry {
         lock(&self.known).values().rev().cloned().collect()
     }
 
-    /// Room for one more.
-    fn place(&self, user: &SkillName, most: usize) -> ApiResult<CountSlot> {
-        self.places.take(user, most, MOST).map_err(|full| match full {
+    /// A slot for one more sandbox.
+    fn take_slot(&self, user: &SkillName, most: usize) -> ApiResult<CountSlot> {
+        self.counts.take(user, most, MOST).map_err(|full| match full {
             CountLimit::Own => ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "quota",
-                format!("`{user}` may have {most} sandboxes, and has them"),
+                format!("too many sandboxes: `{user}` already has {most}"),
             )
-            .hint("DELETE one, or ask whoever runs the service for a larger quota `sandboxes`")
-            .after(1),
+            .hint("DELETE one, or ask the operator of the service for a larger quota `sandboxes`")
+            .retry_after(1),
             CountLimit::All => ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "full",
-                format!("{MOST} sandboxes stand"),
+                format!("too many sandboxes: the service already has {MOST}"),
             )
             .hint("try again later")
-            .after(10),
+            .retry_after(10),
         })
     }
 
@@ -300,12 +303,12 @@ impl SandboxRegistry {
         lock(&self.known).remove(id);
     }
 
-    /// How many have a command in their shell.
+    /// The number of sandboxes with a command in their shell.
     pub(crate) fn busy(&self) -> usize {
         self.list().iter().filter(|sandbox| sandbox.is_busy()).count()
     }
 
-    /// Ends all of them; more than those are not made by then.
+    /// Ends all sandboxes; no new ones are created at this point.
     pub(crate) fn end_all(&self) {
         self.list().iter().for_each(|sandbox| sandbox.end());
     }

@@ -1,4 +1,4 @@
-//! Whole numbers, as those who send JSON write them.
+//! Integers in JSON, however clients write them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,16 +6,16 @@ use std::marker::PhantomData;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// A whole number, also one that is written as `5.0`: to JSON they are the same. None is larger
-/// than what every client can hold.
+/// Reads an integer, also one written as `5.0`: JSON does not distinguish them. Values above
+/// `i64::MAX` are rejected, since not every client can hold them.
 pub(crate) fn integer<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     deserializer.deserialize_u64(IntegerVisitor(PhantomData))
 }
 
-/// The same, or nothing.
-pub(crate) fn perhaps<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+/// Reads an optional integer.
+pub(crate) fn optional_integer<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     deserializer.deserialize_option(OptionalIntegerVisitor(PhantomData))
@@ -27,7 +27,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for IntegerVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number that is not too large")
+        f.write_str("an integer in range")
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
@@ -42,10 +42,10 @@ impl<T: TryFrom<u64>> Visitor<'_> for IntegerVisitor<T> {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-        // Beyond that, not every whole number is one of these.
+        // Above this, f64 cannot represent every integer.
         const EXACT: f64 = 9_007_199_254_740_992.0;
         if number.fract() != 0.0 || !(0.0..=EXACT).contains(&number) {
-            return Err(E::custom(format_args!("{number} is no whole number")));
+            return Err(E::custom(format_args!("{number} is not an integer")));
         }
         self.visit_u64(number as u64)
     }
@@ -57,7 +57,7 @@ impl<'de, T: TryFrom<u64>> Visitor<'de> for OptionalIntegerVisitor<T> {
     type Value = Option<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number or nothing")
+        f.write_str("an integer or null")
     }
 
     fn visit_none<E: Error>(self) -> Result<Option<T>, E> {
@@ -80,21 +80,21 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Deserialize)]
-    struct Held {
+    struct IntFixture {
         #[serde(deserialize_with = "integer")]
         small: u32,
-        #[serde(default, deserialize_with = "perhaps")]
+        #[serde(default, deserialize_with = "optional_integer")]
         large: Option<u64>,
     }
 
     #[track_caller]
     fn check(text: &str, expect: Option<(u32, Option<u64>)>) {
-        let expect = expect.map(|(small, large)| Held { small, large });
+        let expect = expect.map(|(small, large)| IntFixture { small, large });
         assert_eq!(serde_json::from_str(text).ok(), expect, "{text}");
     }
 
     #[test]
-    fn a_whole_number_is_one_however_it_is_written() {
+    fn integers_are_read_in_every_notation() {
         check(r#"{"small": 5}"#, Some((5, None)));
         check(r#"{"small": 5.0, "large": null}"#, Some((5, None)));
         check(r#"{"small": 0, "large": 9223372036854775807}"#, Some((0, Some(i64::MAX as u64))));

@@ -1,4 +1,4 @@
-//! Where requests come in.
+//! The HTTP server: listener, connections and routes.
 
 mod asks;
 mod audit;
@@ -44,23 +44,23 @@ use crate::executions::{recover, resume};
 use crate::state::AppState;
 use crate::{ProviderFactory, ServeError, ServiceReady, ServiceSettings, SharedState};
 
-/// As many connections are served at once; others wait in the kernel's queue.
+/// Connections served at once; others wait in the kernel's accept queue.
 const CONNECTIONS: usize = 1024;
-/// As many commands and looks at files go on at once; others wait.
+/// Blocking threads at once, for commands and file access; other work waits.
 const MOST_THREADS: usize = 16 * 1024;
-/// So long somebody may take to say what they want.
-const HEADS: Duration = Duration::from_secs(10);
-/// As much may be sent with one request that is no archive.
+/// Time limit for a client to send its request headers, or to finish the TLS handshake.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest request body that is not an archive.
 const BODY: usize = 16 << 20;
 
-/// The address of whoever sent a request.
+/// The client address of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerAddr(pub(crate) SocketAddr);
 
-/// Serves until a signal says no more. `ready` hears where.
+/// Serves until a termination signal. `ready` gets the bound address.
 pub fn serve(
     settings: ServiceSettings,
-    place: ProviderFactory,
+    new_provider: ProviderFactory,
     ready: impl FnOnce(&ServiceReady),
 ) -> Result<(), ServeError> {
     let address = settings.listen;
@@ -68,27 +68,27 @@ pub fn serve(
         return Err(ServeError::Exposed { address });
     }
     let at = |source| ServeError::Served { address, source };
-    make_room();
+    raise_fd_limit();
     let tls = settings.tls.as_ref().map(|(chain, key)| tls::acceptor(chain, key)).transpose()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // All that wait take turns, and each keeps memory: after many at once, few are to be left.
+    // Threads keep memory: after a burst of blocking work, few of them should remain.
     runtime
         .enable_all()
         .max_blocking_threads(MOST_THREADS)
         .thread_keep_alive(Duration::from_millis(100));
     let runtime = runtime.build().map_err(at)?;
-    // The address first: one that is taken is told before anything is made.
+    // Binds first: an address in use is reported before anything is created.
     let listener = runtime.block_on(TcpListener::bind(address)).map_err(at)?;
     let bound = listener.local_addr().map_err(at)?;
-    let patience = settings.patience;
+    let patience = settings.shutdown_grace;
     let data = settings.data.clone();
-    let (house, admin_token) = AppState::open(settings, place)?;
-    let house = Arc::new(house);
+    let (app, admin_token) = AppState::open(settings, new_provider)?;
+    let app = Arc::new(app);
     let broken = |source| ServeError::Data { path: data.clone(), source };
-    let recovered = recover(&house).map_err(broken)?;
-    let lost_sandboxes = crate::sandboxes::recover(&house).map_err(broken)?;
-    let router = router(house.clone(), bound);
-    // Whoever hears where it serves may tell it to end at once.
+    let recovered = recover(&app).map_err(broken)?;
+    let lost_sandboxes = crate::sandboxes::recover(&app).map_err(broken)?;
+    let router = router(app.clone(), bound);
+    // Installed before `ready`: its receiver may signal this process at once.
     let mut signals = runtime.block_on(async { ShutdownSignals::new() }).map_err(at)?;
     let (lost, resumed) = (recovered.lost, recovered.waiting.len());
     ready(&ServiceReady {
@@ -101,20 +101,20 @@ pub fn serve(
     });
     let (ends, ending) = watch::channel(false);
     runtime.block_on(async {
-        resume(&house, recovered.waiting);
-        let hall = ConnectionService { router, tls, ending };
+        resume(&app, recovered.waiting);
+        let connections = ConnectionService { router, tls, ending };
         tokio::select! {
-            never = hall.accept(listener) => match never {},
-            () = signals.come() => {}
+            never = connections.accept(listener) => match never {},
+            () = signals.wait() => {}
         }
     });
     let _ = ends.send(true);
-    runtime.block_on(leave(&house, patience));
+    runtime.block_on(shut_down(&app, patience));
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
 }
 
-/// By which it is told to end.
+/// The signals that end the service.
 struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -128,7 +128,7 @@ impl ShutdownSignals {
         })
     }
 
-    async fn come(&mut self) {
+    async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -136,44 +136,44 @@ impl ShutdownSignals {
     }
 }
 
-/// A sandbox takes some twenty descriptors, and what a shell gives a program is for a few dozen.
-fn make_room() {
+/// Raises the fd limit: a sandbox takes about twenty fds, and the usual soft limit suffices for a
+/// few dozen sandboxes.
+fn raise_fd_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Without it there is room for fewer, which is told to whoever wants one more.
+    // On failure fewer sandboxes fit; creating one more then reports the error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// What runs may end by itself for a while; then it is ended, and has a result that says so.
-async fn leave(house: &AppState, patience: Duration) {
+/// Lets running commands finish for a while, then ends them; their results say so.
+async fn shut_down(app: &AppState, patience: Duration) {
     let until = |limit: Duration| async move {
         let end = tokio::time::Instant::now() + limit;
-        while house.executions.busy() + house.sandboxes.busy() > 0
+        while app.executions.count_awaited() + app.sandboxes.busy() > 0
             && tokio::time::Instant::now() < end
         {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     until(patience).await;
-    house.executions.close();
-    house.sandboxes.end_all();
+    app.executions.close();
+    app.sandboxes.end_all();
     let ended = async {
-        for sandbox in house.sandboxes.list() {
+        for sandbox in app.sandboxes.list() {
             sandbox.ended().await;
         }
     };
-    // What does not end in time ends with us, and is taken away by the next one.
+    // Processes that do not end in time end with this one; the next start cleans up after them.
     let _ = tokio::time::timeout(Duration::from_secs(6), async {
         tokio::join!(until(Duration::from_secs(6)), ended)
     })
     .await;
 }
 
-fn router(house: SharedState, bound: SocketAddr) -> Router {
-    let entry = Arc::new(auth::RequestAuth::new(house.clone(), bound));
-    let archive = usize::try_from(house.settings.bounds.archive)
-        .unwrap_or(usize::MAX)
-        .saturating_add(64 << 10);
+fn router(app: SharedState, bound: SocketAddr) -> Router {
+    let auth_state = Arc::new(auth::RequestAuth::new(app.clone(), bound));
+    let archive =
+        usize::try_from(app.settings.bounds.archive).unwrap_or(usize::MAX).saturating_add(64 << 10);
     let skills = Router::new()
         .route("/upload", post(skills::upload).layer(DefaultBodyLimit::max(archive)))
         .route("/list", get(skills::list))
@@ -188,13 +188,13 @@ fn router(house: SharedState, bound: SocketAddr) -> Router {
         .route("/v1/executions/{id}", get(executions::status).delete(executions::cancel))
         .route("/v1/executions/{id}/events", get(executions::events))
         .route("/v1/executions/{id}/socket", get(executions::socket))
-        .nest("/v1/sandboxes", of_sandboxes())
+        .nest("/v1/sandboxes", sandbox_routes())
         .route("/v1/asks", get(asks::list))
         .route("/v1/asks/{id}", post(asks::answer))
         .route("/v1/audit", get(audit::list))
         .route("/v1/audit/verify", get(audit::verify))
         .route("/v1/events", get(live::events))
-        .route("/v1/me", get(tenants::me))
+        .route("/v1/me", get(tenants::who_am_i))
         .route("/v1/tenants", get(tenants::list))
         .route("/v1/tenants/{userId}", get(tenants::show))
         .route("/v1/tenants/{userId}/quotas", put(tenants::set_quotas))
@@ -208,23 +208,23 @@ fn router(house: SharedState, bound: SocketAddr) -> Router {
         .route("/", get(page::index))
         .route("/page/{*path}", get(page::part))
         .fallback(|| async {
-            ApiError::absent("no-such-path", "nothing is served there")
-                .hint("/openapi.json lists what is")
+            ApiError::not_found("no-such-path", "no such path")
+                .hint("/openapi.json lists all paths")
         })
         .method_not_allowed_fallback(|| async {
             ApiError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method",
-                "this path does not know that method",
+                "this path does not support the method",
             )
-            .hint("/openapi.json lists what it knows")
+            .hint("/openapi.json lists its methods")
         })
         .layer(DefaultBodyLimit::max(BODY))
-        .layer(axum::middleware::from_fn_with_state(entry, auth::admit))
-        .with_state(house)
+        .layer(axum::middleware::from_fn_with_state(auth_state, auth::authenticate))
+        .with_state(app)
 }
 
-fn of_sandboxes() -> Router<SharedState> {
+fn sandbox_routes() -> Router<SharedState> {
     Router::new()
         .route("/", get(sandboxes::list).post(sandboxes::create))
         .route("/{id}", get(sandboxes::show).patch(sandboxes::extend).delete(sandboxes::remove))
@@ -242,7 +242,7 @@ fn of_sandboxes() -> Router<SharedState> {
         .route("/{id}/grants", get(sandboxes::grants::list).post(sandboxes::grants::grant))
 }
 
-/// What every connection comes by.
+/// Serves the connections of the listener.
 struct ConnectionService {
     router: Router,
     tls: Option<tokio_rustls::TlsAcceptor>,
@@ -251,12 +251,12 @@ struct ConnectionService {
 
 impl ConnectionService {
     async fn accept(&self, listener: TcpListener) -> Infallible {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            let place = places.clone().acquire_owned().await;
+            let permit = permits.clone().acquire_owned().await;
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
-                // Out of descriptors, most likely: somebody will leave.
+                // Most likely out of fds: retry after a connection closes.
                 Err(_) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -267,22 +267,22 @@ impl ConnectionService {
                 (self.router.clone(), self.ending.clone(), self.tls.clone());
             tokio::spawn(async move {
                 match tls {
-                    None => attend(stream, peer, router, ending).await,
+                    None => serve_connection(stream, peer, router, ending).await,
                     Some(tls) => {
                         if let Ok(Ok(stream)) =
-                            tokio::time::timeout(HEADS, tls.accept(stream)).await
+                            tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await
                         {
-                            attend(stream, peer, router, ending).await;
+                            serve_connection(stream, peer, router, ending).await;
                         }
                     }
                 }
-                drop(place);
+                drop(permit);
             });
         }
     }
 }
 
-async fn attend(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: SocketAddr,
     router: Router,
@@ -297,11 +297,11 @@ async fn attend(
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADS).max_buf_size(64 << 10);
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(64 << 10);
     let connection = builder.serve_connection(TokioIo::new(stream), serve).with_upgrades();
     tokio::pin!(connection);
     let is_over = tokio::select! {
-        // One that breaks off is noticed by whoever answers it.
+        // The request handler notices a broken connection.
         _ = connection.as_mut() => true,
         _ = ending.wait_for(|ends| *ends) => false,
     };

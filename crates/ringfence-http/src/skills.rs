@@ -1,4 +1,4 @@
-//! What a skill says it needs, as a ceiling.
+//! The declared needs of a skill or a sandbox request, as a ceiling.
 
 use axum::http::StatusCode;
 use ringfence_policy::{
@@ -8,9 +8,9 @@ use ringfence_skills::SkillNeeds;
 
 use crate::error::{ApiError, ApiResult};
 
-/// Takes away whatever a skill, or whoever makes a sandbox, does not say they need. Where nothing
-/// is said, the tenant's policy stays as it is; nothing that is said opens anything. `place` is
-/// where it was said.
+/// Narrows `grants` to the declared needs of a skill or of a sandbox request. Without a declaration
+/// the tenant's policy stays; a declaration never widens it. `place` names the source of the
+/// declaration.
 pub(crate) fn narrow(grants: &mut Grants, needs: &SkillNeeds, place: &str) -> ApiResult<()> {
     if let Some(hosts) = &needs.hosts {
         let hosts: Result<Vec<HostRule>, _> =
@@ -25,20 +25,20 @@ pub(crate) fn narrow(grants: &mut Grants, needs: &SkillNeeds, place: &str) -> Ap
             .iter()
             .copied()
             .find(|limit| limit.word() == name)
-            .ok_or_else(|| unread(&"there is no such limit"))?;
-        let most = limit.amount(amount).ok_or_else(|| unread(&limit.expected()))?;
-        let least = [grants.limits.of(limit), Some(most)].into_iter().flatten().min();
+            .ok_or_else(|| unread(&"no such limit"))?;
+        let most = limit.parse_amount(amount).ok_or_else(|| unread(&limit.expected_format()))?;
+        let least = [grants.limits.get(limit), Some(most)].into_iter().flatten().min();
         grants.limits = grants.limits.with(limit, least);
     }
     Ok(())
 }
 
-/// It could be read when the skill was brought: a ceiling is never guessed away.
+/// The declaration was valid at upload: an unreadable ceiling is never ignored.
 fn unread(why: &dyn std::fmt::Display) -> ApiError {
     ApiError::new(
         StatusCode::CONFLICT,
         "needs",
-        format!("what the skill says it needs cannot be read: {why}"),
+        format!("cannot read the declared needs of the skill: {why}"),
     )
     .hint("upload the skill again")
 }
@@ -58,11 +58,11 @@ fn narrow_hosts(grants: &mut Grants, hosts: &[HostRule], place: &str) {
             let both = network
                 .allow
                 .iter()
-                .flat_map(|allowed| hosts.iter().filter_map(|host| allowed.rule.meet(host)));
+                .flat_map(|allowed| hosts.iter().filter_map(|host| allowed.rule.intersect(host)));
             both.map(listed).collect()
         }
     };
-    // What is reached by no list would not be narrowed by one.
+    // Access that no host list controls cannot be narrowed by one.
     network.localhost = OpenPorts::default();
     network.git = false;
     network.mode =
@@ -97,7 +97,7 @@ mod tests {
 
     fn grants(policy: &str) -> Grants {
         let path = |text: &str| AbsPath::new(text).unwrap();
-        let facts = Facts::plain(
+        let facts = Facts::minimal(
             path("/data/skills/u/a/s"),
             path("/data/tenants/u/home"),
             path("/data/tenants/u/store"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_those_that_both_name() {
+    fn only_hosts_named_by_policy_and_skill_stay_allowed() {
         let tenant = "version = 1\n[network]\nmode = \"allow-list\"\nallow = [\"*.example.org\", \"api.test:443\"]\n";
         assert_eq!(
             allowed(tenant, &hosts(&["a.example.org", "example.org", "evil.test", "api.test"])),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_it_names_may_be_written() {
+    fn only_declared_paths_stay_writable() {
         let mut grants = grants("version = 1\n");
         narrow(
             &mut grants,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_never_raised() {
+    fn declared_limit_never_raises_the_policys() {
         let mut grants = grants("version = 1\n[limits]\nmemory = \"64MiB\"\n");
         let limits = Some(vec![("memory".into(), "1TiB".into()), ("processes".into(), "4".into())]);
         narrow(&mut grants, &SkillNeeds { limits, ..SkillNeeds::default() }, "test").unwrap();

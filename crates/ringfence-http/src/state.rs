@@ -1,4 +1,4 @@
-//! What all requests share: where things are kept, who may do what, and what is going on.
+//! The app state: data directory, tenants, policies, and everything that runs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -28,18 +28,18 @@ use crate::sandboxes::SandboxRegistry;
 use crate::tenants::{TenantRegistry, lock};
 use crate::{ProviderFactory, ServeError, ServiceSettings};
 
-/// The policy of a new service, as its operator chose it.
+/// The initial policy of a new service, chosen by the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
-    /// Relies on the operating system alone; no rules on the text of commands.
+    /// Relies on the operating system alone; no rules on command text.
     #[default]
     Sandbox,
-    /// The list of programs and the rules on arguments of the source document, before the sandbox.
+    /// The program list and argument rules of the filesecbox document, in addition to the sandbox.
     Filesecbox,
 }
 
 impl Profile {
-    /// Text of the policy file.
+    /// The text of the policy file.
     pub fn policy(self) -> &'static str {
         match self {
             Profile::Sandbox => include_str!("policy.sandbox.toml"),
@@ -48,69 +48,70 @@ impl Profile {
     }
 }
 
-/// The same for sandboxes, whose commands nobody chose beforehand.
+/// The initial policy for sandboxes, whose commands are not known in advance.
 pub const SANDBOX_POLICY: &str = include_str!("sandboxes.toml");
 
 /// Bytes that `/readyz` tries to write.
 const PROBED: usize = 64 << 10;
 
-/// For so long `/readyz`, which needs no token, does not resolve the policies of all tenants again.
+/// Time for which `/readyz`, which needs no token, reuses its check of all tenants' policies.
 const BROKEN_KNOWN: Duration = Duration::from_secs(10);
 
-/// So many are kept.
+/// The number of cached policies.
 const POLICIES: usize = 64;
 
 pub(crate) struct AppState {
     pub(crate) settings: ServiceSettings,
-    /// Canonical.
+    /// The canonical data directory.
     pub(crate) data: AbsPath,
-    pub(crate) place: ProviderFactory,
+    pub(crate) new_provider: ProviderFactory,
     pub(crate) store: SkillStore,
     pub(crate) tenants: TenantRegistry,
     pub(crate) executions: ExecutionRegistry,
-    /// What runs, for whoever starts after this service was killed.
+    /// The journal of running commands, for the start after this service was killed.
     pub(crate) journal: RunJournal,
     pub(crate) sandboxes: SandboxRegistry,
     pub(crate) events: Arc<EventBus>,
     pub(crate) asks: Arc<AskRegistry>,
     pub(crate) metrics: Metrics,
-    /// Those of skills whose commands ran lately, by their directories.
+    /// Policies of skills used recently, by skill directory.
     policies: Mutex<HashMap<AbsPath, CachedPolicy>>,
-    /// The last time that `/readyz` looked, and its answer.
-    pub(crate) looked: tokio::sync::Mutex<Option<(Instant, Result<String, ApiError>)>>,
-    /// Tenants whose policy could not be used, and since when that is known.
+    /// The last result of `/readyz`, and its time.
+    pub(crate) readiness: tokio::sync::Mutex<Option<(Instant, Result<String, ApiError>)>>,
+    /// Tenants with an unusable policy, and the time of the check.
     broken: Mutex<Option<(Instant, BTreeSet<String>)>>,
 }
 
 impl AppState {
     pub(crate) fn open(
         settings: ServiceSettings,
-        place: ProviderFactory,
+        new_provider: ProviderFactory,
     ) -> Result<(Self, Option<String>), ServeError> {
-        let data = prepared(&settings.data)?;
-        // Locked for as long as it is open: two services would replace what the other one runs.
+        let data = prepare_data_dir(&settings.data)?;
+        // The lock is held while the store is open: a second service would replace skills in use.
         let store = SkillStore::open(data.as_path(), settings.bounds.clone())?;
         let profile = settings.profile.unwrap_or_default();
-        must_be_of(&data.join("policy.toml"), settings.profile)?;
+        check_profile(&data.join("policy.toml"), settings.profile)?;
         for (name, text) in [("policy.toml", profile.policy()), ("sandboxes.toml", SANDBOX_POLICY)]
         {
             let policy = data.join(name);
             if !policy.as_path().exists() {
-                put(policy.as_path(), text.as_bytes()).map_err(|source| of(&policy, source))?;
+                write_synced(policy.as_path(), text.as_bytes())
+                    .map_err(|source| data_error(&policy, source))?;
             }
         }
         let (tenants, made) = TenantRegistry::open(&data, &settings)?;
         let events = Arc::new(EventBus::default());
-        let executions = ExecutionRegistry::new(settings.at_once);
+        let executions = ExecutionRegistry::new(settings.max_concurrent_commands);
         let running = data.join("running.jsonl");
-        let journal = RunJournal::open(&running).map_err(|source| of(&running, source))?;
+        let journal = RunJournal::open(&running).map_err(|source| data_error(&running, source))?;
         let asks = Arc::new(AskRegistry::new(events.clone()));
         let metrics = Metrics::default();
         let sandboxes = SandboxRegistry::default();
-        let house = Self {
+        let app = Self {
             settings,
             data,
-            place,
+            new_provider,
             store,
             tenants,
             executions,
@@ -120,39 +121,39 @@ impl AppState {
             events,
             asks,
             metrics,
-            looked: tokio::sync::Mutex::default(),
+            readiness: tokio::sync::Mutex::default(),
             broken: Mutex::default(),
         };
-        // What is wrong with the policy is said now, and not to the first tenant.
-        house.trial()?;
-        Ok((house, made))
+        // A policy error is reported at startup, not to the first tenant.
+        app.check_confinement()?;
+        Ok((app, made))
     }
 
-    /// Whether a command could be confined now.
-    pub(crate) fn trial(&self) -> Result<(), ServeError> {
+    /// Checks that a command could be confined now.
+    pub(crate) fn check_confinement(&self) -> Result<(), ServeError> {
         let no_skill = self.data.join("skills");
-        for files in [self.files(), self.sandbox_files()] {
+        for files in [self.skill_policy_files(), self.sandbox_policy_files()] {
             let resolved = resolve_in(
-                self.surroundings("-", &no_skill),
+                self.skill_environment("-", &no_skill),
                 &Flags::none(no_skill.clone()),
                 &files,
             )?;
-            let provider = (self.place)();
+            let provider = (self.new_provider)();
             ringfence_engine::plan(provider.as_ref(), &resolved)?;
         }
         Ok(())
     }
 
-    /// Tries to write as much data as the records of a command need.
-    pub(crate) fn has_room(&self) -> io::Result<()> {
+    /// Checks that the records of a command could be written.
+    pub(crate) fn check_writable(&self) -> io::Result<()> {
         let probe =
             self.data.join("staging").join(format!("probe-{}", ringfence_audit::session_id()));
-        let written = put_lightly(probe.as_path(), &[0; PROBED]);
+        let written = write_unsynced(probe.as_path(), &[0; PROBED]);
         let _ = fs::remove_file(probe.as_path());
         written
     }
 
-    /// Number of tenants whose policy cannot be used. The log names each once.
+    /// The number of tenants with an unusable policy. The log names each once.
     pub(crate) fn broken_policies(&self) -> usize {
         let mut known = lock(&self.broken);
         if let Some((_, broken)) =
@@ -168,15 +169,15 @@ impl AppState {
         let no_skill = self.data.join("skills");
         let is_broken = |user: &String| {
             let resolved = resolve_in(
-                self.surroundings(user, &no_skill),
+                self.skill_environment(user, &no_skill),
                 &Flags::none(no_skill.clone()),
-                &self.files(),
+                &self.skill_policy_files(),
             );
             let is_new = !before.contains(user);
             resolved
                 .inspect_err(|error| {
                     if is_new {
-                        crate::server::log::failed(error)
+                        crate::server::log::log_failure(error)
                     }
                 })
                 .is_err()
@@ -187,57 +188,57 @@ impl AppState {
         count
     }
 
-    /// Which policies hold: the service's, and above it the tenant's.
-    pub(crate) fn files(&self) -> PolicyFiles {
+    /// The policy files of skills: the service's, and the tenant's above it.
+    pub(crate) fn skill_policy_files(&self) -> PolicyFiles {
         PolicyFiles { service: Some(self.data.join("policy.toml")), ..PolicyFiles::default() }
     }
 
-    /// The same for sandboxes.
-    pub(crate) fn sandbox_files(&self) -> PolicyFiles {
+    /// The policy files of sandboxes.
+    pub(crate) fn sandbox_policy_files(&self) -> PolicyFiles {
         PolicyFiles { service: Some(self.data.join("sandboxes.toml")), ..PolicyFiles::default() }
     }
 
-    /// Where things of a tenant are that no command sees.
+    /// The directory of a tenant's data that no command sees.
     pub(crate) fn tenant(&self, user: &str) -> AbsPath {
         self.data.join("tenants").join(user)
     }
 
-    /// What commands of a tenant find around them: nothing of whoever runs the service.
-    pub(crate) fn surroundings(&self, user: &str, workspace: &AbsPath) -> HostEnvironment {
-        self.around(user, workspace, "skill")
+    /// The environment of a tenant's commands: nothing of the operator's.
+    pub(crate) fn skill_environment(&self, user: &str, workspace: &AbsPath) -> HostEnvironment {
+        self.tenant_environment(user, workspace, "skill")
     }
 
-    fn around(&self, user: &str, workspace: &AbsPath, inside: &str) -> HostEnvironment {
+    fn tenant_environment(&self, user: &str, workspace: &AbsPath, inside: &str) -> HostEnvironment {
         let own = self.tenant(user);
         let passed = |name: &str| std::env::var_os(name).map(|value| (OsString::from(name), value));
         let mut variables: Vec<(OsString, OsString)> =
             ["LANG", "LC_ALL"].iter().filter_map(|name| passed(name)).collect();
         variables.push(("USER".into(), inside.into()));
-        let mut facts = Facts::plain(workspace.clone(), own.join("home"), own.join("store"));
+        let mut facts = Facts::minimal(workspace.clone(), own.join("home"), own.join("store"));
         facts.user = inside.into();
         facts.platform = platform();
         facts.state = own.clone();
-        // The tenant's own policy is found where a person's would be.
+        // The tenant's own policy is found like a user's policy.
         facts.variables.insert("XDG_CONFIG_HOME".into(), own.to_string());
         facts.path_dirs =
             ["/usr/local/bin", "/usr/bin", "/bin"].iter().filter_map(AbsPath::new).collect();
-        HostEnvironment::of_somebody(facts, variables)
+        HostEnvironment::for_other_user(facts, variables)
     }
 
-    /// The policy for a skill: the tenant's, before anything of it is taken away.
+    /// The policy for a skill before it is narrowed to the skill's needs.
     pub(crate) fn policy(
         &self,
         id: &SkillId,
         directory: &AbsPath,
     ) -> Result<ResolvedPolicy, EngineError> {
-        let mut resolved = match self.known_policy(directory) {
+        let mut resolved = match self.cached_policy(directory) {
             Some(known) => known,
             None => {
-                let surroundings = self.surroundings(id.user.as_ref(), directory);
+                let surroundings = self.skill_environment(id.user.as_ref(), directory);
                 let (resolved, kept) = CachedPolicy::resolve(
                     surroundings,
                     &Flags::none(directory.clone()),
-                    &self.files(),
+                    &self.skill_policy_files(),
                 )?;
                 let mut policies = lock(&self.policies);
                 if policies.len() >= POLICIES {
@@ -247,12 +248,12 @@ impl AppState {
                 resolved
             }
         };
-        self.fence(&mut resolved.grants);
+        self.remove_exposed_rules(&mut resolved.grants);
         Ok(resolved)
     }
 
-    /// The same, if it was asked for before and says what it said.
-    fn known_policy(&self, directory: &AbsPath) -> Option<ResolvedPolicy> {
+    /// The cached policy for a skill, if its files are unchanged.
+    fn cached_policy(&self, directory: &AbsPath) -> Option<ResolvedPolicy> {
         let mut policies = lock(&self.policies);
         let known = policies.get(directory).and_then(|kept| kept.current().cloned());
         if known.is_none() {
@@ -261,49 +262,52 @@ impl AppState {
         known
     }
 
-    /// The policy for a sandbox: the tenant's, before anything of it is taken away.
+    /// The policy for a sandbox before it is narrowed to the request.
     pub(crate) fn sandbox_policy(
         &self,
         user: &SkillName,
         workspace: &AbsPath,
     ) -> Result<ResolvedPolicy, EngineError> {
-        let surroundings = self.around(user.as_ref(), workspace, "sandbox");
-        let mut resolved =
-            resolve_in(surroundings, &Flags::none(workspace.clone()), &self.sandbox_files())?;
-        self.fence(&mut resolved.grants);
+        let surroundings = self.tenant_environment(user.as_ref(), workspace, "sandbox");
+        let mut resolved = resolve_in(
+            surroundings,
+            &Flags::none(workspace.clone()),
+            &self.sandbox_policy_files(),
+        )?;
+        self.remove_exposed_rules(&mut resolved.grants);
         Ok(resolved)
     }
 
-    /// Takes back whatever would open what is the service's and other tenants', be it the whole of
-    /// it or something around it. It cannot be denied instead: what is denied has nothing open in
-    /// it.
-    fn fence(&self, grants: &mut Grants) {
+    /// Removes rules that would open the service's own data or other tenants' data, or a directory
+    /// above them. A deny rule would not do: nothing inside a denied path can be open, and the
+    /// workspace is inside.
+    fn remove_exposed_rules(&self, grants: &mut Grants) {
         let workspace = grants.workspace.clone();
         let is_exposed = |rule: &Rule| {
             let opens_host = matches!(rule.effect, Effect::Read | Effect::Write);
-            opens_host && is_ours(&rule.root, &self.data, &workspace)
+            opens_host && is_service_data(&rule.root, &self.data, &workspace)
         };
         let (exposed, kept): (Vec<Rule>, Vec<Rule>) =
             std::mem::take(&mut grants.rules).into_iter().partition(is_exposed);
         grants.rules = kept;
         let said = exposed
             .iter()
-            .map(|rule| format!("{} is not opened: the service's own data lies there", rule.root));
+            .map(|rule| format!("{} stays closed: it holds the service's own data", rule.root));
         grants.warnings.extend(said);
     }
 
-    /// Records what was done with a tenant's things, or refused, in the tenant's log.
+    /// Records an action on a tenant's data, or its denial, in the tenant's log.
     pub(crate) fn record(&self, user: &SkillName, make: impl FnOnce(&RecordSubject) -> Record) {
         self.record_in(&self.tenant(user.as_ref()).join("audit"), Some(user.to_string()), make);
     }
 
-    /// The same in the service's own log.
-    pub(crate) fn record_own(&self, make: impl FnOnce(&RecordSubject) -> Record) {
+    /// Records in the service's own log.
+    pub(crate) fn record_in_service_log(&self, make: impl FnOnce(&RecordSubject) -> Record) {
         self.record_in(&self.data.join("audit"), None, make);
     }
 
-    /// Records that something was changed by an administrator.
-    pub(crate) fn managed(&self, user: Option<&SkillName>, what: &str) {
+    /// Records a change by an administrator.
+    pub(crate) fn record_change(&self, user: Option<&SkillName>, what: &str) {
         let record = |subject: &RecordSubject| Record {
             timestamp: now_ms(),
             agent: subject.agent.clone(),
@@ -315,7 +319,7 @@ impl AppState {
             reason: None,
             details: RecordDetails::None {},
         };
-        self.record_own(record);
+        self.record_in_service_log(record);
         if let Some(user) = user {
             self.record(user, record);
         }
@@ -330,12 +334,12 @@ impl AppState {
         let subject = RecordSubject { agent, session: "service".into() };
         let record = make(&subject);
         if let Err(error) = append(directory.as_path(), &record) {
-            crate::server::log::failed(&error);
+            crate::server::log::log_failure(&error);
         }
     }
 
-    /// Makes the places of a tenant, if they are not there.
-    pub(crate) fn settle(&self, user: &SkillName) -> io::Result<()> {
+    /// Creates the directories of a tenant, if missing.
+    pub(crate) fn create_tenant_dirs(&self, user: &SkillName) -> io::Result<()> {
         let own = self.tenant(user.as_ref());
         for directory in [own.clone(), own.join("executions"), own.join("ringfence")] {
             make_directory(directory.as_path())?;
@@ -344,8 +348,8 @@ impl AppState {
     }
 }
 
-/// Whether a path is the service's own or holds that, and not what a command is for.
-pub(crate) fn is_ours(path: &AbsPath, data: &AbsPath, workspace: &AbsPath) -> bool {
+/// True if a path is in the service's data or contains it, and is not in the workspace.
+pub(crate) fn is_service_data(path: &AbsPath, data: &AbsPath, workspace: &AbsPath) -> bool {
     (path.is_within(data) || data.is_within(path)) && !path.is_within(workspace)
 }
 
@@ -356,20 +360,23 @@ pub(crate) fn append(directory: &Path, record: &Record) -> Result<(), AuditError
     log.finish()
 }
 
-/// Refuses a policy file that another profile wrote: its rules are not those that the operator asks
-/// for.
-fn must_be_of(file: &AbsPath, profile: Option<Profile>) -> Result<(), ServeError> {
+/// Rejects a policy file of another profile: its rules are not those the operator asks for.
+fn check_profile(file: &AbsPath, profile: Option<Profile>) -> Result<(), ServeError> {
     let (Some(profile), Ok(text)) = (profile, fs::read_to_string(file.as_path())) else {
         return Ok(());
     };
-    let is_others = [Profile::Sandbox, Profile::Filesecbox]
+    let is_other_profile = [Profile::Sandbox, Profile::Filesecbox]
         .iter()
         .any(|other| *other != profile && text == other.policy());
-    if is_others { Err(ServeError::Profile { path: file.as_path().to_owned() }) } else { Ok(()) }
+    if is_other_profile {
+        Err(ServeError::Profile { path: file.as_path().to_owned() })
+    } else {
+        Ok(())
+    }
 }
 
-/// The directory of everything: made if it is not there, and nobody else's.
-fn prepared(path: &Path) -> Result<AbsPath, ServeError> {
+/// Prepares the data directory: created if missing, writable by no other user.
+fn prepare_data_dir(path: &Path) -> Result<AbsPath, ServeError> {
     let fail = |source| ServeError::Data { path: path.to_owned(), source };
     let whole = std::path::absolute(path).map_err(fail)?;
     DirBuilder::new().recursive(true).mode(0o700).create(&whole).map_err(fail)?;
@@ -379,7 +386,7 @@ fn prepared(path: &Path) -> Result<AbsPath, ServeError> {
     if !is_ours || metadata.mode() & 0o022 != 0 {
         return Err(fail(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "others can write there",
+            "other users can write to it",
         )));
     }
     let data = AbsPath::new(&real).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
@@ -387,7 +394,7 @@ fn prepared(path: &Path) -> Result<AbsPath, ServeError> {
     Ok(data)
 }
 
-pub(crate) fn of(path: &AbsPath, source: io::Error) -> ServeError {
+pub(crate) fn data_error(path: &AbsPath, source: io::Error) -> ServeError {
     ServeError::Data { path: path.as_path().to_owned(), source }
 }
 
@@ -398,27 +405,27 @@ pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts a file in place, whole or not at all, and onto the disk.
-pub(crate) fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    put_by(path, bytes, |file| file.sync_all())
+/// Writes a file atomically, with fsync.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with(path, bytes, |file| file.sync_all())
 }
 
-/// The same for what is worth nothing after the machine has failed.
-pub(crate) fn put_lightly(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    put_by(path, bytes, |_| Ok(()))
+/// Writes a file atomically, without fsync: for data that has no value after a power failure.
+pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with(path, bytes, |_| Ok(()))
 }
 
-fn put_by(path: &Path, bytes: &[u8], settle: fn(&File) -> io::Result<()>) -> io::Result<()> {
+fn write_with(path: &Path, bytes: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", ringfence_audit::session_id()));
-    let beside: PathBuf = path.with_file_name(name);
+    let temporary: PathBuf = path.with_file_name(name);
     let written =
-        OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside).and_then(
+        OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary).and_then(
             |mut file| {
                 file.write_all(bytes)?;
-                settle(&file)?;
-                fs::rename(&beside, path)
+                sync(&file)?;
+                fs::rename(&temporary, path)
             },
         );
-    written.inspect_err(|_| drop(fs::remove_file(&beside)))
+    written.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }

@@ -1,4 +1,4 @@
-//! Who may do what, and how much of it.
+//! Tenants: tokens, quotas and rate limits.
 
 mod caller;
 mod quotas;
@@ -19,19 +19,19 @@ use ringfence_skills::SkillName;
 pub(crate) use caller::{ApiCaller, TokenScope};
 pub use quotas::Quotas;
 pub(crate) use rate_limit::TokenBucket;
-pub use token::SHORTEST_TOKEN;
+pub use token::MIN_TOKEN_LENGTH;
 pub(crate) use token::{StoredToken, TokenDigestKey, TokenSpec};
 
 use registry::Registry;
 use token::hex;
 
-use crate::state::{make_directory, of, put};
+use crate::state::{data_error, make_directory, write_synced};
 use crate::{ServeError, ServiceSettings};
 
-/// The administrator's token is known by this.
+/// The id of the administrator's token.
 pub(crate) const ADMIN: &str = "admin";
 
-/// Tokens that expired longer ago than this are forgotten.
+/// Tokens that expired longer ago than this are dropped.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 pub(crate) struct TenantRegistry {
@@ -40,29 +40,29 @@ pub(crate) struct TenantRegistry {
     tokens: RwLock<Registry>,
     /// Held by the thread that changes the tokens.
     saving: Mutex<()>,
-    /// Given with the start of the service, and kept nowhere.
+    /// The administrator's token from the settings; it is stored nowhere.
     given: Option<StoredToken>,
-    usual: Quotas,
-    /// Of those that were asked about.
+    default_quotas: Quotas,
+    /// Cached quotas.
     quotas: Mutex<HashMap<SkillName, Quotas>>,
-    paces: Mutex<HashMap<String, TokenBucket>>,
-    /// How many bytes tenants had when they were last counted.
+    rate_limits: Mutex<HashMap<String, TokenBucket>>,
+    /// Cached storage usage of tenants.
     weighed: Mutex<HashMap<SkillName, Arc<Weighed>>>,
-    /// How many places are taken, by whom and for what.
+    /// Slots in use, by tenant and activity.
     taken: Mutex<HashMap<String, usize>>,
-    /// Bytes that are held, by tenant and place.
+    /// Bytes of request bodies held, by tenant and storage.
     held: Mutex<HashMap<String, u64>>,
 }
 
-/// Bytes of a tenant's skills.
+/// Storage usage of a tenant's skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
     Bytes(u64),
-    /// More names than are counted, or directories that are too deep.
+    /// Too many names to count, or directories too deep.
     Uncountable,
 }
 
-/// What was counted of a tenant, and when that was begun.
+/// The last count of a tenant's usage, and its start time.
 #[derive(Debug, Default)]
 struct Weighed {
     counting: Mutex<()>,
@@ -77,7 +77,7 @@ impl Weighed {
 }
 
 impl TenantRegistry {
-    /// Answers also the administrator's token, if it was made just now.
+    /// Also returns the administrator's token, if it was just created.
     pub(crate) fn open(
         data: &AbsPath,
         settings: &ServiceSettings,
@@ -86,11 +86,12 @@ impl TenantRegistry {
         let key_path = data.join("key");
         let tokens: Vec<StoredToken> = match fs::read(path.as_path()) {
             Ok(bytes) => {
-                let kept = |source| ServeError::Kept { path: path.as_path().to_owned(), source };
+                let kept =
+                    |source| ServeError::Unreadable { path: path.as_path().to_owned(), source };
                 serde_json::from_slice(&bytes).map_err(kept)?
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(of(&path, source)),
+            Err(source) => return Err(data_error(&path, source)),
         };
         if !tokens.is_empty() && !key_path.as_path().exists() {
             return Err(ServeError::NoKey {
@@ -101,18 +102,18 @@ impl TenantRegistry {
         }
         let key = TokenDigestKey::open(&key_path)?;
         let given = match &settings.admin_token {
-            Some(word) => Some(StoredToken::given(word, &key).ok_or(ServeError::Token)?),
+            Some(word) => Some(StoredToken::from_admin_text(word, &key).ok_or(ServeError::Token)?),
             None => None,
         };
         let tenants = Self {
             data: data.clone(),
             key,
-            tokens: RwLock::new(Registry::of(tokens)),
+            tokens: RwLock::new(Registry::from_tokens(tokens)),
             saving: Mutex::default(),
             given,
-            usual: settings.quotas,
+            default_quotas: settings.quotas,
             quotas: Mutex::default(),
-            paces: Mutex::default(),
+            rate_limits: Mutex::default(),
             weighed: Mutex::default(),
             taken: Mutex::default(),
             held: Mutex::default(),
@@ -125,7 +126,10 @@ impl TenantRegistry {
             label: "the administrator's, of the first start".into(),
             ..TokenSpec::default()
         };
-        let word = tenants.make_as(ADMIN.into(), made).map_err(|source| of(&path, source))?.1;
+        let word = tenants
+            .create_token_with_id(ADMIN.into(), made)
+            .map_err(|source| data_error(&path, source))?
+            .1;
         Ok((tenants, Some(word)))
     }
 
@@ -133,7 +137,7 @@ impl TenantRegistry {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose word this is.
+    /// The caller with this token.
     pub(crate) fn caller(&self, word: &[u8]) -> Option<ApiCaller> {
         let digest = hex(&self.key.digest(word));
         let given = self.given.as_ref().filter(|kept| kept.digest() == digest);
@@ -141,22 +145,22 @@ impl TenantRegistry {
         given
             .or_else(|| tokens.with_digest(&digest))
             .filter(|kept| kept.is_valid())
-            .map(ApiCaller::of)
+            .map(ApiCaller::from_token)
     }
 
-    /// Whether the token of this id is still worth something.
-    pub(crate) fn knows(&self, id: &str) -> bool {
+    /// True if the token with this id is still valid.
+    pub(crate) fn is_token_valid(&self, id: &str) -> bool {
         let given = self.given.as_ref().filter(|kept| kept.id == id);
         given.is_some() || self.read().with_id(id).is_some_and(StoredToken::is_valid)
     }
 
-    /// How many bytes a tenant has, if that was counted a moment ago.
-    pub(crate) fn weight(&self, user: &SkillName) -> Option<Weight> {
+    /// A tenant's usage, if it was counted a moment ago.
+    pub(crate) fn cached_usage(&self, user: &SkillName) -> Option<Weight> {
         self.weighed(user).fresh()
     }
 
-    /// How many bytes a tenant has. To count takes a while: of several who ask, one counts.
-    pub(crate) fn weigh<E>(
+    /// A tenant's usage. Counting takes a while: of several concurrent callers, one counts.
+    pub(crate) fn count_usage<E>(
         &self,
         user: &SkillName,
         count: impl FnOnce() -> Result<Weight, E>,
@@ -172,9 +176,9 @@ impl TenantRegistry {
         Ok(weight)
     }
 
-    /// Skills of a tenant were changed from outside: what was counted is out of date. A count that
-    /// is going on ends up where nothing looks for it.
-    pub(crate) fn forget_weight(&self, user: &SkillName) {
+    /// Drops the count after a change of a tenant's skills through the API. A count in progress is
+    /// discarded.
+    pub(crate) fn invalidate_usage(&self, user: &SkillName) {
         lock(&self.weighed).remove(user);
     }
 
@@ -182,8 +186,8 @@ impl TenantRegistry {
         lock(&self.weighed).entry(user.clone()).or_default().clone()
     }
 
-    /// Takes one of `most` places; answers whether there was one.
-    pub(crate) fn enter(&self, what: &str, most: usize) -> bool {
+    /// Takes one of `most` slots; false if none is free.
+    pub(crate) fn take_slot(&self, what: &str, most: usize) -> bool {
         let mut taken = lock(&self.taken);
         let number = taken.entry(what.to_owned()).or_default();
         let is_free = *number < most;
@@ -191,7 +195,7 @@ impl TenantRegistry {
         is_free
     }
 
-    pub(crate) fn leave(&self, what: &str) {
+    pub(crate) fn release_slot(&self, what: &str) {
         let mut taken = lock(&self.taken);
         if let Some(number) = taken.get_mut(what) {
             *number -= 1;
@@ -201,8 +205,8 @@ impl TenantRegistry {
         }
     }
 
-    /// Counts bytes, if no more than `most` are held then; answers whether they were counted.
-    pub(crate) fn hold(&self, what: &str, bytes: u64, most: u64) -> bool {
+    /// Counts bytes, unless more than `most` would be held; returns false then.
+    pub(crate) fn hold_bytes(&self, what: &str, bytes: u64, most: u64) -> bool {
         let mut held = lock(&self.held);
         let before = held.get(what).copied().unwrap_or_default();
         let is_free = before.saturating_add(bytes) <= most;
@@ -212,7 +216,7 @@ impl TenantRegistry {
         is_free
     }
 
-    pub(crate) fn release(&self, what: &str, bytes: u64) {
+    pub(crate) fn release_bytes(&self, what: &str, bytes: u64) {
         let mut held = lock(&self.held);
         if let Some(number) = held.get_mut(what) {
             *number = number.saturating_sub(bytes);
@@ -222,32 +226,36 @@ impl TenantRegistry {
         }
     }
 
-    /// A new token and its word, which is told this once.
-    pub(crate) fn make(&self, made: TokenSpec) -> io::Result<(StoredToken, String)> {
-        self.make_as(token::new_id()?, made)
+    /// Creates a token; its text is returned only once.
+    pub(crate) fn create_token(&self, made: TokenSpec) -> io::Result<(StoredToken, String)> {
+        self.create_token_with_id(token::new_id()?, made)
     }
 
-    fn make_as(&self, id: String, made: TokenSpec) -> io::Result<(StoredToken, String)> {
+    fn create_token_with_id(
+        &self,
+        id: String,
+        made: TokenSpec,
+    ) -> io::Result<(StoredToken, String)> {
         let (kept, word) = StoredToken::new(id, made, &self.key)?;
         let _saving = lock(&self.saving);
-        // One that was revoked since it was read mints nothing.
-        if kept.minted_by.as_ref().is_some_and(|minter| !self.knows(minter)) {
+        // A token that was revoked meanwhile creates no tokens.
+        if kept.minted_by.as_ref().is_some_and(|minter| !self.is_token_valid(minter)) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let yesterday = now_ms().saturating_sub(DAY_MS);
         let mut next =
             self.read().without(|token| token.expires_ms.is_some_and(|end| end < yesterday));
         next.add(kept.clone());
-        self.keep(next)?;
+        self.store_tokens(next)?;
         Ok((kept, word))
     }
 
-    /// Revokes a token and every token that comes from it. Answers which.
+    /// Revokes a token and all its descendants, and returns them.
     pub(crate) fn revoke(&self, id: &str) -> io::Result<Vec<StoredToken>> {
         let _saving = lock(&self.saving);
         let (gone, next) = {
             let tokens = self.read();
-            let gone = tokens.descent(id);
+            let gone = tokens.descendants(id);
             let next = tokens.without(|token| gone.contains(&token.id));
             (
                 tokens
@@ -259,7 +267,7 @@ impl TenantRegistry {
             )
         };
         if !gone.is_empty() {
-            self.keep(next)?;
+            self.store_tokens(next)?;
         }
         Ok(gone)
     }
@@ -268,21 +276,21 @@ impl TenantRegistry {
         self.read().all().cloned().collect()
     }
 
-    /// Writes them down, then lets them hold. Requests are authenticated meanwhile.
-    fn keep(&self, next: Registry) -> io::Result<()> {
+    /// Stores the tokens, then activates them. Requests are authenticated meanwhile.
+    fn store_tokens(&self, next: Registry) -> io::Result<()> {
         let text =
             serde_json::to_vec_pretty(&next.all().collect::<Vec<_>>()).map_err(io::Error::other)?;
-        put(self.data.join("tokens.json").as_path(), &text)?;
+        write_synced(self.data.join("tokens.json").as_path(), &text)?;
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
     }
 
-    /// What a tenant may use.
+    /// The quotas of a tenant.
     pub(crate) fn quotas(&self, user: &SkillName) -> Quotas {
         let mut known = lock(&self.quotas);
         *known.entry(user.clone()).or_insert_with(|| {
             match fs::read(self.quotas_file(user).as_path()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => self.usual,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.default_quotas,
                 Err(error) => unread(&error),
                 Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| unread(&error)),
             }
@@ -292,7 +300,7 @@ impl TenantRegistry {
     pub(crate) fn set_quotas(&self, user: &SkillName, quotas: Quotas) -> io::Result<()> {
         make_directory(self.data.join("tenants").join(user.as_ref()).as_path())?;
         let text = serde_json::to_vec_pretty(&quotas).map_err(io::Error::other)?;
-        put(self.quotas_file(user).as_path(), &text)?;
+        write_synced(self.quotas_file(user).as_path(), &text)?;
         lock(&self.quotas).insert(user.clone(), quotas);
         Ok(())
     }
@@ -301,21 +309,21 @@ impl TenantRegistry {
         self.data.join("tenants").join(user.as_ref()).join("quotas.json")
     }
 
-    /// Takes one request of whoever this is; else says after how many seconds to come again.
-    pub(crate) fn take(&self, who: &str, per_second: u32) -> Result<(), u64> {
-        let mut paces = lock(&self.paces);
-        // Strangers could make as many names as they like.
+    /// Takes one request of `who` from the rate limit, or returns the seconds to wait.
+    pub(crate) fn take_request(&self, who: &str, per_second: u32) -> Result<(), u64> {
+        let mut rate_limits = lock(&self.rate_limits);
+        // Callers without a token could create any number of entries.
         const MOST: usize = 10_000;
-        if paces.len() >= MOST && !paces.contains_key(who) {
-            paces.retain(|_, pace| !pace.is_rested());
+        if rate_limits.len() >= MOST && !rate_limits.contains_key(who) {
+            rate_limits.retain(|_, bucket| !bucket.is_full());
         }
-        paces.entry(who.to_owned()).or_default().take(per_second)
+        rate_limits.entry(who.to_owned()).or_default().take(per_second)
     }
 }
 
-/// What was set and cannot be read is not guessed: nothing may be used until it is set again.
+/// Quotas that cannot be read are not guessed: nothing is allowed until they are set again.
 fn unread(error: &dyn std::error::Error) -> Quotas {
-    crate::server::log::failed(error);
+    crate::server::log::log_failure(error);
     Quotas { executions: 0, sandboxes: 0, storage_bytes: 0, requests_per_second: 1 }
 }
 

@@ -1,4 +1,4 @@
-// The way of somebody who brings a skill, changes it, runs it, and says yes to what it asks for.
+// A user uploads a skill, edits it, runs it, and allows what it asks for.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -16,13 +16,13 @@ const SKILL = {
   "notes/read.py": "import sys\nprint('begins', flush=True)\nprint(open(sys.argv[1]).read())\n",
 };
 
-test("a wrong token is refused in words, and a right one is kept by the tab alone", async () => {
+test("a wrong token is rejected with a message, and a valid one is stored in the tab only", async () => {
   const { page, faults, context } = await visit(browser);
   await page.goto(URL_);
   await page.getByLabel("Token").fill("no-such-token-at-all");
   await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByRole("alert").filter({ hasText: "a token is needed that the service knows" }).waitFor();
-  // The browser itself says on the console that somebody was not let in.
+  await page.getByRole("alert").filter({ hasText: "missing or unknown token" }).waitFor();
+  // The browser logs the 401 response.
   assert.match(faults.splice(0).join(), /401/);
   await signIn(page);
   assert.equal(await page.evaluate(() => localStorage.length + document.cookie.length), 0);
@@ -38,7 +38,7 @@ test("a wrong token is refused in words, and a right one is kept by the tab alon
   await context.close();
 });
 
-test("upload, browse, edit, run, be refused, ask, allow, and find it on record", async () => {
+test("upload, browse, edit, run, denial, question, grant, and audit record", async () => {
   const { page, faults, context } = await visit(browser);
   await signIn(page);
   await page.locator("nav").getByRole("link", { name: "Skills" }).click();
@@ -47,7 +47,7 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await page.getByRole("button", { name: "Open" }).click();
   await page.getByText("No skills of flo/helper.").waitFor();
   await page.locator("input[type=file]").setInputFiles({ name: "skills.zip", mimeType: "application/zip", buffer: zip(SKILL) });
-  await page.getByText("Taken in: notes").waitFor();
+  await page.getByText("Uploaded: notes").waitFor();
 
   await page.getByRole("link", { name: /notes/ }).click();
   await page.getByRole("heading", { level: 1, name: "Skill notes" }).waitFor();
@@ -58,7 +58,7 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await page.locator("[role=status]").filter({ hasText: "Saved" }).first().waitFor();
   assert.match((await api("GET", "/v1/skills/flo/helper/notes/content?path=read.py")).content, /edited/);
 
-  // Somebody else was there meanwhile.
+  // The file changes on the server meanwhile.
   await api("PUT", "/v1/skills/flo/helper/notes/edit", {
     path: "read.py",
     content: `${SKILL["notes/read.py"]}print('theirs')\n`,
@@ -68,12 +68,12 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await page.getByRole("alert").filter({ hasText: "Not saved" }).waitFor();
   assert.match(faults.splice(0).join(), /409/);
   assert.equal(await editor.inputValue(), "mine");
-  await page.getByRole("button", { name: "Take theirs" }).click();
+  await page.getByRole("button", { name: "Load the new version" }).click();
   await until("their text", async () => (await editor.inputValue()).includes("theirs"));
 
   await page.getByRole("tab", { name: "Files" }).focus();
   await page.keyboard.press("ArrowRight");
-  await page.getByLabel("Command, a line for bash").fill("ls -l");
+  await page.getByLabel("Bash command").fill("ls -l");
   await page.getByRole("button", { name: "Run", exact: true }).click();
   await page.getByText(/^exit 0 after/).waitFor();
   await page.getByLabel("Standard output").filter({ hasText: "read.py" }).waitFor();
@@ -83,23 +83,23 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
     path: "where.py",
     content: `import subprocess, sys\nsys.exit(3 * subprocess.run([sys.executable, "read.py", ${JSON.stringify(SECRET)}]).returncode)\n`,
   });
-  await page.getByLabel("Command, a line for bash").fill("python3 where.py");
+  await page.getByLabel("Bash command").fill("python3 where.py");
   await page.getByRole("button", { name: "Run", exact: true }).click();
   await page.getByText(/^exit 3 after/).waitFor();
   const row = page.getByRole("row").filter({ hasText: SECRET });
   await row.waitFor();
   await row.locator("summary").click();
-  await row.getByText("Where it stands").waitFor();
+  await row.getByText("Rule origin").waitFor();
 
-  await page.getByLabel("Ask me about what would be refused").check();
-  await page.getByLabel("Command, a line for bash").fill("python3 where.py");
+  await page.getByLabel("Ask me about denied accesses").check();
+  await page.getByLabel("Bash command").fill("python3 where.py");
   await page.getByRole("button", { name: "Run", exact: true }).click();
-  const dock = page.getByRole("complementary", { name: "Question that waits" });
+  const dock = page.getByRole("complementary", { name: "Pending question" });
   await dock.locator(".reason", { hasText: `wants to read ${SECRET}` }).waitFor();
   assert.match(await page.locator("#urgent").textContent(), /Question from flo/);
   await page.locator("header .badge", { hasText: /^1 ask$/ }).waitFor();
   assert.match(await page.title(), /^\(1\) /);
-  for (const name of ["Allow once", "Allow for this session", "Allow for good", "Deny"]) {
+  for (const name of ["Allow once", "Allow for this session", "Allow permanently", "Deny"]) {
     assert.equal(await dock.getByRole("button", { name }).count(), 1, name);
   }
   await page.waitForTimeout(700);
@@ -108,13 +108,13 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await page.getByLabel("Standard output").filter({ hasText: "a secret of the host" }).waitFor();
   assert.equal(await dock.isVisible(), false);
 
-  // Whoever goes elsewhere to answer does not end it by that.
+  // Leaving the view to answer does not cancel the command.
   await page.getByRole("button", { name: "Run", exact: true }).click();
   await page.locator("header .badge", { hasText: /^1 ask$/ }).click();
   await page.getByRole("heading", { level: 1, name: "Asks" }).waitFor();
   await page.waitForTimeout(700);
   await page.locator("main").getByRole("button", { name: "Allow once" }).click();
-  await page.getByText("Nobody waits for an answer.").waitFor();
+  await page.getByText("No questions.").waitFor();
   const known = await until("its end", async () => {
     const { executions } = await api("GET", "/v1/executions?userId=flo");
     return executions.every((each) => each.endedMs) && executions;
@@ -125,7 +125,7 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await page.getByRole("link", { name: "in the audit log" }).click();
   await page.getByRole("row").filter({ hasText: SECRET }).first().waitFor();
   await page.getByRole("button", { name: "Verify" }).click();
-  await page.getByText("The log is whole").waitFor();
+  await page.getByText("The log is intact").waitFor();
   await page.locator("button.row").first().click();
   await page.getByRole("dialog").getByLabel("The record as JSON").waitFor();
   await page.keyboard.press("Escape");
@@ -141,7 +141,7 @@ test("upload, browse, edit, run, be refused, ask, allow, and find it on record",
   await context.close();
 });
 
-test("what runs is seen at once, and can be cancelled", async () => {
+test("a running command appears at once, and can be cancelled", async () => {
   const { page, faults, context } = await visit(browser);
   await signIn(page);
   const form = new FormData();
@@ -160,20 +160,20 @@ test("what runs is seen at once, and can be cancelled", async () => {
   await context.close();
 });
 
-test("a token is shown once, does what it is for, and is worth nothing once it is revoked", async () => {
+test("a token is shown once, has its scopes only, and is invalid after its revocation", async () => {
   const { page, faults, context } = await visit(browser);
   await signIn(page);
   await page.goto(`${URL_}#/tenants`);
   await page.getByLabel("Label").fill("for a test");
   await page.getByLabel("Tenant", { exact: true }).fill("dora");
-  await page.getByRole("button", { name: "Make a token" }).click();
-  const word = await page.getByLabel("The token’s word").inputValue();
+  await page.getByRole("button", { name: "Create a token" }).click();
+  const word = await page.getByLabel("Token value").inputValue();
   await page.getByRole("dialog").getByRole("button", { name: "Copy" }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), word);
-  await page.getByRole("button", { name: "I have it" }).click();
+  await page.getByRole("button", { name: "Done" }).click();
   const hers = await visit(browser);
   await signIn(hers.page, word);
-  // What she may not do is not offered.
+  // Views without the scope are not offered.
   assert.deepEqual(await hers.page.locator("nav a > :first-child").allTextContents(), [
     "Overview",
     "Executions",
@@ -187,7 +187,7 @@ test("a token is shown once, does what it is for, and is worth nothing once it i
     .getByRole("button", { name: /Revoke/ })
     .click();
   await page.getByRole("button", { name: "Revoke it" }).click();
-  await hers.page.getByText("That token is not known any more").waitFor();
+  await hers.page.getByText("This token is no longer valid").waitFor();
   assert.deepEqual(
     hers.faults.filter((fault) => !fault.includes("401")),
     [],
@@ -205,10 +205,10 @@ test("a token is shown once, does what it is for, and is worth nothing once it i
   assert.match(faults.splice(0).join(), /400/);
   await page.getByLabel("Policy of dora").fill("version = 1\n");
   await page.getByRole("button", { name: "Save policy" }).click();
-  await page.getByText("It holds for every command").waitFor();
+  await page.getByText("It applies to every command").waitFor();
   await page.getByLabel("Executions at once").fill("3");
   await page.getByRole("button", { name: "Set quotas" }).click();
-  await page.getByText("It holds from now on").waitFor();
+  await page.getByText("The quotas apply from now on").waitFor();
   assert.equal((await api("GET", "/v1/tenants/dora")).quotas.executions, 3);
 
   await page.goto(`${URL_}#/api`);

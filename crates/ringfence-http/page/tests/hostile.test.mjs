@@ -1,4 +1,4 @@
-// Names, output and messages come from anybody. Whatever they hold, they stay text.
+// Names, output and messages are untrusted. They always stay text.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -13,7 +13,7 @@ after(() => browser.close());
 
 const EVIL = "<img src=x onerror=alert(1)>";
 
-test("a file, a skill, a command and its output that would be markup or escapes are shown as they are", async () => {
+test("markup and escapes in files, skills, commands and output are shown as text", async () => {
   await upload("eve", "helper", {
     "evil/SKILL.md": `---\nname: "${EVIL}"\ndescription: "<script>alert(2)</script>"\n---\n`,
     [`evil/${EVIL}.py`]: "print('<b>bold</b>')\nprint('\\x1b[31mred\\x1b[0m \\u202egnp.exe')\n",
@@ -28,7 +28,7 @@ test("a file, a skill, a command and its output that would be markup or escapes 
   await page.getByRole("button").filter({ hasText: EVIL }).click();
   await page.getByLabel(/^Content of/).waitFor();
   await page.getByRole("tab", { name: "Run" }).click();
-  await page.getByLabel("Command, a line for bash").fill("python3 *.py; echo '<svg onload=alert(3)>'; ls nowhere");
+  await page.getByLabel("Bash command").fill("python3 *.py; echo '<svg onload=alert(3)>'; ls nowhere");
   await page.getByRole("button", { name: "Run", exact: true }).click();
   await page.getByText(/^exit 2 after/).waitFor();
   const out = await page.getByLabel("Standard output").textContent();
@@ -40,9 +40,9 @@ test("a file, a skill, a command and its output that would be markup or escapes 
   await page.goto(`${URL_}#/audit/eve`);
   await page.getByRole("row").filter({ hasText: "<svg onload=alert(3)>" }).first().waitFor();
   assert.equal(await count(), 0);
-  // A fragment that is no address shows a view, and nothing of it.
+  // An invalid fragment shows a view, and none of its own text.
   await page.goto(`${URL_}#/executions/${encodeURIComponent(EVIL)}`);
-  await page.getByText("there is no such execution").waitFor();
+  await page.getByText("no such execution").waitFor();
   assert.match(faults.splice(0).join(), /404/);
   await page.goto(`${URL_}#/%E0%A4%A`);
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
@@ -50,7 +50,7 @@ test("a file, a skill, a command and its output that would be markup or escapes 
   await context.close();
 });
 
-test("the browser is told to refuse whatever is not the page's own", async () => {
+test("the Content-Security-Policy blocks everything but the page's own files", async () => {
   const answer = await fetch(URL_);
   const policy = answer.headers.get("content-security-policy");
   for (const part of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"])
@@ -69,14 +69,14 @@ test("the browser is told to refuse whatever is not the page's own", async () =>
   await context.close();
 });
 
-test("where the service cannot be reached, the page says so, and comes back with it", async () => {
+test("an unreachable service is reported, and the page reconnects", async () => {
   const { page, context } = await visit(browser);
   await page.route("**/v1/events", (route) => route.abort());
   await signIn(page);
   await page.locator("header .state", { hasText: "reconnecting" }).waitFor();
   await context.setOffline(true);
   await page.goto(`${URL_}#/audit`);
-  await page.getByText("the service cannot be reached").waitFor();
+  await page.getByText("cannot reach the service").waitFor();
   await context.setOffline(false);
   await page.unroute("**/v1/events");
   await page.goto(`${URL_}#/executions`);

@@ -1,4 +1,4 @@
-// Everything by keys alone.
+// The page with the keyboard only.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -36,7 +36,7 @@ test("signing in, finding a question and answering it needs no pointer", async (
   await page.getByRole("heading", { level: 1, name: "Executions" }).waitFor();
   assert.equal(await focused(page), "Executions");
 
-  // On a view of something else: it waits below, and takes nobody's focus.
+  // On another view the question waits below, and does not take the focus.
   const first = await begin();
   await page.locator(".dock .question").waitFor();
   assert.equal(await focused(page), "Executions");
@@ -53,7 +53,7 @@ test("signing in, finding a question and answering it needs no pointer", async (
   });
   assert.equal(denied.result.exitCode, 1);
 
-  // Among the questions, by number. The refusal before holds for a moment.
+  // In the Asks view, by number. The earlier denial is cached for a moment.
   await page.waitForTimeout(2100);
   await page.keyboard.press("g");
   await page.keyboard.press("a");
@@ -61,7 +61,7 @@ test("signing in, finding a question and answering it needs no pointer", async (
   const second = await begin();
   await page.locator("main .question").waitFor();
   await page.keyboard.press("a");
-  // Whoever typed before it was there to be read has said nothing.
+  // Keys typed before the question could be read are ignored.
   await page.waitForTimeout(700);
   await page.keyboard.press("1");
   const allowed = await until("its end", async () => {
@@ -69,12 +69,12 @@ test("signing in, finding a question and answering it needs no pointer", async (
     return status.endedMs && status;
   });
   assert.equal(allowed.result.exitCode, 0);
-  await page.getByText("Nobody waits for an answer.").waitFor();
+  await page.getByText("No questions.").waitFor();
   assert.deepEqual(faults, []);
   await context.close();
 });
 
-test("what is typed where letters are expected leads nowhere, and dialogs close by Escape", async () => {
+test("typing in a text field triggers no shortcut, and Escape closes dialogs", async () => {
   const { page, faults, context } = await visit(browser);
   await page.goto(URL_);
   await page.keyboard.type(TOKEN);

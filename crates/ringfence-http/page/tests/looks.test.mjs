@@ -1,4 +1,4 @@
-// Every view in both themes, narrow and wide: whether everybody can read and use it.
+// Accessibility of every view in both themes, narrow and wide.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -28,7 +28,7 @@ const views = () => ({
   sandboxes: "#/sandboxes",
   sandbox: `#/sandboxes/${scene.sandbox}`,
   skills: "#/skills",
-  shelf: "#/skills/alice/helper",
+  agent: "#/skills/alice/helper",
   skill: "#/skills/alice/helper/report",
   tokens: "#/tenants",
   tenant: "#/tenants/alice",
@@ -89,7 +89,7 @@ for (const [theme, width] of [
   });
 }
 
-test("what nobody could read or use would be found", async () => {
+test("accessibility faults are detected", async () => {
   const { page, context } = await visit(browser);
   await signIn(page);
   await page.evaluate(await readFile(AXE, "utf8"));
@@ -110,7 +110,7 @@ test("what nobody could read or use would be found", async () => {
   await context.close();
 });
 
-test("the theme is what the system prefers until somebody chooses one", async () => {
+test("the theme follows the system until the user chooses one", async () => {
   const { page, context } = await visit(browser, { theme: "dark" });
   await signIn(page);
   const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);

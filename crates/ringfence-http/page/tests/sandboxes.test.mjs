@@ -1,4 +1,4 @@
-// Sandboxes from the page: made, used by a line, at a terminal and by files, and ended.
+// Sandboxes from the page: create, run commands, terminal, files, and end.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -14,17 +14,17 @@ after(() => browser.close());
 async function made(page) {
   await page.locator("nav").getByRole("link", { name: "Sandboxes" }).click();
   await page.getByLabel("Tenant").fill("sam");
-  await page.getByRole("button", { name: "Make a sandbox" }).click();
+  await page.getByRole("button", { name: "Create a sandbox" }).click();
   await page.getByRole("heading", { level: 1, name: "Sandbox", exact: true }).waitFor();
   return page.url().split("/").at(-1);
 }
 
-test("a sandbox is made, runs lines in one shell, and is ended", async () => {
+test("a sandbox is created, runs commands in one shell, and is ended", async () => {
   const { page, faults, context } = await visit(browser);
   await signIn(page);
   const id = await made(page);
   const run = async (line, seen) => {
-    await page.getByLabel("Command, a line for bash").fill(line);
+    await page.getByLabel("Bash command").fill(line);
     await page.getByRole("button", { name: "Run", exact: true }).click();
     await page.getByLabel("Standard output").filter({ hasText: seen }).waitFor();
     await page.getByText(/^exit 0 after/).waitFor();
@@ -38,12 +38,12 @@ test("a sandbox is made, runs lines in one shell, and is ended", async () => {
   await page.goto(`${URL_}#/sandboxes/${id}`);
   await page.getByRole("button", { name: "End it" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "End it" }).click();
-  await page.getByText("No sandbox stands.").waitFor();
+  await page.getByText("No sandboxes.").waitFor();
   assert.deepEqual(faults, []);
   await context.close();
 });
 
-test("a terminal shows what a shell writes and sends what is typed", async () => {
+test("a terminal shows the output of a shell and sends keys", async () => {
   const { page, faults, context } = await visit(browser);
   await signIn(page);
   const id = await made(page);
@@ -63,24 +63,24 @@ test("a terminal shows what a shell writes and sends what is typed", async () =>
   assert.equal(await terminal.locator("b").count(), 0);
   await page.keyboard.type("exit 3");
   await page.keyboard.press("Enter");
-  await page.getByText("It has ended with 3.").waitFor();
+  await page.getByText("The shell has ended with 3.").waitFor();
   await api("DELETE", `/v1/sandboxes/${id}`);
   assert.deepEqual(faults, []);
   await context.close();
 });
 
-test("files of a sandbox are brought, read, changed and removed", async () => {
+test("files of a sandbox are uploaded, read, edited and removed", async () => {
   const { page, faults, context } = await visit(browser);
   await signIn(page);
   const id = await made(page);
   await page.getByRole("tab", { name: "Files" }).click();
-  await page.getByText("Nothing is in it.").waitFor();
+  await page.getByText("Empty directory.").waitFor();
   await page.getByRole("button", { name: "New directory" }).click();
   await page.getByRole("dialog").getByLabel("Name").fill("docs");
-  await page.getByRole("dialog").getByRole("button", { name: "Make it" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
   await page.getByRole("button", { name: "docs/" }).click();
-  await page.getByText("Nothing is in it.").waitFor();
-  await page.getByLabel("Bring files").setInputFiles({ name: "note.txt", mimeType: "text/plain", buffer: Buffer.from("one\n") });
+  await page.getByText("Empty directory.").waitFor();
+  await page.getByLabel("Upload files").setInputFiles({ name: "note.txt", mimeType: "text/plain", buffer: Buffer.from("one\n") });
   await page.getByRole("button", { name: /note.txt/ }).click();
   const editor = page.getByLabel("Content of docs/note.txt");
   await until("its text", async () => (await editor.inputValue()) === "one\n");
@@ -89,7 +89,7 @@ test("files of a sandbox are brought, read, changed and removed", async () => {
   await until("what was saved", async () => (await api("GET", `/v1/sandboxes/${id}/files?path=docs/note.txt`)).text === "two\n");
   await page.getByRole("button", { name: "Remove" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Remove it" }).click();
-  await page.getByText("Nothing is in it.").waitFor();
+  await page.getByText("Empty directory.").waitFor();
   await api("DELETE", `/v1/sandboxes/${id}`);
   assert.deepEqual(faults, []);
   await context.close();

@@ -1,11 +1,11 @@
-// A service with something going on in it, for pictures.
+// Fills a service with sample data, for tests and screenshots.
 
 import { api, SECRET, until, upload } from "./stage.mjs";
 
 const card = (name, description) =>
   `---\nname: ${name}\ndescription: ${description}\n---\n# ${name}\n\nRun \`python3 scripts/report.py\`.\n`;
 
-/** Skills of two tenants, commands that end in every way, one that runs and one that asks. */
+/** Skills of two tenants, commands with every kind of end, one that runs and one that asks. */
 export async function populate() {
   await upload("alice", "helper", {
     "report/SKILL.md": card(

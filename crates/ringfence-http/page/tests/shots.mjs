@@ -1,4 +1,4 @@
-// Pictures of every view, light and dark, narrow and wide. They are for people to look at:
+// Screenshots of every view, light and dark, narrow and wide:
 //
 //   RINGFENCE_PAGE_SHOTS=target/page-shots node crates/ringfence-http/page/tests/shots.mjs
 //
@@ -49,7 +49,7 @@ for (const theme of ["light", "dark"]) {
       await page.goto(URL_ + hash);
       if (name === "run") {
         await page.getByRole("tab", { name: "Run" }).click();
-        await page.getByLabel("Command, a line for bash").fill("python3 scripts/report.py; python3 scripts/outside.py");
+        await page.getByLabel("Bash command").fill("python3 scripts/report.py; python3 scripts/outside.py");
         await page.keyboard.press("Control+Enter");
         await page.getByRole("link", { name: "The execution" }).waitFor();
       }

@@ -1,11 +1,11 @@
-// A browser on the page of a service that runs, and what is looked at all the while: nothing may
-// be told on the console, and nobody else may be asked for anything.
+// A browser on the page of a running service. Two checks apply all the time: no console errors,
+// and no requests to other origins.
 //
-//   RINGFENCE_PAGE_URL     where the service is
+//   RINGFENCE_PAGE_URL     the address of the service
 //   RINGFENCE_PAGE_TOKEN   the administrator's token
-//   RINGFENCE_PAGE_TOOLS   where `npm ci` has put the packages
-//   RINGFENCE_PAGE_SECRET  a file outside of every skill that a person could read
-//   RINGFENCE_PAGE_FILES   takes the page from there, for whoever works on it
+//   RINGFENCE_PAGE_TOOLS   the directory of the `npm ci` packages
+//   RINGFENCE_PAGE_SECRET  a file outside of every skill that the user could read
+//   RINGFENCE_PAGE_FILES   serves the page from this directory, for development
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -18,13 +18,13 @@ export const SECRET = process.env.RINGFENCE_PAGE_SECRET;
 const require = createRequire(path.join(process.env.RINGFENCE_PAGE_TOOLS, "package.json"));
 export const AXE = require.resolve("axe-core");
 
-/** One for all tests of a file. */
+/** One browser for all tests of a file. */
 export async function browse() {
   const { chromium } = require("playwright-core");
   return chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
-/** A page of its own, with nothing left of others. `faults` is empty as long as all is well. */
+/** A fresh page. `faults` collects console errors and foreign requests. */
 export async function visit(browser, { width = 1280, height = 900, theme = "light", motion = "reduce" } = {}) {
   const context = await browser.newContext({
     viewport: { width, height },
@@ -68,7 +68,7 @@ export async function signIn(page, token = TOKEN) {
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
 }
 
-/** The service itself, past the page. */
+/** Calls the API directly. */
 export async function api(method, where, body, headers = {}) {
   const isForm = body instanceof FormData;
   const answer = await fetch(new URL(where, URL_), {
@@ -85,13 +85,13 @@ export async function api(method, where, body, headers = {}) {
   return text && JSON.parse(text);
 }
 
-/** Until it is so. */
+/** Waits for a condition. */
 export async function until(what, isSo, limit = 40_000) {
   const end = Date.now() + limit;
   for (;;) {
     const found = await isSo();
     if (found) return found;
-    assert.ok(Date.now() < end, `it never came to be: ${what}`);
+    assert.ok(Date.now() < end, `timeout waiting for ${what}`);
     await new Promise((done) => {
       setTimeout(done, 50);
     });

@@ -1,4 +1,4 @@
-// Questions that wait, and their answers.
+// Pending questions, and their answers.
 
 import { arrows, fill, h, put } from "../dom.js";
 import { question, WORDS } from "../dock.js";
@@ -17,7 +17,7 @@ export function show(main, _, signal) {
     h(
       "section",
       { class: "legend" },
-      h("h2", {}, "What the answers mean"),
+      h("h2", {}, "Meaning of the answers"),
       h(
         "dl",
         {},
@@ -33,11 +33,11 @@ export function show(main, _, signal) {
       fill(
         place,
         empty(
-          "Nobody waits for an answer.",
+          "No questions.",
           h(
             "p",
             { class: "quiet" },
-            "A command that is run with “Ask me” stops before it is refused something, and its question appears here and below every other view.",
+            "A command run with “Ask me” waits at a denied access; its question appears here and below every other view.",
           ),
         ),
       );

@@ -1,4 +1,4 @@
-// The audit log, and whether it is whole.
+// The audit log, and its verification.
 
 import { fill, h, put, say } from "../dom.js";
 import { line, many, stamp, when } from "../format.js";
@@ -111,8 +111,8 @@ export function show(main, [user, session], signal) {
       place,
       records.length === 0
         ? empty(
-            "No record is like that.",
-            h("p", { class: "quiet" }, filters.userId ? "" : "A tenant’s records are in the tenant’s own log: name one above."),
+            "No matching records.",
+            h("p", { class: "quiet" }, filters.userId ? "" : "A tenant’s records are in the tenant’s own log: enter a tenant above."),
           )
         : list.element,
     );
@@ -120,13 +120,13 @@ export function show(main, [user, session], signal) {
   }
 
   async function check() {
-    fill(verified, h("p", { class: "quiet" }, "Every record is read …"));
+    fill(verified, h("p", { class: "quiet" }, "Verifying all records …"));
     verify.disabled = true;
     try {
       const found = await get(`/v1/audit/verify${query({ userId: inputs.userId.value.trim() })}`, { signal });
       const whole = found.intact
-        ? `The log is whole: ${many(found.records, "record")}, each following on the one before.`
-        : `The log is not whole: ${many(found.findings.length, "finding")}.`;
+        ? `The log is intact: ${many(found.records, "record")} in an unbroken hash chain.`
+        : `The log is not intact: ${many(found.findings.length, "finding")}.`;
       fill(
         verified,
         h(

@@ -1,4 +1,4 @@
-// What is refused, as it happens.
+// Denials, live.
 
 import { fill, h, put } from "../dom.js";
 import { clock, line, many, number } from "../format.js";
@@ -7,17 +7,17 @@ import { path } from "../remote.js";
 import { chip, empty, name, select, table } from "../widgets.js";
 
 const EVIDENCE = {
-  kernel: "the kernel’s own refusal, seen as it was made",
-  proxy: "refused on the way out of the sandbox",
-  guard: "read in the text of the command, before it was started",
-  guessed: "guessed from what the command wrote, and confirmed by the policy",
-  tool: "refused to a tool that runs without a shell",
+  kernel: "the kernel denied it, and the notify handler reported it",
+  proxy: "the network proxy denied it",
+  guard: "found in the command text, before the start",
+  guessed: "guessed from the command’s output, and confirmed by the policy",
+  tool: "denied to an in-process tool",
 };
 
-/** A sentence on why something was refused. */
+/** The reason of a denial. */
 export function because(denial) {
-  if (denial.explicit) return ["A rule says so: ", h("code", {}, line(denial.rule))];
-  return denial.rule === "nothing opens it" ? "No rule opens it." : ["No rule opens it: ", h("code", {}, line(denial.rule))];
+  if (denial.explicit) return ["Denied by a rule: ", h("code", {}, line(denial.rule))];
+  return denial.rule === "nothing opens it" ? "No rule allows it." : ["No rule allows it: ", h("code", {}, line(denial.rule))];
 }
 
 function explained(each) {
@@ -32,11 +32,11 @@ function explained(each) {
       {},
       h("dt", {}, "Why"),
       h("dd", {}, because(each)),
-      h("dt", {}, "Where it stands"),
+      h("dt", {}, "Rule origin"),
       h("dd", {}, name(each.origin, "mono")),
-      h("dt", {}, "How it is known"),
+      h("dt", {}, "Evidence"),
       h("dd", {}, who, evidence ?? "–"),
-      h("dt", {}, "How often"),
+      h("dt", {}, "Count"),
       h("dd", {}, many(each.count ?? 1, "time")),
     ),
   );
@@ -55,9 +55,9 @@ const COLUMNS = [
 ];
 const key = (each) => [each.execution ?? each.sandbox, each.operation, each.target, each.program, each.rule].join("\n");
 
-/** The refusals of one execution. */
+/** The denials of one execution. */
 export function refusals(list) {
-  const all = table("What was refused", COLUMNS, { key });
+  const all = table("Denied accesses", COLUMNS, { key });
   all.draw(list);
   return all.element;
 }
@@ -82,7 +82,7 @@ export function show(main, _, signal) {
         click() {
           held = held ? null : live.denials.slice();
           pause.setAttribute("aria-pressed", String(held !== null));
-          pause.textContent = held ? "Go on" : "Pause";
+          pause.textContent = held ? "Resume" : "Pause";
           draw();
         },
       },
@@ -127,7 +127,7 @@ export function show(main, _, signal) {
               "a",
               { class: "row", href: path`#/executions/${each.execution}` },
               "Open",
-              h("span", { class: "unseen" }, ` the execution that wanted ${each.operation} ${line(each.target)}`),
+              h("span", { class: "unseen" }, ` the execution with the denied ${each.operation} ${line(each.target)}`),
             )
           : each.sandbox
             ? chip("sandbox")
@@ -156,10 +156,10 @@ export function show(main, _, signal) {
         place,
         all.length === 0
           ? empty(
-              "Nothing was refused.",
-              h("p", { class: "quiet" }, "What the sandbox refuses appears here, with the rule that refused it."),
+              "No denials.",
+              h("p", { class: "quiet" }, "Accesses that the sandbox denies appear here, with their rule."),
             )
-          : empty("No denial is like that."),
+          : empty("No matching denials."),
       );
     } else {
       if (!place.contains(list.element)) fill(place, list.element);

@@ -1,4 +1,4 @@
-// Commands that run or have run, and one of them closely.
+// The list of executions, and the details of one.
 
 import { fill, h, put, say } from "../dom.js";
 import { WORDS } from "../dock.js";
@@ -14,7 +14,7 @@ const STATES = [
   ["", "Any state"],
   ["running", "Running or waiting"],
   ["blocked", "Blocked"],
-  ["beyond", "Beyond a limit"],
+  ["beyond", "Limit exceeded"],
   ["failed", "Failed or lost"],
   ["ok", "Ended with 0"],
 ];
@@ -74,12 +74,12 @@ export function show(main, [id], signal) {
   );
   put(main, h("div", { class: "title" }, h("h1", {}, "Executions"), count), bar, place);
   const list = table("Executions, newest first", [
-    { title: "Begun", kind: "time", cell: (each) => when(each.createdMs) },
+    { title: "Started", kind: "time", cell: (each) => when(each.createdMs) },
     { title: "State", cell: stateChip },
-    { title: "Whose", cell: whose },
+    { title: "Owner", cell: whose },
     { title: "Command", kind: "grow", cell: commandLink },
     { title: "Exit", kind: "right", cell: (each) => each.result?.exitCode ?? "–" },
-    { title: "Took", kind: "right", cell: (each) => duration(each.result?.durationMs ?? null) },
+    { title: "Duration", kind: "right", cell: (each) => duration(each.result?.durationMs ?? null) },
     {
       title: "Denials",
       kind: "right",
@@ -103,9 +103,9 @@ export function show(main, [id], signal) {
         all.length === 0
           ? empty(
               "No command has been run yet.",
-              h("p", { class: "quiet" }, "Skills are run from the view Skills, or by POST /v1/skills/…/execute."),
+              h("p", { class: "quiet" }, "Run skills from the Skills view, or with POST /v1/skills/…/execute."),
             )
-          : empty("No execution is like that."),
+          : empty("No matching executions."),
       );
     } else {
       if (!place.contains(list.element)) fill(place, list.element);
@@ -158,15 +158,15 @@ function detail(main, id, signal) {
     const { result } = now;
     const rows = [
       [
-        "Whose",
+        "Owner",
         now.sandboxId
           ? h("a", { href: path`#/sandboxes/${now.sandboxId}` }, whose(now))
           : h("a", { href: path`#/skills/${now.userId}/${now.agentId}/${now.skillId}` }, whose(now)),
       ],
       ["Id", [name(now.id, "mono"), " ", copyButton(() => now.id)]],
-      ["Begun", stamp(now.createdMs)],
-      now.startedMs && now.startedMs - now.createdMs > 50 && ["Waited", duration(now.startedMs - now.createdMs)],
-      result && ["Took", duration(result.durationMs)],
+      ["Created", stamp(now.createdMs)],
+      now.startedMs && now.startedMs - now.createdMs > 50 && ["Queued for", duration(now.startedMs - now.createdMs)],
+      result && ["Duration", duration(result.durationMs)],
       result && ["Exit status", String(result.exitCode)],
       result?.usage && ["CPU", duration((result.usage.userUs + result.usage.systemUs) / 1000)],
       result?.usage && ["Peak memory", bytes(result.usage.maxRssKb * 1024)],
@@ -177,14 +177,14 @@ function detail(main, id, signal) {
       facts,
       rows.map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, value))),
     );
-    fill(found, told(now));
+    fill(found, findings(now));
   }
 
   async function end() {
-    if (!(await sure("Cancel this command?", "It is interrupted, and ended if it does not mind.", "Cancel it"))) return;
+    if (!(await sure("Cancel this command?", "It is interrupted, and killed if it does not end.", "Cancel it"))) return;
     try {
       now = { ...now, ...(await ask("DELETE", path`/v1/executions/${id}`)) };
-      say("It was told to end.");
+      say("The command was interrupted.");
       draw();
     } catch (error) {
       fill(found, trouble(error));
@@ -208,18 +208,18 @@ function detail(main, id, signal) {
   });
 }
 
-/** The command, with the part marked that a rule on its text refused. */
+/** The command, with the part marked that a rule on its text denied. */
 function marked({ command, result }) {
   const { position, length } = result?.refusal ?? {};
   if (!length) return visible(command);
-  // Counted in characters, which are not what strings here count in.
+  // Positions count characters, not UTF-16 code units.
   const characters = [...command];
   const part = (from, to) => visible(characters.slice(from, to).join(""));
   return [part(0, position), h("mark", {}, part(position, position + length)), part(position + length)];
 }
 
-/** What else is to be told of an execution. */
-function told({ result, error }) {
+/** Errors, limits, grants, denials and warnings of an execution. */
+function findings({ result, error }) {
   if (error) return trouble(error);
   if (!result) return [];
   const refusal =
@@ -228,7 +228,7 @@ function told({ result, error }) {
       "section",
       { class: "callout bad" },
       h("h2", {}, "Not started"),
-      h("p", {}, line(result.blockedReason ?? result.refusal.reason ?? "A rule on its text refused it.")),
+      h("p", {}, line(result.blockedReason ?? result.refusal.reason ?? "A rule on its text denied it.")),
     );
   const breaches =
     result.breaches?.length > 0 &&
@@ -278,7 +278,7 @@ function told({ result, error }) {
     h(
       "section",
       { class: "callout warn" },
-      h("h2", {}, "Beside"),
+      h("h2", {}, "Warnings"),
       h(
         "ul",
         {},

@@ -1,4 +1,4 @@
-// The files of a skill: listed, read and changed.
+// The files of a skill: list, read and edit.
 
 import { arrows, fill, h, say } from "../dom.js";
 import { bytes, line, stamp } from "../format.js";
@@ -60,7 +60,7 @@ export async function files(place, id, signal) {
         );
       }),
     );
-    if (sorted.length === 0) fill(list, h("li", {}, empty("It has no files.")));
+    if (sorted.length === 0) fill(list, h("li", {}, empty("No files.")));
     return sorted;
   }
 
@@ -75,9 +75,9 @@ export async function files(place, id, signal) {
   async function read(which) {
     if (
       isChanged() &&
-      !(await dialog("Leave the changes?", h("p", {}, "What you changed in this file is not saved."), [
+      !(await dialog("Discard the changes?", h("p", {}, "Your changes to this file are not saved."), [
         ["Stay", false],
-        ["Leave them", true, "danger"],
+        ["Discard", true, "danger"],
       ]))
     )
       return;
@@ -105,7 +105,7 @@ export async function files(place, id, signal) {
       fill(
         shown,
         head,
-        empty("It is no text.", h("p", { class: "quiet" }, "What is no text is replaced by uploading the skill again.")),
+        empty("Not a text file.", h("p", { class: "quiet" }, "To replace it, upload the skill again.")),
       );
       return;
     }
@@ -123,7 +123,7 @@ export async function files(place, id, signal) {
         },
       },
     });
-    // A text area knows one end of lines only. A file that ends all of them in the other way keeps that.
+    // A text area has LF line endings only. A file with only CRLF endings keeps them.
     const had = text.replace(/\r\n?/g, "\n");
     const ending = had.replace(/\n/g, "\r\n") === text ? "\r\n" : "\n";
     const isMixed = had.replace(/\n/g, ending) !== text;
@@ -171,7 +171,7 @@ export async function files(place, id, signal) {
         "section",
         { class: "callout bad", role: "alert" },
         h("p", {}, h("b", {}, "Not saved: "), line(error.message)),
-        h("p", {}, "Somebody changed the file since you opened it. Your text is still here."),
+        h("p", {}, "The file has changed since you opened it. Your text is still here."),
         h(
           "div",
           { class: "buttons" },
@@ -186,7 +186,7 @@ export async function files(place, id, signal) {
                 },
               },
             },
-            "Take theirs",
+            "Load the new version",
           ),
           h(
             "button",
@@ -200,15 +200,15 @@ export async function files(place, id, signal) {
                 },
               },
             },
-            "Put mine over it",
+            "Overwrite it",
           ),
         ),
       );
     fill(
       shown,
       head,
-      content.truncated && h("p", { class: "notice" }, "It is too long to be shown whole, so it cannot be changed here."),
-      isMixed && h("p", { class: "notice" }, "Its lines end in different ways. Saving it makes them alike."),
+      content.truncated && h("p", { class: "notice" }, "The file is too long to edit here; only a part is shown."),
+      isMixed && h("p", { class: "notice" }, "The file has mixed line endings. Saving makes them uniform."),
       edit.element,
       h("div", { class: "buttons" }, mayWrite && button, state),
       below,
@@ -217,9 +217,9 @@ export async function files(place, id, signal) {
 
   async function anew() {
     const where = h("input", { type: "text", autocomplete: "off", spellcheck: "false", placeholder: "scripts/run.sh" });
-    const chosen = await dialog("New file", field("Path, from the skill’s directory on", where), [
-      ["Leave it", false],
-      ["Make it", true, "first"],
+    const chosen = await dialog("New file", field("Path, relative to the skill’s directory", where), [
+      ["Cancel", false],
+      ["Create", true, "first"],
     ]);
     if (!chosen || !where.value.trim()) return;
     try {

@@ -1,4 +1,4 @@
-// What runs now, and how it has been lately.
+// Running commands, and recent statistics.
 
 import { fill, h, put, say } from "../dom.js";
 import { isOver, SPANS } from "../figures.js";
@@ -13,7 +13,7 @@ let chosen = "30";
 
 export function show(main, _, signal) {
   const spans = Object.entries(SPANS).map(([value, { title }]) => [value, title]);
-  const span = select(spans, chosen, { "aria-label": "Stretch of time", on: { change: () => draw() } });
+  const span = select(spans, chosen, { "aria-label": "Time range", on: { change: () => draw() } });
   const parts = { figures: tiles(), running: running(), sandboxes: sandboxes(), denials: denials() };
   const draw = () => {
     chosen = span.value;
@@ -41,9 +41,9 @@ export function show(main, _, signal) {
 
 function running() {
   const place = h("div");
-  const list = table("Executions that run or wait", [
+  const list = table("Running and queued executions", [
     { title: "Since", kind: "time", cell: (each) => when(each.startedMs ?? each.createdMs) },
-    { title: "Whose", cell: whose },
+    { title: "Owner", cell: whose },
     { title: "Command", kind: "grow", cell: commandLink },
     { title: "For", kind: "right", cell: ({ seconds }) => duration(seconds * 1000) },
   ]);
@@ -53,7 +53,7 @@ function running() {
       .filter((each) => !isOver(each))
       .map((each) => ({ ...each, seconds: since(each) }));
     if (going.length === 0) {
-      fill(place, empty("Nothing runs.", h("p", { class: "quiet" }, "Commands that are begun appear here at once.")));
+      fill(place, empty("No command is running.", h("p", { class: "quiet" }, "New commands appear here at once.")));
       return;
     }
     if (!place.contains(list.element)) fill(place, list.element);
@@ -62,11 +62,11 @@ function running() {
   return { element: h("section", {}, h("h2", {}, "Running"), place), draw };
 }
 
-/** Nothing at all where the service has none to offer, or the token is not for them. */
+/** Empty if the service offers no sandboxes or the token does not permit them. */
 function sandboxes() {
   const element = h("section");
   const below = h("div", { class: "below" });
-  const list = table("Sandboxes that stand", [
+  const list = table("Live sandboxes", [
     { title: "Sandbox", kind: "mono", cell: (each) => h("a", { class: "row", href: path`#/sandboxes/${each.id}` }, name(each.id)) },
     { title: "Tenant", cell: (each) => name(each.userId) },
     { title: "Since", kind: "time", cell: (each) => when(each.createdMs) },
@@ -79,7 +79,7 @@ function sandboxes() {
     if (live.sandboxes === null) {
       fill(element);
     } else if (live.sandboxes.length === 0) {
-      fill(element, h("h2", {}, "Sandboxes"), empty("No sandbox stands."));
+      fill(element, h("h2", {}, "Sandboxes"), empty("No sandboxes."));
     } else {
       if (!element.contains(list.element)) fill(element, h("h2", {}, "Sandboxes"), below, list.element);
       list.draw(live.sandboxes);
@@ -90,11 +90,11 @@ function sandboxes() {
 
 function ender({ id }, below) {
   const end = async () => {
-    if (!(await sure("End this sandbox?", "Everything in it ends, and its directory is gone.", "End it"))) return;
+    if (!(await sure("End this sandbox?", "This ends everything in it and removes its directory.", "End it"))) return;
     fill(below);
     try {
       await ask("DELETE", path`/v1/sandboxes/${id}`);
-      say("The sandbox was ended");
+      say("The sandbox has ended");
       live.soon();
     } catch (error) {
       fill(below, trouble(error));
@@ -112,13 +112,13 @@ function denials() {
     const keys = JSON.stringify(last.map((each) => each.key));
     if (keys === shown) return;
     shown = keys;
-    fill(place, last.length === 0 ? empty("Nothing was refused.") : h("ul", { class: "feed" }, last.map(row)));
+    fill(place, last.length === 0 ? empty("No denials.") : h("ul", { class: "feed" }, last.map(row)));
   }
   return { element: h("section", {}, h("h2", {}, "Latest denials"), place), draw };
 }
 
 function row(each) {
-  const words = `The execution that wanted ${each.operation} ${line(each.target)}`;
+  const words = `The execution with the denied ${each.operation} ${line(each.target)}`;
   return h(
     "li",
     {},

@@ -1,4 +1,4 @@
-// The API, from its own description, to be tried.
+// The API reference from /openapi.json, with a form for each operation.
 
 import { add, arrows, fill, h, put } from "../dom.js";
 import { bytes, line, visible } from "../format.js";
@@ -6,11 +6,11 @@ import { get, query, send, token } from "../remote.js";
 import { chip, copyButton, field, form, select, tick, trouble } from "../widgets.js";
 
 const TONES = { get: "ok", post: "run", put: "warn", patch: "warn", delete: "bad" };
-/** So much of an answer is shown. */
+/** Characters of a response that are shown. */
 const SHOWN = 200_000;
 
 export function show(main, [wanted], signal) {
-  const filter = h("input", { type: "search", placeholder: "Path or words", "aria-label": "Filter operations" });
+  const filter = h("input", { type: "search", placeholder: "Path or text", "aria-label": "Filter operations" });
   const place = h("div", { class: "stack" });
   put(
     main,
@@ -90,7 +90,7 @@ function resolve(document, schema = {}) {
     : schema;
 }
 
-/** What a body could be. */
+/** A sample body. */
 function sample(document, given, depth = 0) {
   const schema = resolve(document, given);
   if (depth > 4) return null;
@@ -115,7 +115,7 @@ function sample(document, given, depth = 0) {
 function parameter(document, each) {
   const schema = resolve(document, each.schema);
   const type = [schema.type].flat().find((one) => one !== "null");
-  const label = [h("code", {}, each.name), each.required ? " (needed)" : "", h("span", { class: "quiet" }, ` ${each.in}`)];
+  const label = [h("code", {}, each.name), each.required ? " (required)" : "", h("span", { class: "quiet" }, ` ${each.in}`)];
   if (type === "boolean") {
     const made = tick(label);
     return { each, element: made.element, value: () => (made.input.checked ? "true" : "") };
@@ -171,13 +171,13 @@ function tryIt(document, where, method, operation) {
   };
   const go = async () => {
     const { url, headers, missing } = made();
-    if (missing) throw new Error(`${missing[0]} is needed.`);
+    if (missing) throw new Error(`${missing[0]} is required.`);
     let options = { headers };
     if (body) {
       try {
         options = { ...options, body: JSON.parse(body.value) };
       } catch (error) {
-        throw new Error(`The body is no JSON: ${error.message}`);
+        throw new Error(`The body is not JSON: ${error.message}`);
       }
     }
     if (isForm) {
@@ -231,7 +231,7 @@ function tryIt(document, where, method, operation) {
   return element;
 }
 
-/** A stream is read for as long as its signal lets it be. */
+/** Reads a response; a stream is read until its signal aborts. */
 async function read(answer) {
   let text = "";
   try {
@@ -243,7 +243,7 @@ async function read(answer) {
     }
   } catch (error) {
     if (error.name !== "TimeoutError") throw error;
-    return `${text}… and so on: reading was ended after 5 seconds`;
+    return `${text}… truncated after 5 seconds`;
   }
 }
 
@@ -252,9 +252,9 @@ function pretty(text) {
   try {
     shown = JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    // It is shown as it came.
+    // Not JSON: shown unchanged.
   }
-  // Somebody looks over a shoulder, or takes a picture.
+  // The token is hidden, for bystanders and screenshots.
   const word = token.get();
   return visible(word ? shown.replaceAll(word, "…") : shown).slice(0, SHOWN);
 }

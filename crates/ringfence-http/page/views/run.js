@@ -1,4 +1,4 @@
-// A command in a skill, from here.
+// Runs a command in a skill.
 
 import { fill, h, say } from "../dom.js";
 import { duration, line, many } from "../format.js";
@@ -24,7 +24,7 @@ export function runner(id, signal) {
     },
   });
   const seconds = h("input", { type: "number", min: "1", max: String(LONGEST), value: "60", class: "short" });
-  const asks = tick("Ask me about what would be refused");
+  const asks = tick("Ask me about denied accesses");
   const start = h("button", { type: "submit", class: "first" }, "Run");
   const stop = h("button", { type: "button", class: "danger", hidden: true, on: { click: () => cancel() } }, "Cancel");
   const streams = output();
@@ -34,13 +34,13 @@ export function runner(id, signal) {
   async function run() {
     if (command.value.trim() === "") throw new Error("Type a command first.");
     const limit = Number(seconds.value);
-    if (!(limit >= 1 && limit <= LONGEST)) throw new Error(`It may take 1 to ${LONGEST} seconds.`);
+    if (!(limit >= 1 && limit <= LONGEST)) throw new Error(`The time limit must be 1 to ${LONGEST} seconds.`);
     fill(summary);
     streams.begins();
     execution = null;
     let end = null;
-    // With a key it is not cancelled when nobody listens any more: whoever goes to answer its
-    // question leaves this view.
+    // With a key it is not cancelled on disconnect: a user who goes to answer its question
+    // leaves this view.
     const headers = {
       "Idempotency-Key": [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16)).join("-"),
     };
@@ -80,7 +80,7 @@ export function runner(id, signal) {
   async function cancel() {
     try {
       await ask("DELETE", path`/v1/executions/${execution}`);
-      say("It was told to end.");
+      say("The command was interrupted.");
     } catch (error) {
       fill(summary, trouble(error));
     }
@@ -109,8 +109,8 @@ export function runner(id, signal) {
   const element = form(
     { class: "stack" },
     run,
-    field("Command, a line for bash", command, "Ctrl+Enter runs it. It goes on when you leave this view: Executions has it."),
-    h("div", { class: "run-fields" }, field("Seconds at most", seconds), asks.element),
+    field("Bash command", command, "Ctrl+Enter runs it. It keeps running when you leave this view: see Executions."),
+    h("div", { class: "run-fields" }, field("Time limit (seconds)", seconds), asks.element),
     h("div", { class: "buttons" }, start, stop),
   );
   return h("div", { class: "stack" }, element, summary, streams.element);

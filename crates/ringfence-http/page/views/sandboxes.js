@@ -1,4 +1,4 @@
-// Sandboxes that stand: made, listed, and one of them closely, with a shell, a terminal and its files.
+// Live sandboxes: create, list, and the details of one with a shell, a terminal and its files.
 
 import { fill, h, put, say } from "../dom.js";
 import { bytes, duration, line, many, number, stamp, when } from "../format.js";
@@ -15,7 +15,7 @@ const LONGEST = 300;
 export function show(main, [id], signal) {
   if (id) return detail(main, id, signal);
   const place = h("div");
-  const list = table("Sandboxes that stand", [
+  const list = table("Live sandboxes", [
     { title: "Sandbox", kind: "mono", cell: (each) => h("a", { class: "row", href: path`#/sandboxes/${each.id}` }, name(each.id)) },
     { title: "Tenant", cell: (each) => name(each.userId) },
     { title: "Labels", kind: "grow", cell: (each) => labels(each.labels) },
@@ -24,9 +24,9 @@ export function show(main, [id], signal) {
     { title: "Commands", kind: "right", cell: (each) => number(each.commands) },
     { title: "State", cell: (each) => (each.busy ? chip("busy", "run") : chip("idle")) },
   ]);
-  put(main, h("h1", {}, "Sandboxes"), maker(), h("h2", {}, "Standing"), place);
+  put(main, h("h1", {}, "Sandboxes"), maker(), h("h2", {}, "Live"), place);
   watch(signal, ["sandboxes"], () => {
-    if (!live.sandboxes?.length) return fill(place, empty("No sandbox stands."));
+    if (!live.sandboxes?.length) return fill(place, empty("No sandboxes."));
     if (!place.contains(list.element)) fill(place, list.element);
     list.draw(live.sandboxes);
   });
@@ -41,19 +41,19 @@ function maker() {
   const user = h("input", { type: "text", autocomplete: "off", spellcheck: "false", value: live.me?.userId ?? "" });
   user.readOnly = Boolean(live.me?.userId);
   const minutes = h("input", { type: "number", min: "1", max: "1440", value: "10", class: "short" });
-  const asks = tick("Ask me about what would be refused");
+  const asks = tick("Ask me about denied accesses");
   return form(
     { class: "stack" },
     async () => {
       const body = { ttlSeconds: Math.round(Number(minutes.value) * 60), ask: asks.input.checked };
       if (user.value.trim()) body.userId = user.value.trim();
       const made = await ask("POST", "/v1/sandboxes", { body });
-      say("The sandbox stands");
+      say("The sandbox was created");
       live.soon();
       location.hash = path`#/sandboxes/${made.id}`;
     },
-    h("div", { class: "run-fields" }, field("Tenant", user), field("Minutes it stands", minutes), asks.element),
-    h("div", { class: "buttons" }, h("button", { type: "submit", class: "first" }, "Make a sandbox")),
+    h("div", { class: "run-fields" }, field("Tenant", user), field("Lifetime (minutes)", minutes), asks.element),
+    h("div", { class: "buttons" }, h("button", { type: "submit", class: "first" }, "Create a sandbox")),
   );
 }
 
@@ -83,10 +83,10 @@ function detail(main, id, signal) {
     panels.map(([, panel]) => panel),
   );
   async function ends() {
-    if (!(await sure("End this sandbox?", "Everything in it ends, and its directory is gone.", "End it"))) return;
+    if (!(await sure("End this sandbox?", "This ends everything in it and removes its directory.", "End it"))) return;
     try {
       await ask("DELETE", at);
-      say("The sandbox was ended");
+      say("The sandbox has ended");
       live.soon();
       location.hash = "#/sandboxes";
     } catch (error) {
@@ -100,7 +100,7 @@ function detail(main, id, signal) {
       ["Tenant", name(now.userId)],
       ["Labels", labels(now.labels)],
       ["Directory", name(now.workspace, "mono")],
-      ["Made", stamp(now.createdMs)],
+      ["Created", stamp(now.createdMs)],
       ["Until", stamp(now.expiresMs)],
       ["Hosts", now.hosts.length === 0 ? "none" : now.hosts.map((host) => [name(host, "mono"), " "])],
     ];
@@ -114,7 +114,7 @@ function detail(main, id, signal) {
   });
 }
 
-/** A line for the shell that lives on. */
+/** Runs a command in the sandbox's shell. */
 function runner(place, at, signal) {
   const command = h("textarea", {
     rows: "3",
@@ -135,7 +135,7 @@ function runner(place, at, signal) {
   async function run() {
     if (command.value.trim() === "") throw new Error("Type a command first.");
     const limit = Number(seconds.value);
-    if (!(limit >= 1 && limit <= LONGEST)) throw new Error(`It may take 1 to ${LONGEST} seconds.`);
+    if (!(limit >= 1 && limit <= LONGEST)) throw new Error(`The time limit must be 1 to ${LONGEST} seconds.`);
     fill(summary);
     streams.begins();
     stop.hidden = false;
@@ -165,7 +165,7 @@ function runner(place, at, signal) {
   async function interrupt() {
     try {
       await ask("POST", `${at}/interrupt`);
-      say("It was told to end.");
+      say("The command was interrupted.");
     } catch (error) {
       fill(summary, trouble(error));
     }
@@ -188,14 +188,14 @@ function runner(place, at, signal) {
   const element = form(
     { class: "stack" },
     run,
-    field("Command, a line for bash", command, "Ctrl+Enter runs it. Directory and variables stay; leaving this view interrupts it."),
-    h("div", { class: "run-fields" }, field("Seconds at most", seconds)),
+    field("Bash command", command, "Ctrl+Enter runs it. Directory and environment variables persist; leaving this view interrupts it."),
+    h("div", { class: "run-fields" }, field("Time limit (seconds)", seconds)),
     h("div", { class: "buttons" }, h("button", { type: "submit", class: "first" }, "Run"), stop),
   );
   fill(place, h("div", { class: "stack" }, element, summary, streams.element));
 }
 
-/** A shell of its own at a terminal. */
+/** A separate shell on a terminal. */
 function seat(place, at, signal) {
   const below = h("div", { class: "below" });
   const state = h("p", { class: "quiet", role: "status" });
@@ -203,7 +203,7 @@ function seat(place, at, signal) {
   const open = h("button", { type: "button", class: "first", on: { click: () => connect() } }, "Open a terminal");
   fill(
     place,
-    h("p", { class: "quiet" }, "A second shell in the same sandbox. Shift+Tab leaves it; closing the view ends it."),
+    h("p", { class: "quiet" }, "A second shell in the same sandbox. Shift+Tab leaves the terminal; closing the view ends the shell."),
     h("div", { class: "buttons" }, open),
     state,
     frame,
@@ -220,13 +220,13 @@ function seat(place, at, signal) {
       if (socket.readyState === WebSocket.OPEN) socket.send(new TextEncoder().encode(text));
     });
     fill(frame, shown.element);
-    let end = "It was closed.";
+    let end = "Closed.";
     socket.addEventListener("open", () => {
       state.textContent = "Connected";
       shown.element.focus();
     });
     socket.addEventListener("message", ({ data }) => {
-      if (typeof data === "string") end = `It has ended with ${JSON.parse(data).exitCode}.`;
+      if (typeof data === "string") end = `The shell has ended with ${JSON.parse(data).exitCode}.`;
       else shown.write(new Uint8Array(data));
     });
     socket.addEventListener("close", () => {
@@ -239,13 +239,13 @@ function seat(place, at, signal) {
   }
 }
 
-/** Its directory. */
+/** The sandbox's directory. */
 function files(place, at, signal) {
   const trail = h("p", { class: "trail" });
   const list = h("ul", { class: "files", "aria-label": "Files" });
   const shown = h("div", { class: "file" }, empty("Choose a file."));
   const below = h("div", { class: "below" });
-  const bring = h("input", { type: "file", multiple: true, "aria-label": "Bring files", on: { change: () => brought() } });
+  const bring = h("input", { type: "file", multiple: true, "aria-label": "Upload files", on: { change: () => brought() } });
   const make = h("button", { type: "button", class: "small", on: { click: () => directory() } }, "New directory");
   fill(
     place,
@@ -272,8 +272,8 @@ function files(place, at, signal) {
       const parts = where.split("/").filter(Boolean);
       fill(trail, step("", "/"), parts.map((part, each) => step(parts.slice(0, each + 1).join("/"), line(part))));
       const entries = found.entries.toSorted((one, other) => (one.path < other.path ? -1 : 1));
-      fill(list, entries.length === 0 ? h("li", {}, empty("Nothing is in it.")) : entries.map(row));
-      if (found.truncated) fill(below, h("p", { class: "notice" }, "There is more than is shown."));
+      fill(list, entries.length === 0 ? h("li", {}, empty("Empty directory.")) : entries.map(row));
+      if (found.truncated) fill(below, h("p", { class: "notice" }, "Only a part is shown."));
     });
   }
   function row(each) {
@@ -296,7 +296,7 @@ function files(place, at, signal) {
       const head = h("p", { class: "quiet" }, name(which, "mono"), ` · ${bytes(found.size)}`);
       const gone = h("button", { type: "button", class: "danger", on: { click: () => removed(which) } }, "Remove");
       if (found.text === undefined || found.truncated) {
-        fill(shown, head, empty(found.truncated ? "It is too long to be shown." : "It is no text."), h("div", { class: "buttons" }, gone));
+        fill(shown, head, empty(found.truncated ? "The file is too long to show." : "Not a text file."), h("div", { class: "buttons" }, gone));
         return;
       }
       const edit = editor(`Content of ${line(which)}`);
@@ -323,7 +323,7 @@ function files(place, at, signal) {
   const brought = () =>
     trying(async () => {
       for (const each of bring.files) await store(within(each.name), each);
-      say(`Brought: ${many(bring.files.length, "file")}`);
+      say(`Uploaded: ${many(bring.files.length, "file")}`);
       bring.value = "";
       await go(here);
     });
@@ -331,8 +331,8 @@ function files(place, at, signal) {
     trying(async () => {
       const where = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
       const chosen = await dialog("New directory", field("Name", where), [
-        ["Leave it", false],
-        ["Make it", true, "first"],
+        ["Cancel", false],
+        ["Create", true, "first"],
       ]);
       if (!chosen || !where.value.trim()) return;
       await ask("POST", `${at}/files${query({ path: within(where.value.trim()) })}`);

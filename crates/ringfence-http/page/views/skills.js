@@ -1,4 +1,4 @@
-// Skills of an agent: brought, read, changed, run and removed.
+// Skills of an agent: upload, read, edit, run and remove.
 
 import { arrows, fill, h, put, say } from "../dom.js";
 import { bytes, line, many, number, visible, when } from "../format.js";
@@ -37,11 +37,11 @@ export function show(main, [user, agent, skill], signal) {
   };
   const go = () => {
     const [one, other] = [inputs.user.value.trim(), inputs.agent.value.trim()];
-    if (!one || !other) throw new Error("Name a tenant and an agent.");
+    if (!one || !other) throw new Error("Enter a tenant and an agent.");
     location.hash = path`#/skills/${one}/${other}`;
   };
   const chooser = form(
-    { class: "filters", "aria-label": "Whose skills" },
+    { class: "filters", "aria-label": "Owner of the skills" },
     go,
     field("Tenant", inputs.user),
     field("Agent", inputs.agent),
@@ -90,7 +90,7 @@ export function show(main, [user, agent, skill], signal) {
     one(place, { user, agent, skill }, signal).catch(fail);
   } else if (user && agent) {
     tenants.catch(() => {});
-    shelf(place, user, agent, signal).catch(fail);
+    agentSkills(place, user, agent, signal).catch(fail);
   } else {
     tenants.then((all) => browse(place, all), fail);
   }
@@ -103,8 +103,8 @@ function browse(place, tenants) {
     fill(
       place,
       empty(
-        "No skill has been brought yet.",
-        h("p", { class: "quiet" }, "Name a tenant and an agent above, and upload an archive there."),
+        "No skills yet.",
+        h("p", { class: "quiet" }, "Enter a tenant and an agent above, and upload an archive there."),
       ),
     );
     return;
@@ -136,10 +136,10 @@ function browse(place, tenants) {
   );
 }
 
-/** The skills of one agent, and the way in for more. */
-async function shelf(place, user, agent, signal) {
+/** The skills of one agent, and the upload area. */
+async function agentSkills(place, user, agent, signal) {
   const { skills } = await get(path`/v1/skills/${user}/${agent}/list`, { signal });
-  const bring = live.may("skills:write") ? uploader(user, agent, () => shelf(place, user, agent, signal)) : null;
+  const bring = live.may("skills:write") ? uploader(user, agent, () => agentSkills(place, user, agent, signal)) : null;
   const cards = skills.map((each) =>
     h(
       "a",
@@ -173,7 +173,7 @@ async function one(place, id, signal) {
   if (!info) {
     fill(
       place,
-      empty("There is no such skill.", h("p", {}, h("a", { href: path`#/skills/${id.user}/${id.agent}` }, "See what there is"))),
+      empty("No such skill.", h("p", {}, h("a", { href: path`#/skills/${id.user}/${id.agent}` }, "List the skills"))),
     );
     return;
   }
@@ -188,7 +188,7 @@ async function one(place, id, signal) {
           if (
             !(await sure(
               `Remove ${id.skill}?`,
-              "All its files go, and nobody can bring them back. What runs in it goes on to its end.",
+              "All its files are deleted permanently. Running commands continue to their end.",
               "Remove it",
             ))
           )
@@ -231,7 +231,7 @@ function about(info) {
     ["Name", name(info.name)],
     info.license && ["Licence", name(info.license)],
     info.compatibility && ["Compatibility", name(info.compatibility)],
-    ["Tools", info.allowedTools.length > 0 ? info.allowedTools.map((each) => chip(line(each))) : "none named"],
+    ["Tools", info.allowedTools.length > 0 ? info.allowedTools.map((each) => chip(line(each))) : "none declared"],
     [
       "Hosts",
       needs.hosts ? (needs.hosts.length > 0 ? needs.hosts.map((each) => chip(line(each))) : "none") : "what the policy allows",
@@ -257,7 +257,7 @@ function about(info) {
     h(
       "section",
       { class: "callout warn" },
-      h("h2", {}, "Where it departs from the rules for skills"),
+      h("h2", {}, "Deviations from the skill format"),
       h(
         "ul",
         {},

@@ -1,4 +1,4 @@
-// Tokens, and how much tenants may use and do.
+// Tokens, and the quotas and policies of tenants.
 
 import { fill, h, put } from "../dom.js";
 import { bytes, line, many, number } from "../format.js";
@@ -58,7 +58,7 @@ function tenants(place, user, signal) {
   );
   async function load() {
     const { tenants: all } = await get("/v1/tenants", { signal });
-    fill(found, all.length === 0 ? empty("No tenant has brought a skill yet.") : list.element);
+    fill(found, all.length === 0 ? empty("No tenant has skills yet.") : list.element);
     list.draw(all);
   }
   fill(place, found, open, chosen);
@@ -92,8 +92,8 @@ function quotas({ userId, quotas: now }, afterwards) {
       Object.entries(inputs).map(([key, each]) => [key, each.value === "" ? NaN : Number(each.value)]),
     );
     if (Object.values(given).some((value) => !Number.isInteger(value) || value < 0))
-      throw new Error("Each of them is a whole number.");
-    // Bytes that nobody touched stay as they are.
+      throw new Error("Each quota must be an integer.");
+    // An unchanged value keeps its exact bytes.
     const storageBytes =
       given.storageMiB === Math.round(now.storageBytes / 1048576) ? now.storageBytes : given.storageMiB * 1048576;
     await ask("PUT", path`/v1/tenants/${userId}/quotas`, {
@@ -105,7 +105,7 @@ function quotas({ userId, quotas: now }, afterwards) {
       },
     });
     afterwards().catch(() => {});
-    return h("p", { class: "notice", role: "status" }, "Set. It holds from now on.");
+    return h("p", { class: "notice", role: "status" }, "Saved. The quotas apply from now on.");
   };
   return h(
     "section",
@@ -120,7 +120,7 @@ function quotas({ userId, quotas: now }, afterwards) {
         field("Executions at once", inputs.executions),
         field("Sandboxes at once", inputs.sandboxes),
         field("Storage, MiB", inputs.storageMiB),
-        field("Requests a second", inputs.requestsPerSecond),
+        field("Requests per second", inputs.requestsPerSecond),
       ),
       h("div", { class: "buttons" }, h("button", { type: "submit", class: "first" }, "Set quotas")),
     ),
@@ -151,7 +151,7 @@ function policyOf(user, text) {
     return h(
       "p",
       { class: "notice", role: "status" },
-      `Saved, ${many(edit.area.value.split("\n").length, "line")}. It holds for every command that begins from now on.`,
+      `Saved, ${many(edit.area.value.split("\n").length, "line")}. It applies to every command that starts from now on.`,
     );
   };
   const element = form(
@@ -164,7 +164,7 @@ function policyOf(user, text) {
     "section",
     { class: "card" },
     h("h3", {}, "Policy"),
-    h("p", { class: "quiet" }, "TOML, on top of the service’s own. ringfence policy schema describes it."),
+    h("p", { class: "quiet" }, "TOML, in addition to the service’s policy. ringfence policy schema describes it."),
     element,
   );
 }

@@ -1,4 +1,4 @@
-// How it has been lately: a number and a chart for each thing that matters.
+// Recent statistics: a number and a chart for each.
 
 import { columns, lines, rows, tile } from "../charts.js";
 import { h } from "../dom.js";
@@ -9,13 +9,13 @@ import { live } from "../live.js";
 const sum = (values) => values.reduce((whole, value) => whole + value, 0);
 const short = (value) => (value >= 10 ? Math.round(value) : Number(value.toFixed(1)));
 
-/** All of them; `draw` takes a stretch of time. */
+/** All tiles; `draw` takes a time range. */
 export function tiles() {
   const all = {
     running: tile("Running now"),
-    begun: tile("Executions a minute"),
+    begun: tile("Executions per minute"),
     took: tile("Duration"),
-    denied: tile("Denials a minute"),
+    denied: tile("Denials per minute"),
     memory: tile("Peak memory"),
     cpu: tile("CPU time"),
     breaches: tile("Limits reached"),
@@ -40,7 +40,7 @@ export function tiles() {
     all.breaches.draw(
       number(sum(found.breaches.map(([, count]) => count))),
       `of ${many(found.whole.ended, "result")}`,
-      rows(found.breaches, "No execution went beyond a limit."),
+      rows(found.breaches, "No execution exceeded a limit."),
     );
   }
   return { element, draw };

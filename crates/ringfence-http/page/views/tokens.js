@@ -1,4 +1,4 @@
-// Tokens: made, listed and revoked.
+// Tokens: create, list and revoke.
 
 import { fill, h, say } from "../dom.js";
 import { stamp, when } from "../format.js";
@@ -10,20 +10,20 @@ const SCOPES = {
   "skills:read": "list and read skills",
   "skills:write": "upload, edit and remove them",
   execute: "run commands in them",
-  sandboxes: "make sandboxes",
+  sandboxes: "create and use sandboxes",
   asks: "answer questions",
   audit: "read the audit log",
-  admin: "make tokens, set policies and quotas",
+  admin: "create tokens, set policies and quotas",
 };
 const LIVES = [
-  ["", "for good"],
+  ["", "permanently"],
   ["3600", "an hour"],
   ["86400", "a day"],
   ["604800", "a week"],
   ["2592000", "30 days"],
 ];
 
-/** All tokens, and the way to another. */
+/** All tokens, and the form for a new one. */
 export function tokens(place, signal) {
   const found = h("div");
   const list = table("Tokens", [
@@ -40,12 +40,12 @@ export function tokens(place, signal) {
           each.scopes.map((scope) => chip(scope, scope === "admin" ? "warn" : "plain")),
         ),
     },
-    { title: "Made", kind: "time", cell: (each) => when(each.createdMs) },
+    { title: "Created", kind: "time", cell: (each) => when(each.createdMs) },
     {
       title: "Until",
       kind: "time",
       cell: (each) =>
-        each.expiresMs ? h("span", { class: each.expiresMs < Date.now() ? "bad-text" : "" }, stamp(each.expiresMs)) : "for good",
+        each.expiresMs ? h("span", { class: each.expiresMs < Date.now() ? "bad-text" : "" }, stamp(each.expiresMs)) : "no expiry",
     },
     {
       title: "",
@@ -62,11 +62,11 @@ export function tokens(place, signal) {
   ]);
   async function load() {
     const { tokens: all } = await get("/v1/tokens", { signal });
-    fill(found, all.length === 0 ? empty("No token but the administrator’s.") : list.element);
+    fill(found, all.length === 0 ? empty("Only the administrator’s token exists.") : list.element);
     list.draw(all.toSorted((one, other) => other.createdMs - one.createdMs));
   }
   async function revoke(each) {
-    if (!(await sure(`Revoke token ${each.id}?`, "Whoever uses it is not let in any more, from this moment on.", "Revoke it")))
+    if (!(await sure(`Revoke token ${each.id}?`, "Requests with this token are rejected from now on.", "Revoke it")))
       return;
     try {
       await ask("DELETE", path`/v1/tokens/${each.id}`);
@@ -83,7 +83,7 @@ export function tokens(place, signal) {
 }
 
 function maker(afterwards) {
-  const label = h("input", { type: "text", maxlength: "200", autocomplete: "off", placeholder: "What it is for" });
+  const label = h("input", { type: "text", maxlength: "200", autocomplete: "off", placeholder: "Purpose" });
   const user = h("input", {
     type: "text",
     autocomplete: "off",
@@ -101,19 +101,19 @@ function maker(afterwards) {
     }));
   const make = async () => {
     const chosen = scopes.filter(({ input }) => input.checked).map(({ scope }) => scope);
-    if (chosen.length === 0) throw new Error("Choose one scope or more.");
+    if (chosen.length === 0) throw new Error("Choose at least one scope.");
     const body = { label: label.value, scopes: chosen };
     if (user.value.trim()) body.userId = user.value.trim();
     if (life.value) body.expiresIn = Number(life.value);
     const made = await ask("POST", "/v1/tokens", { body });
     label.value = "";
-    const word = h("input", { type: "text", readOnly: true, value: made.token, class: "mono", "aria-label": "The token’s word" });
+    const word = h("input", { type: "text", readOnly: true, value: made.token, class: "mono", "aria-label": "Token value" });
     await Promise.all([
       afterwards(),
       dialog(
-        "A new token",
+        "New token",
         [
-          h("p", {}, "Copy it now: it is shown this once and kept nowhere."),
+          h("p", {}, "Copy it now: it is shown only once."),
           h(
             "div",
             { class: "with-button" },
@@ -121,7 +121,7 @@ function maker(afterwards) {
             copyButton(() => made.token),
           ),
         ],
-        [["I have it", true, "first"]],
+        [["Done", true, "first"]],
       ),
     ]);
   };
@@ -136,14 +136,14 @@ function maker(afterwards) {
       h(
         "fieldset",
         {},
-        h("legend", {}, "What it may do"),
+        h("legend", {}, "Scopes"),
         h(
           "div",
           { class: "ticks" },
           scopes.map(({ element }) => element),
         ),
       ),
-      h("div", { class: "buttons" }, h("button", { type: "submit", class: "first" }, "Make a token")),
+      h("div", { class: "buttons" }, h("button", { type: "submit", class: "first" }, "Create a token")),
     ),
   );
 }

@@ -1,13 +1,13 @@
-// Archives, brought by button or dropped.
+// Uploads archives, by button or drag and drop.
 
 import { fill, h } from "../dom.js";
 import { bytes, line } from "../format.js";
 import { ask, path } from "../remote.js";
 import { trouble } from "../widgets.js";
 
-/** The way in for an archive; `afterwards` is called when it was taken. */
+/** The upload area; `afterwards` is called after an upload. */
 export function uploader(user, agent, afterwards) {
-  const told = h("div", { class: "brought", role: "status" });
+  const status = h("div", { class: "brought", role: "status" });
   const pick = h("input", {
     type: "file",
     accept: ".zip,application/zip",
@@ -40,12 +40,12 @@ export function uploader(user, agent, afterwards) {
         },
       },
     },
-    h("p", {}, "Drop a ZIP here, in which every directory at the top is a skill."),
+    h("p", {}, "Drop a ZIP archive here; each top-level directory is a skill."),
     button,
     pick,
   );
   async function bring(file) {
-    fill(told, h("p", { class: "quiet" }, `${line(file.name)}, ${bytes(file.size)}, is sent …`));
+    fill(status, h("p", { class: "quiet" }, `${line(file.name)}, ${bytes(file.size)}: uploading …`));
     button.disabled = true;
     try {
       const body = new FormData();
@@ -56,11 +56,11 @@ export function uploader(user, agent, afterwards) {
         ...skills.flatMap((each) => each.warnings.map((warning) => ({ ...warning, what: `${each.skillId}: ${warning.what}` }))),
       ];
       fill(
-        told,
+        status,
         h(
           "section",
           { class: "callout ok" },
-          h("p", {}, `Taken in: ${skills.map((each) => `${each.skillId}${each.replaced ? " (replaced)" : ""}`).join(", ")}`),
+          h("p", {}, `Uploaded: ${skills.map((each) => `${each.skillId}${each.replaced ? " (replaced)" : ""}`).join(", ")}`),
           all.length > 0 &&
             h(
               "ul",
@@ -71,10 +71,10 @@ export function uploader(user, agent, afterwards) {
       );
       await afterwards();
     } catch (error) {
-      fill(told, trouble(error));
+      fill(status, trouble(error));
     } finally {
       button.disabled = false;
     }
   }
-  return { element: h("div", {}, zone, told) };
+  return { element: h("div", {}, zone, status) };
 }

@@ -1,5 +1,5 @@
-//! What runs, in one file: a line when a command begins and one when it has ended. Whoever starts
-//! after a service was killed finds those that have no end.
+//! The journal of running commands: one line when a command starts and one when it ends. The start
+//! after a kill finds the commands without an end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -11,23 +11,23 @@ use ringfence_policy::AbsPath;
 use serde::{Deserialize, Serialize};
 
 use super::ExecutionStatus;
-use crate::state::put_lightly;
+use crate::state::write_unsynced;
 use crate::tenants::lock;
 
-/// Longer than this, and than four times what it has to tell, it is written anew.
+/// Above this size, and above four times its live content, the journal is rewritten.
 const LONGEST: u64 = 1 << 20;
 
 pub(crate) struct RunJournal {
     open: Mutex<JournalFile>,
-    /// What the service before this one has left without an end.
-    left: Mutex<Vec<ExecutionStatus>>,
+    /// Unfinished commands of the previous service.
+    unfinished: Mutex<Vec<ExecutionStatus>>,
 }
 
 struct JournalFile {
     path: AbsPath,
     file: File,
     length: u64,
-    /// The lines of those that have begun and not ended.
+    /// The lines of started and unfinished commands.
     running: BTreeMap<String, Vec<u8>>,
 }
 
@@ -40,34 +40,34 @@ enum JournalLine {
 
 impl RunJournal {
     pub(crate) fn open(path: &AbsPath) -> io::Result<Self> {
-        let left = match fs::read(path.as_path()) {
-            Ok(bytes) => unended(&bytes),
+        let unfinished = match fs::read(path.as_path()) {
+            Ok(bytes) => find_unfinished(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let file = appending(path)?;
+        let file = open_for_append(path)?;
         let length = file.metadata()?.len();
         let mut open = JournalFile { path: path.clone(), file, length, running: BTreeMap::new() };
-        for status in &left {
+        for status in &unfinished {
             open.running
                 .insert(status.id.clone(), line(&JournalLine::Begun(Box::new(status.clone())))?);
         }
-        // Also what was half written is gone by that.
-        open.anew()?;
-        Ok(Self { open: Mutex::new(open), left: Mutex::new(left) })
+        // This also removes a half-written line.
+        open.rewrite()?;
+        Ok(Self { open: Mutex::new(open), unfinished: Mutex::new(unfinished) })
     }
 
-    /// What was left; whoever takes it ends each of them.
-    pub(super) fn left(&self) -> Vec<ExecutionStatus> {
-        std::mem::take(&mut lock(&self.left))
+    /// Takes the unfinished commands; the caller ends each of them.
+    pub(super) fn take_unfinished(&self) -> Vec<ExecutionStatus> {
+        std::mem::take(&mut lock(&self.unfinished))
     }
 
-    /// Before it starts: afterwards there is nobody who could say that it did.
-    pub(super) fn begins(&self, status: &ExecutionStatus) -> io::Result<()> {
+    /// Records a start. Called before the command runs: after a crash nothing else shows it.
+    pub(super) fn record_start(&self, status: &ExecutionStatus) -> io::Result<()> {
         let text = line(&JournalLine::Begun(Box::new(status.clone())))?;
         let mut open = lock(&self.open);
         open.append(&text)?;
-        // One that was accepted would be run again after a power failure.
+        // Without fsync an accepted command would run twice after a power failure.
         if status.is_kept {
             open.file.sync_data()?;
         }
@@ -75,39 +75,39 @@ impl RunJournal {
         Ok(())
     }
 
-    /// Once all that is to outlast it is written.
-    pub(super) fn ends(&self, id: &str) -> io::Result<()> {
+    /// Records an end. Called after everything that must outlast the command is written.
+    pub(super) fn record_end(&self, id: &str) -> io::Result<()> {
         let text = line(&JournalLine::Ended(id.to_owned()))?;
         let mut open = lock(&self.open);
         if open.running.remove(id).is_none() {
             return Ok(());
         }
         open.append(&text)?;
-        let told: usize = open.running.values().map(Vec::len).sum();
-        if open.length > LONGEST.max(4 * told as u64) { open.anew() } else { Ok(()) }
+        let live_bytes: usize = open.running.values().map(Vec::len).sum();
+        if open.length > LONGEST.max(4 * live_bytes as u64) { open.rewrite() } else { Ok(()) }
     }
 }
 
 impl JournalFile {
-    /// In one go, so that no line is in another. If it fails, the part that was written is cut off:
-    /// the next line would be glued to it.
+    /// Appends in one write, so that lines do not interleave. If it fails, the partial line is cut
+    /// off: the next line would be glued to it.
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         self.file.write_all(text).inspect_err(|_| drop(self.file.set_len(self.length)))?;
         self.length += text.len() as u64;
         Ok(())
     }
 
-    /// Writes it with what runs, and nothing else.
-    fn anew(&mut self) -> io::Result<()> {
+    /// Rewrites the journal with the running commands only.
+    fn rewrite(&mut self) -> io::Result<()> {
         let text: Vec<u8> = self.running.values().flatten().copied().collect();
-        put_lightly(self.path.as_path(), &text)?;
-        self.file = appending(&self.path)?;
+        write_unsynced(self.path.as_path(), &text)?;
+        self.file = open_for_append(&self.path)?;
         self.length = text.len() as u64;
         Ok(())
     }
 }
 
-fn appending(path: &AbsPath) -> io::Result<File> {
+fn open_for_append(path: &AbsPath) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path.as_path())
 }
 
@@ -117,8 +117,8 @@ fn line(line: &JournalLine) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Those that began and did not end. Half a line at the end is one that did not begin.
-fn unended(bytes: &[u8]) -> Vec<ExecutionStatus> {
+/// The commands that started and did not end. A partial last line counts as not started.
+fn find_unfinished(bytes: &[u8]) -> Vec<ExecutionStatus> {
     let mut begun: Vec<ExecutionStatus> = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
         match serde_json::from_slice(line) {

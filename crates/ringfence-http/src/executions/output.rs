@@ -1,4 +1,4 @@
-//! What a command wrote, for those who watch it from wherever they begin.
+//! The output of a command, for any number of readers at any position.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -7,10 +7,10 @@ use ringfence_api::OutputStream;
 
 use crate::tenants::lock;
 
-/// So much is kept for somebody who comes later or reads slowly.
+/// Bytes kept for readers that come late or read slowly.
 const KEPT: usize = 1 << 20;
 
-/// Something that was written in one go.
+/// The output of one write.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputChunk {
     pub(crate) stream: OutputStream,
@@ -22,13 +22,13 @@ pub(crate) struct OutputBuffer(Mutex<OutputBufferState>);
 
 #[derive(Default)]
 struct OutputBufferState {
-    /// How many chunks are gone from the beginning.
+    /// Chunks dropped from the beginning.
     gone: usize,
     chunks: VecDeque<OutputChunk>,
     bytes: usize,
 }
 
-/// A single byte takes more room than that, and more yet for whoever is told of it.
+/// The memory a chunk counts for: a single byte takes about 512 bytes here, and more in events.
 fn weight(bytes: &[u8]) -> usize {
     bytes.len().max(512)
 }
@@ -45,8 +45,8 @@ impl OutputBuffer {
         }
     }
 
-    /// What came from this chunk on, the number of the next, and how many were missed.
-    pub(crate) fn from(&self, number: usize) -> (Vec<OutputChunk>, usize, usize) {
+    /// The chunks from `number` on, the number of the next chunk, and how many were dropped before.
+    pub(crate) fn read_from(&self, number: usize) -> (Vec<OutputChunk>, usize, usize) {
         let inner = lock(&self.0);
         let missed = inner.gone.saturating_sub(number);
         let chunks: Vec<OutputChunk> =
@@ -60,16 +60,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn single_bytes_take_no_more_room_than_many_at_once() {
+    fn single_byte_chunks_stay_within_the_memory_limit() {
         let output = OutputBuffer::default();
         (0..100_000).for_each(|_| output.push(OutputStream::Out, b"x"));
-        let (chunks, next, missed) = output.from(0);
+        let (chunks, next, missed) = output.read_from(0);
         assert!(
             chunks.len() <= KEPT / 512 && chunks.len() + missed == next,
             "{} {missed} {next}",
             chunks.len()
         );
         output.push(OutputStream::Err, &vec![b'x'; 2 * KEPT]);
-        assert_eq!(output.from(next).0.len(), 1);
+        assert_eq!(output.read_from(next).0.len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What of a command outlives the service: that it runs, and its result where somebody will ask.
+//! Command state that outlives the service: running commands, and results for later requests.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,88 +13,91 @@ use ringfence_skills::{SkillId, SkillName};
 use super::{CommandWatch, Execution, ExecutionState, ExecutionStatus};
 use crate::SharedState;
 use crate::error::ProblemJson;
-use crate::state::{AppState, append, put};
+use crate::state::{AppState, append, write_synced};
 
-/// Writes down how a command ended; a failure is logged. The file that says that it waits is
-/// removed then: the next service would run the command again.
-pub(super) fn write(house: &AppState, status: &ExecutionStatus) -> io::Result<()> {
-    save(house, status).inspect_err(|error| {
-        crate::server::log::failed(error);
-        remove(house, status);
+/// Stores the end of a command and logs a failure. On failure it removes the stored request: the
+/// next service would run the command again.
+pub(super) fn write(app: &AppState, status: &ExecutionStatus) -> io::Result<()> {
+    save(app, status).inspect_err(|error| {
+        crate::server::log::log_failure(error);
+        remove(app, status);
     })
 }
 
-/// Writes down how it stands.
-pub(super) fn save(house: &AppState, status: &ExecutionStatus) -> io::Result<()> {
+/// Stores the status.
+pub(super) fn save(app: &AppState, status: &ExecutionStatus) -> io::Result<()> {
     let text = serde_json::to_vec(status).map_err(io::Error::other)?;
-    put(file(house, status).as_path(), &text)
+    write_synced(file(app, status).as_path(), &text)
 }
 
 pub(super) fn read(file: &AbsPath) -> Option<ExecutionStatus> {
     serde_json::from_slice(&fs::read(file.as_path()).ok()?).ok()
 }
 
-pub(super) fn remove(house: &AppState, status: &ExecutionStatus) {
-    match fs::remove_file(file(house, status).as_path()) {
-        // It failed before it was written down.
-        Err(error) if error.kind() != io::ErrorKind::NotFound => crate::server::log::failed(&error),
+pub(super) fn remove(app: &AppState, status: &ExecutionStatus) {
+    match fs::remove_file(file(app, status).as_path()) {
+        // It failed before it was stored.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            crate::server::log::log_failure(&error)
+        }
         _ => {}
     }
 }
 
-pub(super) fn file(house: &AppState, status: &ExecutionStatus) -> AbsPath {
-    house.tenant(status.user_id.as_ref()).join("executions").join(format!("{}.json", status.id))
+pub(super) fn file(app: &AppState, status: &ExecutionStatus) -> AbsPath {
+    app.tenant(status.user_id.as_ref()).join("executions").join(format!("{}.json", status.id))
 }
 
-/// What a service before this one has left.
+/// Commands left by the previous service.
 #[derive(Default)]
 pub(crate) struct RecoveredRuns {
-    /// Number of commands that ran when it ended.
+    /// The number of commands that ran when it ended.
     pub(crate) lost: usize,
-    /// Commands that it had accepted and not begun, in order.
+    /// Commands it had accepted and not started, in order.
     pub(crate) waiting: Vec<Arc<Execution>>,
 }
 
-/// Reads what is kept; what ran has ended with the service that ran it, and is on record as that.
-pub(crate) fn recover(house: &SharedState) -> io::Result<RecoveredRuns> {
+/// Reads the stored commands. Commands that ran have ended with their service and are recorded as
+/// lost.
+pub(crate) fn recover(app: &SharedState) -> io::Result<RecoveredRuns> {
     let mut recovered = RecoveredRuns::default();
-    let left = house.journal.left();
+    let left = app.journal.take_unfinished();
     let has_begun: HashSet<&str> = left.iter().map(|status| status.id.as_str()).collect();
-    for tenant in fs::read_dir(house.data.join("tenants").as_path())? {
+    for tenant in fs::read_dir(app.data.join("tenants").as_path())? {
         for status in kept_in(&tenant?.path().join("executions"))? {
             match status.state.is_over() {
-                true => drop(add(house, status)),
-                // It ran, and is lost.
+                true => drop(add(app, status)),
+                // It was running, and is handled as lost below.
                 false if has_begun.contains(status.id.as_str()) => {}
                 false if status.created_ms.saturating_add(super::DAY_MS) < now_ms() => {
-                    remove(house, &status)
+                    remove(app, &status)
                 }
-                false => recovered.waiting.push(add(house, status)),
+                false => recovered.waiting.push(add(app, status)),
             }
         }
     }
     for mut status in left {
-        // It had ended, and nobody came to say so.
-        if house.executions.find(&status.id).is_none() {
+        // A stored command had ended; only its journal line is missing.
+        if app.executions.find(&status.id).is_none() {
             recovered.lost += 1;
-            lose(house, &mut status);
+            record_lost(app, &mut status);
             let is_written = !(status.is_kept || status.key.is_some()) || {
-                add(house, status.clone());
-                write(house, &status).is_ok()
+                add(app, status.clone());
+                write(app, &status).is_ok()
             };
-            // On a full disk the journal goes on to say that it began: it is lost for the next one,
+            // On a full disk the journal keeps the start: the command is lost for the next service,
             // too.
             if !is_written {
                 continue;
             }
         }
-        house.journal.ends(&status.id)?;
+        app.journal.record_end(&status.id)?;
     }
     Ok(recovered)
 }
 
-/// Everything kept of one tenant, oldest first, without results: all of them would be too much to
-/// hold.
+/// The stored commands of one tenant, oldest first, without results: those would take too much
+/// memory.
 fn kept_in(directory: &Path) -> io::Result<Vec<ExecutionStatus>> {
     let mut kept: Vec<ExecutionStatus> = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten() {
@@ -106,7 +109,7 @@ fn kept_in(directory: &Path) -> io::Result<Vec<ExecutionStatus>> {
             .filter(|_| is_whole)
         {
             Some(status) => kept.push(ExecutionStatus { result: None, ..status }),
-            // Half written when the service was killed.
+            // Half-written when the service was killed.
             None => fs::remove_file(&path)?,
         }
     }
@@ -114,22 +117,22 @@ fn kept_in(directory: &Path) -> io::Result<Vec<ExecutionStatus>> {
     Ok(kept)
 }
 
-fn add(house: &SharedState, status: ExecutionStatus) -> Arc<Execution> {
-    let execution = Arc::new(Execution::kept(house, status));
-    for old in house.executions.add(&execution) {
-        remove(house, &old.status());
+fn add(app: &SharedState, status: ExecutionStatus) -> Arc<Execution> {
+    let execution = Arc::new(Execution::kept(app, status));
+    for old in app.executions.add(&execution) {
+        remove(app, &old.status());
     }
     execution
 }
 
-fn lose(house: &AppState, status: &mut ExecutionStatus) {
+fn record_lost(app: &AppState, status: &mut ExecutionStatus) {
     (status.state, status.request) = (ExecutionState::Lost, None);
     status.ended_ms = Some(now_ms());
     let message = "the service stopped while the command ran".to_owned();
     status.error = Some(ProblemJson {
         code: "lost".into(),
         message: message.clone(),
-        hint: Some("begin it again".into()),
+        hint: Some("start it again".into()),
     });
     let ended = RunEnded {
         exit_code: 137,
@@ -154,33 +157,33 @@ fn lose(house: &AppState, status: &mut ExecutionStatus) {
         reason: Some(message),
         details: RecordDetails::Ended(ended),
     };
-    let log = house.tenant(status.user_id.as_ref()).join("audit");
+    let log = app.tenant(status.user_id.as_ref()).join("audit");
     if let Err(error) = append(log.as_path(), &record) {
-        crate::server::log::failed(&error);
+        crate::server::log::log_failure(&error);
     }
 }
 
 impl Execution {
-    /// One that is written down: it waits, or only its result is left.
-    fn kept(house: &AppState, status: ExecutionStatus) -> Self {
+    /// A stored command: queued, or ended with its result on disk.
+    fn kept(app: &AppState, status: ExecutionStatus) -> Self {
         let part = |name: &SkillName| name.clone();
         let skill = SkillId {
             user: part(&status.user_id),
             agent: part(&status.agent_id),
             skill: part(&status.skill_id),
         };
-        let course =
+        let progress =
             if status.state.is_over() { CommandWatch::over() } else { CommandWatch::new() };
-        let size = fs::metadata(file(house, &status).as_path())
+        let size = fs::metadata(file(app, &status).as_path())
             .map_or(0, |metadata| metadata.len() as usize);
         Self {
             id: status.id.clone(),
             skill,
             is_kept: status.is_kept,
             key: status.key.clone(),
-            file: file(house, &status),
+            file: file(app, &status),
             status: std::sync::Mutex::new(status),
-            course,
+            progress,
             weight: std::sync::atomic::AtomicUsize::new(0),
             size: std::sync::atomic::AtomicUsize::new(size),
             fault: std::sync::Mutex::default(),

@@ -27,7 +27,7 @@ fn ended(number: u64, size: usize) -> Arc<Execution> {
         key: None,
         file: AbsPath::new("/nowhere").unwrap(),
         status: Mutex::new(status),
-        course: CommandWatch::over(),
+        progress: CommandWatch::over(),
         weight: AtomicUsize::new(0),
         size: AtomicUsize::new(size),
         fault: Mutex::default(),
@@ -35,7 +35,7 @@ fn ended(number: u64, size: usize) -> Arc<Execution> {
 }
 
 #[test]
-fn what_is_kept_of_a_tenant_fills_no_disk() {
+fn stored_results_of_a_tenant_stay_within_the_disk_limit() {
     let executions = ExecutionRegistry::new(1);
     let gone: Vec<String> = (0..10)
         .flat_map(|number| executions.add(&ended(number, DISK / 4)))

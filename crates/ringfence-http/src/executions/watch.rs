@@ -1,4 +1,4 @@
-//! A command on its way: what it writes, who watches, and how it is given up.
+//! The observable side of a command: its output, its changes and its cancellation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,26 +11,25 @@ use super::OutputBuffer;
 use crate::error::ProblemJson;
 use crate::tenants::lock;
 
-/// A command on its way, wherever it runs.
+/// The observable side of a command, in a skill or a sandbox.
 pub(crate) struct CommandWatch {
-    /// What it writes. Whoever watches has it as long as they watch; afterwards it stands in the
-    /// result.
+    /// Its output. A reader holds it while it reads; after the end the result has the output.
     output: Mutex<Option<Arc<OutputBuffer>>>,
-    /// Changes with every change.
+    /// A counter that grows with every change.
     changed: watch::Sender<u64>,
     interrupter: Mutex<Option<Box<dyn Interrupter>>>,
-    is_unwanted: AtomicBool,
+    is_cancelled: AtomicBool,
 }
 
-/// Something that can be watched to its end.
+/// A command that can be watched to its end.
 pub(crate) trait Watchable: Send + Sync {
-    /// What it is known by.
+    /// Its id.
     fn id(&self) -> &str;
 
-    /// Its way so far.
-    fn course(&self) -> &CommandWatch;
+    /// Its observable side.
+    fn progress(&self) -> &CommandWatch;
 
-    /// What became of it, once it is over.
+    /// The outcome, once it is over.
     fn end(&self) -> Option<Result<Value, Option<ProblemJson>>>;
 }
 
@@ -39,81 +38,82 @@ impl CommandWatch {
         Self { output: Mutex::new(Some(Arc::default())), ..Self::over() }
     }
 
-    /// One that has come to its end.
+    /// A command that has ended.
     pub(super) fn over() -> Self {
         Self {
             output: Mutex::default(),
             changed: watch::channel(0).0,
             interrupter: Mutex::default(),
-            is_unwanted: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
         }
     }
 
-    /// Hears of every change from now on.
+    /// Notifies of every change from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Ends it, whether it runs already or not.
+    /// Cancels the command, started or not.
     pub(crate) fn cancel(&self) {
         {
-            // Held meanwhile: what begins now sees one or the other.
+            // The lock is held meanwhile: a command that starts now sees either the flag or the
+            // interrupt.
             let interrupter = lock(&self.interrupter);
-            self.is_unwanted.store(true, Ordering::SeqCst);
+            self.is_cancelled.store(true, Ordering::SeqCst);
             if let Some(interrupter) = &*interrupter {
                 interrupter.interrupt();
             }
         }
-        self.stirs();
+        self.notify_change();
     }
 
-    /// What it writes, for somebody who begins to watch.
+    /// The output, for a new reader.
     pub(crate) fn output(&self) -> Option<Arc<OutputBuffer>> {
         lock(&self.output).clone()
     }
 
-    pub(crate) fn is_unwanted(&self) -> bool {
-        self.is_unwanted.load(Ordering::SeqCst)
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn runs(&self, by: Box<dyn Interrupter>) {
+    pub(crate) fn set_interrupter(&self, by: Box<dyn Interrupter>) {
         let mut interrupter = lock(&self.interrupter);
-        if self.is_unwanted() {
+        if self.is_cancelled() {
             by.interrupt();
         }
         *interrupter = Some(by);
     }
 
-    pub(crate) fn stirs(&self) {
+    pub(crate) fn notify_change(&self) {
         self.changed.send_modify(|number| *number += 1);
     }
 
-    /// It runs no more: whoever interrupted it now would mean another.
-    pub(crate) fn stops(&self) {
+    /// Called when the command has ended: an interrupt would hit the next one.
+    pub(crate) fn clear_interrupter(&self) {
         *lock(&self.interrupter) = None;
     }
 
-    /// Nothing more is written.
-    pub(crate) fn falls_silent(&self) {
+    /// Called when no more output follows.
+    pub(crate) fn close_output(&self) {
         *lock(&self.output) = None;
     }
 
-    /// Waits for something, unless nobody wants it any more.
-    pub(crate) async fn wanted<T>(&self, what: impl Future<Output = T>) -> Option<T> {
+    /// Waits for `what`; `None` if the command is cancelled meanwhile.
+    pub(crate) async fn unless_cancelled<T>(&self, what: impl Future<Output = T>) -> Option<T> {
         let mut changes = self.watch();
-        let left = async {
-            while !self.is_unwanted() {
+        let cancelled = async {
+            while !self.is_cancelled() {
                 let _ = changes.changed().await;
             }
         };
         tokio::select! {
-            had = what => Some(had).filter(|_| !self.is_unwanted()),
-            () = left => None,
+            value = what => Some(value).filter(|_| !self.is_cancelled()),
+            () = cancelled => None,
         }
     }
 
-    /// Waits for its places.
-    pub(crate) async fn turn(
+    /// Waits for the permits.
+    pub(crate) async fn acquire(
         &self,
         places: [Arc<Semaphore>; 2],
     ) -> Option<Vec<OwnedSemaphorePermit>> {
@@ -124,6 +124,6 @@ impl CommandWatch {
             }
             Some(taken)
         };
-        self.wanted(all).await.flatten()
+        self.unless_cancelled(all).await.flatten()
     }
 }

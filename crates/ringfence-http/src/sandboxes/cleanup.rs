@@ -1,4 +1,4 @@
-//! What is left of sandboxes that have ended.
+//! Removes the directories of ended sandboxes.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use super::keeper::note;
 use crate::SharedState;
 
-/// Takes the directory of a sandbox away, whatever commands have made of it.
+/// Removes the directory of a sandbox, whatever its commands left in it.
 pub(super) fn remove(workspace: &AbsPath) -> io::Result<()> {
     let (Some(above), Some(name)) = (workspace.parent(), workspace.name()) else { return Ok(()) };
     let bin = rustix::fs::open(
@@ -21,21 +21,20 @@ pub(super) fn remove(workspace: &AbsPath) -> io::Result<()> {
     delete_tree(std::os::fd::AsFd::as_fd(&bin), &name.to_string_lossy())
 }
 
-/// Takes away what a service before this one has left, and puts on record that it has ended.
-/// Answers how many there were.
-pub(crate) fn recover(house: &SharedState) -> io::Result<usize> {
-    let all = house.data.join("sandboxes");
+/// Removes the sandboxes that a previous service left, records their end, and returns their number.
+pub(crate) fn recover(app: &SharedState) -> io::Result<usize> {
+    let all = app.data.join("sandboxes");
     let mut lost = 0;
     for tenant in entries(&all)? {
         let Ok(user) = SkillName::try_from(tenant.as_str()) else { continue };
-        let of_user = all.join(&tenant);
-        for id in entries(&of_user)? {
-            // What begins with a dot was being taken away.
+        let tenant_directory = all.join(&tenant);
+        for id in entries(&tenant_directory)? {
+            // A name with a dot was already being removed.
             if !id.starts_with('.') {
                 lost += 1;
-                note(house, &user, &id, "a sandbox was ended: the service ended while it stood");
+                note(app, &user, &id, "a sandbox was ended: the service ended while it stood");
             }
-            remove(&of_user.join(&id))?;
+            remove(&tenant_directory.join(&id))?;
         }
     }
     Ok(lost)

@@ -1,4 +1,4 @@
-//! The life of a sandbox, on the thread that made it: the kernel ends it with that.
+//! The keeper thread of a sandbox: it creates the sandbox, and the kernel ends the sandbox with it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -24,122 +24,124 @@ use crate::skills::narrow;
 use crate::state::make_directory;
 use crate::tenants::lock;
 
-/// How often somebody looks whether the policy was changed, and whether it is over.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval at which the keeper checks the policy and the lifetime.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Makes one, if there is room.
-pub(crate) fn make(house: &SharedState, wanted: SandboxRequest) -> ApiResult<Arc<ServiceSandbox>> {
-    let most = house.tenants.quotas(&wanted.user).sandboxes as usize;
-    let place = house.sandboxes.place(&wanted.user, most)?;
-    house.settle(&wanted.user).map_err(|error| ApiError::ours(&error))?;
+/// Creates a sandbox, if the quota permits.
+pub(crate) fn create_sandbox(
+    app: &SharedState,
+    wanted: SandboxRequest,
+) -> ApiResult<Arc<ServiceSandbox>> {
+    let most = app.tenants.quotas(&wanted.user).sandboxes as usize;
+    let slot = app.sandboxes.take_slot(&wanted.user, most)?;
+    app.create_tenant_dirs(&wanted.user).map_err(|error| ApiError::internal(&error))?;
     let id = session_id();
-    let workspace = directory(house, &wanted.user, &id).map_err(|error| ApiError::ours(&error))?;
-    let (made, hears) = mpsc::channel();
-    let (leaves, left) = mpsc::channel();
-    let keeper = SandboxKeeper { house: house.clone(), id, workspace, place };
-    let keep = move || match keeper.open(wanted, leaves) {
+    let workspace =
+        directory(app, &wanted.user, &id).map_err(|error| ApiError::internal(&error))?;
+    let (created, receiver) = mpsc::channel();
+    let (stop_tx, stop_rx) = mpsc::channel();
+    let keeper = SandboxKeeper { app: app.clone(), id, workspace, slot };
+    let keep = move || match keeper.open(wanted, stop_tx) {
         Ok(sandbox) => {
-            keeper.house.sandboxes.add(&sandbox);
-            keeper.begun(&sandbox);
-            let _ = made.send(Ok(sandbox.clone()));
-            let why = stay(&sandbox, &left);
+            keeper.app.sandboxes.add(&sandbox);
+            keeper.record_start(&sandbox);
+            let _ = created.send(Ok(sandbox.clone()));
+            let why = wait_for_end(&sandbox, &stop_rx);
             keeper.close(&sandbox, why);
         }
         Err(fault) => {
-            keeper.clear();
-            let _ = made.send(Err(fault));
+            keeper.remove_directory();
+            let _ = created.send(Err(fault));
         }
     };
     if let Err(error) = thread::Builder::new().name("sandbox".into()).spawn(keep) {
         let full = ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "no-thread",
-            format!("no thread can be started: {error}"),
+            format!("cannot start a thread: {error}"),
         );
-        return Err(full.hint("the machine is full: try again").after(1));
+        return Err(full.hint("the machine is overloaded: try again").retry_after(1));
     }
-    let lost = |error| ApiError::ours(&error);
-    hears.recv().map_err(lost)?
+    let lost = |error| ApiError::internal(&error);
+    receiver.recv().map_err(lost)?
 }
 
-fn directory(house: &SharedState, user: &SkillName, id: &str) -> std::io::Result<AbsPath> {
-    let of_user = house.data.join("sandboxes").join(user.as_ref());
-    make_directory(house.data.join("sandboxes").as_path())?;
-    make_directory(of_user.as_path())?;
-    let workspace = of_user.join(id);
+fn directory(app: &SharedState, user: &SkillName, id: &str) -> std::io::Result<AbsPath> {
+    let tenant_directory = app.data.join("sandboxes").join(user.as_ref());
+    make_directory(app.data.join("sandboxes").as_path())?;
+    make_directory(tenant_directory.as_path())?;
+    let workspace = tenant_directory.join(id);
     make_directory(workspace.as_path())?;
     Ok(workspace)
 }
 
-/// Stays until somebody ends it, or its time is over.
-fn stay(sandbox: &ServiceSandbox, left: &Receiver<StopSignal>) -> &'static str {
+/// Waits until the sandbox is deleted or its lifetime is over.
+fn wait_for_end(sandbox: &ServiceSandbox, stop_rx: &Receiver<StopSignal>) -> &'static str {
     loop {
         let remaining = Duration::from_millis(sandbox.expires_ms().saturating_sub(now_ms()));
         if remaining.is_zero() {
             return "expired";
         }
-        match left.recv_timeout(remaining.min(LOOK)) {
-            Err(RecvTimeoutError::Timeout) => sandbox.opened.follow(),
+        match stop_rx.recv_timeout(remaining.min(POLL_INTERVAL)) {
+            Err(RecvTimeoutError::Timeout) => sandbox.session.follow_policy(),
             Ok(StopSignal) | Err(RecvTimeoutError::Disconnected) => return "deleted",
         }
     }
 }
 
-/// Whoever keeps one.
+/// The state of a keeper thread.
 struct SandboxKeeper {
-    house: SharedState,
+    app: SharedState,
     id: String,
     workspace: AbsPath,
-    place: CountSlot,
+    slot: CountSlot,
 }
 
 impl SandboxKeeper {
     fn open(
         &self,
         wanted: SandboxRequest,
-        leaves: Sender<StopSignal>,
+        stop_tx: Sender<StopSignal>,
     ) -> ApiResult<Arc<ServiceSandbox>> {
-        let house = &self.house;
-        let policy = resolved(house, &wanted, &self.workspace)?;
-        let ceiling = house.sandbox_policy(&wanted.user, &self.workspace)?.grants;
-        let desk = || {
-            let (user, about, workspace) =
-                (wanted.user.clone(), self.id.clone(), self.workspace.clone());
+        let app = &self.app;
+        let policy = resolved(app, &wanted, &self.workspace)?;
+        let ceiling = app.sandbox_policy(&wanted.user, &self.workspace)?.grants;
+        let make_asker = || {
             Arc::new(TenantAsker {
-                asks: house.asks.clone(),
-                user,
-                about,
-                data: house.data.clone(),
-                workspace,
+                asks: app.asks.clone(),
+                user: wanted.user.clone(),
+                about: self.id.clone(),
+                data: app.data.clone(),
+                workspace: self.workspace.clone(),
                 ceiling,
             })
         };
-        let cwd =
-            begins_in(&self.workspace, &wanted.cwd).map_err(|error| ApiError::ours(&error))?;
-        let asked = RunRequest {
+        let cwd = start_directory(&self.workspace, &wanted.cwd)
+            .map_err(|error| ApiError::internal(&error))?;
+        let run_request = RunRequest {
             command: Vec::new(),
             cwd,
             flags: Flags::none(self.workspace.clone()),
-            files: house.sandbox_files(),
+            files: app.sandbox_policy_files(),
             stdio: StdioMode::Capture { limit: 0 },
-            asker: wanted.asks.then(|| desk() as Arc<dyn Asker>),
+            asker: wanted.asks.then(|| make_asker() as Arc<dyn Asker>),
             agent: Some(format!("{}/sandbox", wanted.user)),
             session: self.id.clone(),
         };
         let resolve = {
-            let (house, wanted, workspace) =
-                (Arc::downgrade(house), wanted.clone(), self.workspace.clone());
+            let (app, wanted, workspace) =
+                (Arc::downgrade(app), wanted.clone(), self.workspace.clone());
             move |_: &ResolvedPolicy| {
                 let ended = || EngineError::Surroundings {
                     what: "the service",
                     source: std::io::ErrorKind::NotFound.into(),
                 };
-                resolved(&house.upgrade().ok_or_else(ended)?, &wanted, &workspace)
+                resolved(&app.upgrade().ok_or_else(ended)?, &wanted, &workspace)
             }
         };
-        let opened = Session::open_with(
-            (house.place)(),
-            asked,
+        let session = Session::open_with(
+            (app.new_provider)(),
+            run_request,
             policy,
             "/bin/bash".into(),
             Box::new(resolve),
@@ -149,7 +151,7 @@ impl SandboxKeeper {
             id: self.id.clone(),
             workspace: self.workspace.clone(),
             created_ms,
-            opened: Arc::new(opened),
+            session: Arc::new(session),
             expires_ms: AtomicU64::new(created_ms.saturating_add(wanted.ttl.as_millis() as u64)),
             wanted,
             tools: Mutex::default(),
@@ -157,54 +159,55 @@ impl SandboxKeeper {
             waiting: AtomicUsize::new(0),
             running: Mutex::new(Weak::new()),
             terminals: Arc::default(),
-            beside: Arc::default(),
-            brought: AtomicU64::new(0),
+            background: Arc::default(),
+            uploaded: AtomicU64::new(0),
             granted: Mutex::default(),
-            stands: Mutex::new(true),
-            leaves,
+            is_live: Mutex::new(true),
+            stop_tx,
             ended: watch::channel(false).0,
         }))
     }
 
-    fn begun(&self, sandbox: &ServiceSandbox) {
+    fn record_start(&self, sandbox: &ServiceSandbox) {
         let about = json!({ "id": sandbox.id, "expiresMs": sandbox.expires_ms(), "ask": sandbox.wanted.asks });
-        note(&self.house, sandbox.user(), &self.id, "a sandbox was made");
-        self.house.events.tell("sandbox-begun", sandbox.user(), about);
+        note(&self.app, sandbox.user(), &self.id, "a sandbox was made");
+        self.app.events.publish("sandbox-begun", sandbox.user(), about);
     }
 
-    /// Ends everything in it, whatever runs there, and takes its directory away.
+    /// Ends everything in the sandbox and removes its directory.
     fn close(self, sandbox: &Arc<ServiceSandbox>, why: &str) {
-        *lock(&sandbox.stands) = false;
-        self.house.asks.withdraw(&self.id);
-        // What it says of what it moved away is on record.
-        let _ = sandbox.opened.end();
+        *lock(&sandbox.is_live) = false;
+        self.app.asks.deny_all(&self.id);
+        // The audit log has the quarantined files.
+        let _ = sandbox.session.end();
         sandbox.interrupt();
-        // Whoever had the shell is done when it is ours; those who wait find that it has ended.
-        // One that was about to begin may have raised the sandbox anew.
+        // The lock is free when the running command is done; queued commands find the sandbox
+        // ended. A command that was about to start may have recreated the sandbox, so it is ended
+        // again.
         let shell = sandbox.queue.blocking_lock();
-        let _ = sandbox.opened.end();
+        let _ = sandbox.session.end();
         drop(shell);
         *lock(&sandbox.tools) = None;
-        self.clear();
-        self.house.sandboxes.forget(&self.id);
-        note(&self.house, sandbox.user(), &self.id, &format!("a sandbox was ended: {why}"));
+        self.remove_directory();
+        self.app.sandboxes.forget(&self.id);
+        note(&self.app, sandbox.user(), &self.id, &format!("a sandbox was ended: {why}"));
         let about =
-            json!({ "id": self.id, "why": why, "commands": sandbox.opened.standings().commands });
-        self.house.events.tell("sandbox-ended", sandbox.user(), about);
-        // Whoever hears of it may have another.
-        drop(self.place);
+            json!({ "id": self.id, "why": why, "commands": sandbox.session.status().commands });
+        self.app.events.publish("sandbox-ended", sandbox.user(), about);
+        // Freed first: a caller that sees the end may create another sandbox.
+        drop(self.slot);
         sandbox.ended.send_replace(true);
     }
 
-    fn clear(&self) {
+    fn remove_directory(&self) {
         if let Err(error) = cleanup::remove(&self.workspace) {
-            crate::server::log::failed(&error);
+            crate::server::log::log_failure(&error);
         }
     }
 }
 
-/// The directory in which commands begin, made if it is missing: nothing else is in a new sandbox.
-fn begins_in(workspace: &AbsPath, cwd: &std::path::Path) -> std::io::Result<AbsPath> {
+/// The first directory of commands, created if missing: a new sandbox is otherwise empty.
+fn start_directory(workspace: &AbsPath, cwd: &std::path::Path) -> std::io::Result<AbsPath> {
     if cwd.as_os_str().is_empty() {
         return Ok(workspace.clone());
     }
@@ -213,29 +216,29 @@ fn begins_in(workspace: &AbsPath, cwd: &std::path::Path) -> std::io::Result<AbsP
     Ok(directory)
 }
 
-/// The tenant's policy, and of it what was asked for.
+/// The tenant's policy, narrowed to the request.
 fn resolved(
-    house: &SharedState,
+    app: &SharedState,
     wanted: &SandboxRequest,
     workspace: &AbsPath,
 ) -> Result<ResolvedPolicy, EngineError> {
-    let mut resolved = house.sandbox_policy(&wanted.user, workspace)?;
-    // It was read when the sandbox was asked for.
+    let mut resolved = app.sandbox_policy(&wanted.user, workspace)?;
+    // The request was validated when the sandbox was created.
     let unread = |fault: ApiError| {
         let source = std::io::Error::other(fault.problem.message);
-        EngineError::Surroundings { what: "what the sandbox needs", source }
+        EngineError::Surroundings { what: "the sandbox's request", source }
     };
     narrow(&mut resolved.grants, &wanted.needs, "sandbox").map_err(unread)?;
     resolved.grants.environment.set.extend(wanted.env.clone());
     if wanted.asks {
-        resolved.grants.network.for_asking();
+        resolved.grants.network.prepare_for_prompts();
     }
     Ok(resolved)
 }
 
-/// Puts on record what became of a sandbox itself.
-pub(super) fn note(house: &SharedState, user: &SkillName, id: &str, what: &str) {
-    house.record(user, |_| Record {
+/// Records the creation or the end of a sandbox.
+pub(super) fn note(app: &SharedState, user: &SkillName, id: &str, what: &str) {
+    app.record(user, |_| Record {
         timestamp: now_ms(),
         agent: Some(format!("{user}/sandbox")),
         session: id.to_owned(),

@@ -1,4 +1,4 @@
-//! A command in the shell of a sandbox, when it is its turn.
+//! Commands in the shell of a sandbox, one at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use ringfence::ExecuteResult;
-use ringfence_api::whole;
+use ringfence_api::error_chain;
 use ringfence_audit::{now_ms, session_id};
 use ringfence_engine::session::{self, CommandControl, SessionOutcome};
 use ringfence_skills::SkillName;
 use serde_json::{Value, json};
 
-use super::{ServiceSandbox, gone};
+use super::{ServiceSandbox, gone_error};
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult, ProblemJson};
 use crate::executions::{
@@ -21,12 +21,12 @@ use crate::executions::{
 };
 use crate::tenants::lock;
 
-/// So much of each stream is in the result.
+/// Bytes of each stream in the result.
 pub(super) const KEPT: usize = 1 << 20;
-/// So many may wait for one shell.
+/// Commands that may wait for one shell.
 const WAITING: usize = 64;
 
-/// What somebody wants to run.
+/// A command for the shell.
 #[derive(Debug, Clone)]
 pub(crate) struct QueuedLine {
     pub(crate) command: String,
@@ -39,10 +39,10 @@ pub(crate) struct SandboxCommand {
     pub(super) status: Mutex<ExecutionStatus>,
     id: String,
     user: SkillName,
-    pub(crate) course: CommandWatch,
+    pub(crate) progress: CommandWatch,
     /// Set once it is over; the result is in the status.
     end: Mutex<Option<ApiResult<()>>>,
-    /// Number of callers that wait for its end.
+    /// The number of callers that wait for its end.
     waiters: AtomicUsize,
 }
 
@@ -66,41 +66,41 @@ impl SandboxCommand {
             key: None,
             request: None,
         };
-        let (course, end, waiters) = (CommandWatch::new(), Mutex::default(), AtomicUsize::new(0));
-        Arc::new(Self { status: Mutex::new(status), id, user, course, end, waiters })
+        let (progress, end, waiters) = (CommandWatch::new(), Mutex::default(), AtomicUsize::new(0));
+        Arc::new(Self { status: Mutex::new(status), id, user, progress, end, waiters })
     }
 
-    /// True while a caller waits for its end, and needs all of its output.
+    /// True while a caller waits for its end and needs its full output.
     pub(super) fn is_awaited(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// It runs from now on.
-    pub(super) fn begins(&self, house: &SharedState) {
+    /// Marks it as running, and publishes the event.
+    pub(super) fn mark_running(&self, app: &SharedState) {
         let status = {
             let mut status = lock(&self.status);
             (status.state, status.started_ms) = (ExecutionState::Running, Some(now_ms()));
             status.clone()
         };
-        house.events.tell("execution-begun", &self.user, about(&status));
+        app.events.publish("execution-begun", &self.user, about(&status));
     }
 
-    /// Ends it: the caller and the stream of events are told.
-    pub(super) fn ends(&self, house: &SharedState, end: ApiResult<Value>) {
+    /// Ends it, and publishes the event.
+    pub(super) fn end_with(&self, app: &SharedState, end: ApiResult<Value>) {
         self.finish(end);
-        house.events.tell("execution-ended", &self.user, about(&self.status()));
-        house.sandboxes.turns.trim(&self.user);
+        app.events.publish("execution-ended", &self.user, about(&self.status()));
+        app.sandboxes.turns.trim(&self.user);
     }
 
-    /// Until it has ended.
+    /// Waits for the end.
     pub(crate) async fn ended(&self) -> ApiResult<Value> {
         let _waiter = Waiter::new(&self.waiters);
-        let mut changes = self.course.watch();
+        let mut changes = self.progress.watch();
         loop {
             if let Some(end) = self.outcome() {
                 return end;
             }
-            // The sender is ours, and is there as long as we are.
+            // The sender lives as long as `self`.
             let _ = changes.changed().await;
         }
     }
@@ -111,8 +111,8 @@ impl SandboxCommand {
     }
 
     pub(super) fn finish(&self, end: ApiResult<Value>) {
-        self.course.stops();
-        self.course.falls_silent();
+        self.progress.clear_interrupter();
+        self.progress.close_output();
         let end = {
             let mut status = lock(&self.status);
             status.ended_ms = Some(now_ms());
@@ -129,11 +129,11 @@ impl SandboxCommand {
             }
         };
         *lock(&self.end) = Some(end);
-        self.course.stirs();
+        self.progress.notify_change();
     }
 }
 
-/// Counts for as long as a caller waits for the end of a command.
+/// Counts a caller that waits for the end of a command.
 struct Waiter<'a>(&'a AtomicUsize);
 
 impl<'a> Waiter<'a> {
@@ -154,8 +154,8 @@ impl Watchable for SandboxCommand {
         &self.id
     }
 
-    fn course(&self) -> &CommandWatch {
-        &self.course
+    fn progress(&self) -> &CommandWatch {
+        &self.progress
     }
 
     fn end(&self) -> Option<Result<Value, Option<ProblemJson>>> {
@@ -181,15 +181,15 @@ impl Listed for SandboxCommand {
     }
 }
 
-/// Content of an event about a command.
+/// The content of an event about a command.
 fn about(status: &ExecutionStatus) -> Value {
-    let of_result = |name: &str| status.result.as_ref().map(|result| result[name].clone());
+    let result_field = |name: &str| status.result.as_ref().map(|result| result[name].clone());
     json!({ "id": status.id, "agentId": status.agent_id, "skillId": status.skill_id, "sandboxId": status.sandbox_id,
-        "command": status.command, "state": status.state, "exitCode": of_result("exitCode"), "blocked": of_result("blocked"),
-        "durationMs": of_result("durationMs") })
+        "command": status.command, "state": status.state, "exitCode": result_field("exitCode"), "blocked": result_field("blocked"),
+        "durationMs": result_field("durationMs") })
 }
 
-/// Counts for as long as somebody waits for the shell or has it.
+/// Counts a command that waits for the shell or uses it.
 struct QueueTicket(Arc<ServiceSandbox>);
 
 impl Drop for QueueTicket {
@@ -198,73 +198,79 @@ impl Drop for QueueTicket {
     }
 }
 
-/// Begins a command as soon as it is its turn.
-pub(crate) fn begin(
-    house: &SharedState,
+/// Queues a command for the shell.
+pub(crate) fn queue_command(
+    app: &SharedState,
     sandbox: &Arc<ServiceSandbox>,
     line: QueuedLine,
 ) -> ApiResult<Arc<SandboxCommand>> {
-    drop(sandbox.standing()?);
-    let most = executions_quota(house, sandbox.user())?;
+    drop(sandbox.require_live()?);
+    let most = executions_quota(app, sandbox.user())?;
     let before = sandbox.waiting.fetch_add(1, Ordering::SeqCst);
     let in_line = QueueTicket(sandbox.clone());
     if before >= WAITING {
         return Err(ApiError::new(
             StatusCode::TOO_MANY_REQUESTS,
             "queue-full",
-            format!("{WAITING} commands wait for this shell already"),
+            format!("too many commands wait for this shell: {WAITING}"),
         )
-        .hint("make another sandbox, or wait")
-        .after(1));
+        .hint("create another sandbox, or wait")
+        .retry_after(1));
     }
     let turn = SandboxCommand::new(sandbox.user(), &sandbox.id, &line.command);
-    house.sandboxes.turns.add(&turn);
-    let places = house.executions.places(sandbox.user(), most);
-    let (house, sandbox, begun) = (house.clone(), sandbox.clone(), turn.clone());
+    app.sandboxes.turns.add(&turn);
+    let places = app.executions.run_semaphores(sandbox.user(), most);
+    let (app, sandbox, begun) = (app.clone(), sandbox.clone(), turn.clone());
     tokio::spawn(async move {
-        let unwanted =
-            || ApiError::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
-        // The shell first: whoever only waits for one keeps no place of others.
-        let Some(shell) = begun.course.wanted(sandbox.queue.clone().lock_owned()).await else {
-            return begun.finish(Err(unwanted()));
+        let cancelled = || {
+            ApiError::new(
+                StatusCode::CONFLICT,
+                "cancelled",
+                "the command was cancelled before it started",
+            )
+        };
+        // The shell first: a command that waits for its shell must not hold a permit.
+        let Some(shell) = begun.progress.unless_cancelled(sandbox.queue.clone().lock_owned()).await
+        else {
+            return begun.finish(Err(cancelled()));
         };
         *lock(&sandbox.running) = Arc::downgrade(&begun);
-        if let Err(ended) = sandbox.standing().map(drop) {
+        if let Err(ended) = sandbox.require_live().map(drop) {
             return begun.finish(Err(ended));
         }
-        let Some(places) = begun.course.turn(places).await else {
-            return begun.finish(Err(unwanted()));
+        let Some(places) = begun.progress.acquire(places).await else {
+            return begun.finish(Err(cancelled()));
         };
         let failed = begun.clone();
         let run = move || {
-            begun.begins(&house);
-            let result = run(&house, &sandbox, &begun, line);
-            house.metrics.ended(result.as_ref().ok());
-            begun.ends(&house, result);
+            begun.mark_running(&app);
+            let result = run(&app, &sandbox, &begun, line);
+            app.metrics.count_execution(result.as_ref().ok());
+            begun.end_with(&app, result);
             drop((shell, places, in_line));
         };
         if let Err(error) = thread::Builder::new().name("command".into()).spawn(run) {
             let full = ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no-thread",
-                format!("no thread can be started: {error}"),
+                format!("cannot start a thread: {error}"),
             );
-            failed.finish(Err(full.hint("the machine is full: try again").after(1)));
+            failed.finish(Err(full.hint("the machine is overloaded: try again").retry_after(1)));
         }
     });
     Ok(turn)
 }
 
 fn run(
-    house: &SharedState,
+    app: &SharedState,
     sandbox: &Arc<ServiceSandbox>,
     turn: &Arc<SandboxCommand>,
     line: QueuedLine,
 ) -> ApiResult<Value> {
-    drop(sandbox.standing()?);
-    let wall = sandbox.opened.policy().grants.limits.wall_ms.map(Duration::from_millis);
+    drop(sandbox.require_live()?);
+    let wall = sandbox.session.policy().grants.limits.wall_ms.map(Duration::from_millis);
     let deadline =
-        [line.timeout, wall, Some(crate::executions::LONGEST)].into_iter().flatten().min();
+        [line.timeout, wall, Some(crate::executions::MAX_DURATION)].into_iter().flatten().min();
     let line = ringfence_api::ShellCommand {
         input: line.input.into(),
         deadline,
@@ -272,33 +278,38 @@ fn run(
         ..ringfence_api::ShellCommand::new(line.command)
     };
     let mut begun = |reach: CommandControl| {
-        if turn.course.is_unwanted() {
+        if turn.progress.is_cancelled() {
             return session::StartDecision::Left;
         }
-        turn.course.runs(reach.interrupter);
+        turn.progress.set_interrupter(reach.interrupter);
         session::StartDecision::Taken
     };
-    let output = turn.course.output().unwrap_or_default();
+    let output = turn.progress.output().unwrap_or_default();
     let mut sink = |stream, bytes: &[u8]| {
         output.push(stream, bytes);
-        turn.course.stirs();
+        turn.progress.notify_change();
     };
     let mut warnings = Vec::new();
     let executed = sandbox
-        .opened
-        .execute(&line, &mut begun, &mut sink, &mut |error| warnings.push(whole(error)));
-    turn.course.stops();
-    let executed = executed
-        .map_err(|error| if sandbox.standing().is_err() { gone() } else { error.into() })?;
-    tell(house, sandbox, &executed);
+        .session
+        .execute(&line, &mut begun, &mut sink, &mut |error| warnings.push(error_chain(error)));
+    turn.progress.clear_interrupter();
+    let executed = executed.map_err(|error| {
+        if sandbox.require_live().is_err() { gone_error() } else { error.into() }
+    })?;
+    publish_denials(app, sandbox, &executed);
     result(sandbox, executed, warnings)
 }
 
-pub(super) fn tell(house: &SharedState, sandbox: &ServiceSandbox, executed: &SessionOutcome) {
+pub(super) fn publish_denials(
+    app: &SharedState,
+    sandbox: &ServiceSandbox,
+    executed: &SessionOutcome,
+) {
     for denial in &executed.outcome.denials {
         let mut about = serde_json::to_value(denial).unwrap_or_default();
         about["sandbox"] = sandbox.id.clone().into();
-        house.events.tell("denial", sandbox.user(), about);
+        app.events.publish("denial", sandbox.user(), about);
     }
 }
 
@@ -308,9 +319,9 @@ pub(super) fn result(
     mut warnings: Vec<String>,
 ) -> ApiResult<Value> {
     let SessionOutcome { outcome, cwd, background, shell, news } = executed;
-    let permission = sandbox.opened.permission(&outcome);
+    let permission = sandbox.session.permission(&outcome);
     warnings.extend(news.problems.into_iter().map(|problem| problem.message));
-    warnings.extend(news.changes.iter().map(|change| format!("the policy was changed: {change}")));
+    warnings.extend(news.changes.iter().map(|change| format!("the policy has changed: {change}")));
     let cwd = cwd.map(|cwd| cwd.as_path().to_owned());
     let result = ExecuteResult {
         cwd,
@@ -320,5 +331,5 @@ pub(super) fn result(
         permission,
         ..outcome.into()
     };
-    serde_json::to_value(&result).map_err(|error| ApiError::ours(&error))
+    serde_json::to_value(&result).map_err(|error| ApiError::internal(&error))
 }

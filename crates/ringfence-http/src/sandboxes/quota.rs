@@ -1,4 +1,4 @@
-//! How many of something each tenant has.
+//! Counts per tenant, with limits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,25 +7,25 @@ use ringfence_skills::SkillName;
 
 use crate::tenants::lock;
 
-/// How many each tenant has.
+/// A count per tenant.
 #[derive(Debug, Default)]
 pub(super) struct SandboxCounts(Arc<Mutex<HashMap<SkillName, usize>>>);
 
-/// Why there is no room.
+/// The limit that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CountLimit {
-    /// The tenant has as many as it may.
+    /// The tenant's own limit.
     Own,
-    /// All together have.
+    /// The limit of all tenants together.
     All,
 }
 
-/// One of them, until it is dropped.
+/// One counted item, until it is dropped.
 #[derive(Debug)]
 pub(super) struct CountSlot(Arc<Mutex<HashMap<SkillName, usize>>>, SkillName);
 
 impl SandboxCounts {
-    /// One more, of at most so many of this tenant and so many of all.
+    /// Counts one more, of at most `own` for this tenant and `all` together.
     pub(super) fn take(
         &self,
         user: &SkillName,
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_tenant_leaves_room_for_another() {
+    fn one_tenants_limit_leaves_slots_for_another() {
         let (counts, a, b) = (
             SandboxCounts::default(),
             SkillName::try_from("a").unwrap(),

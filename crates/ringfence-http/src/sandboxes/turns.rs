@@ -1,4 +1,4 @@
-//! Commands of sandboxes that run, and the last that have ended.
+//! Running and recently ended commands of sandboxes.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -11,12 +11,12 @@ use super::SandboxCommand;
 use crate::executions::{Listed, OUTPUT, Watchable};
 use crate::tenants::lock;
 
-/// Commands of one tenant that are remembered.
+/// Commands remembered per tenant.
 const REMEMBERED: usize = 200;
-/// The last of them to end, whose output is remembered, too.
+/// The most recently ended commands, whose output is kept as well.
 const WITH_OUTPUT: usize = 8;
 
-/// By tenant, oldest first.
+/// Commands by tenant, oldest first.
 #[derive(Default)]
 pub(crate) struct Turns(Mutex<HashMap<SkillName, VecDeque<Arc<SandboxCommand>>>>);
 
@@ -26,14 +26,14 @@ impl Turns {
         let own = all.entry(turn.user().clone()).or_default();
         own.push_back(turn.clone());
         while own.len() > REMEMBERED {
-            // Those that run stay: there are never that many.
+            // Running commands stay: there are never that many.
             let Some(over) = own.iter().position(|turn| turn.is_over()) else { break };
             own.remove(over);
         }
         forget_output(own);
     }
 
-    /// Forgets the output of a tenant's commands that ended long ago.
+    /// Drops the output of a tenant's older commands.
     pub(crate) fn trim(&self, user: &SkillName) {
         if let Some(own) = lock(&self.0).get(user) {
             forget_output(own);
@@ -49,18 +49,18 @@ impl Turns {
     }
 }
 
-/// Keeps the output of those that ended last, and of those that a caller still waits for.
+/// Keeps the output of the commands that ended last, and of those that a caller waits for.
 fn forget_output(own: &VecDeque<Arc<SandboxCommand>>) {
     let over = own.iter().rev().filter(|turn| turn.is_over());
     let mut over: Vec<(Option<u64>, &Arc<SandboxCommand>)> =
         over.map(|turn| (lock(&turn.status).ended_ms, turn)).collect();
     over.sort_by_key(|(ended_ms, _)| Reverse(*ended_ms));
     let old = over.iter().skip(WITH_OUTPUT).map(|(_, turn)| turn);
-    old.filter(|turn| !turn.is_awaited()).for_each(|turn| slim(turn));
+    old.filter(|turn| !turn.is_awaited()).for_each(|turn| drop_output(turn));
 }
 
-/// Forgets what a command wrote. Its result stays one of the described form: empty and truncated.
-fn slim(turn: &SandboxCommand) {
+/// Drops the output of a command. Its result keeps its schema: empty and truncated.
+fn drop_output(turn: &SandboxCommand) {
     if let Some(Value::Object(result)) = &mut lock(&turn.status).result {
         OUTPUT.iter().for_each(|name| drop(result.remove(*name)));
         result.extend([
@@ -112,7 +112,7 @@ mod tests {
         let (turns, user) = (Turns::default(), SkillName::try_from("alice").unwrap());
         let first = begun(&turns, &user);
         (0..WITH_OUTPUT + 2).for_each(|_| end(&turns, &begun(&turns, &user)));
-        // Times of ends are in milliseconds.
+        // End times are in milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(5));
         end(&turns, &first);
         assert_eq!(wrote(&first), "x");

@@ -1,4 +1,4 @@
-//! What changes below a directory of a sandbox, as the kernel tells it.
+//! Watches a directory of a sandbox with inotify.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -17,21 +17,21 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 
-use super::{CountLimit, CountSlot, ServiceSandbox, awaited};
+use super::{CountLimit, CountSlot, ServiceSandbox, async_fd};
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
 
-/// So many watch at the same time, of all tenants: the kernel gives a person 128 of what each
-/// takes, and sandboxes need some.
+/// Watches of all tenants at once: the kernel gives a user 128 inotify instances, and sandboxes
+/// need some.
 const WATCHERS: usize = 32;
-/// And so many of one.
-const OF_ONE: usize = 8;
-/// So many directories one watches; the rest is told of as missed.
+/// Watches of one tenant at once.
+const WATCHERS_PER_TENANT: usize = 8;
+/// Directories per watch; changes in further ones are reported as missed.
 const DIRECTORIES: usize = 1024;
-/// So many names of a directory that has just appeared are told.
+/// Names reported for a directory that has just appeared.
 const NAMES: usize = 1000;
 
-/// What happened, and to what kind of thing.
+/// The inotify events to watch.
 const WATCHED: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::DELETE)
@@ -40,63 +40,63 @@ const WATCHED: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::EXCL_UNLINK)
     .union(WatchFlags::ONLYDIR);
 
-/// What changes below a directory.
+/// A watch on a directory tree.
 pub(crate) struct DirChanges {
     sandbox: Arc<ServiceSandbox>,
-    /// The sandbox's directory, held: everything is found below it and through no link.
+    /// The sandbox's directory as an fd: all paths are opened beneath it, without links.
     root: OwnedFd,
-    told: AsyncFd<OwnedFd>,
+    inotify_fd: AsyncFd<OwnedFd>,
     paths: HashMap<i32, PathBuf>,
     ready: VecDeque<(&'static str, Value)>,
     is_partial: bool,
-    _seat: CountSlot,
+    _slot: CountSlot,
 }
 
 impl DirChanges {
-    /// Begins to watch `path`, which is relative to the sandbox's directory, and all below it.
-    pub(crate) fn watch(
-        house: &SharedState,
+    /// Starts to watch `path`, relative to the sandbox's directory, and everything below it.
+    pub(crate) fn open(
+        app: &SharedState,
         sandbox: Arc<ServiceSandbox>,
         path: &Path,
     ) -> ApiResult<Self> {
         let full = |_| {
-            ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "watchers",
-                "nobody more can watch at this moment",
-            )
-            .hint("try again later")
-            .after(5)
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "watchers", "too many directory watches")
+                .hint("try again later")
+                .retry_after(5)
         };
-        let seat = house.sandboxes.watchers.take(sandbox.user(), OF_ONE, WATCHERS).map_err(full)?;
+        let slot = app
+            .sandboxes
+            .watchers
+            .take(sandbox.user(), WATCHERS_PER_TENANT, WATCHERS)
+            .map_err(full)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(sandbox.workspace.as_path(), flags, Mode::empty())
-            .map_err(|_| super::gone())?;
+            .map_err(|_| super::gone_error())?;
         let instance = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
             .map_err(|_| full(CountLimit::All))?;
-        let told = awaited(instance).map_err(|error| ApiError::ours(&error))?;
+        let inotify_fd = async_fd(instance).map_err(|error| ApiError::internal(&error))?;
         let ready = [("watching", json!({ "path": path.to_string_lossy() }))].into();
         let mut changes = Self {
             sandbox,
             root,
-            told,
+            inotify_fd,
             paths: HashMap::new(),
             ready,
             is_partial: false,
-            _seat: seat,
+            _slot: slot,
         };
         let absent = || {
-            ApiError::absent("not-found", format!("there is no directory `{}`", path.display()))
+            ApiError::not_found("not-found", format!("no such directory: `{}`", path.display()))
                 .hint("links are not followed")
         };
-        if !changes.may_be_seen(path) {
+        if !changes.is_readable_path(path) {
             return Err(absent());
         }
-        changes.enter(path.to_owned(), DirAge::Before).map_err(|_| absent())?;
+        changes.watch_tree(path.to_owned(), DirAge::Before).map_err(|_| absent())?;
         Ok(changes)
     }
 
-    /// What comes next; `None` after the sandbox's end.
+    /// The next event; `None` after the end of the sandbox.
     pub(crate) async fn next(&mut self) -> Option<(&'static str, Value)> {
         let sandbox = self.sandbox.clone();
         let mut ended = std::pin::pin!(sandbox.ended());
@@ -105,7 +105,7 @@ impl DirChanges {
                 return Some(ready);
             }
             let is_readable = tokio::select! {
-                readable = self.told.readable() => match readable {
+                readable = self.inotify_fd.readable() => match readable {
                     Ok(mut guard) => { guard.clear_ready(); true }
                     Err(_) => false,
                 },
@@ -117,40 +117,41 @@ impl DirChanges {
         }
     }
 
-    fn may_be_seen(&self, path: &Path) -> bool {
+    fn is_readable_path(&self, path: &Path) -> bool {
         let path = if path.as_os_str().is_empty() {
             self.sandbox.workspace.clone()
         } else {
             self.sandbox.workspace.join(path)
         };
-        self.sandbox.opened.policy().grants.verdict(&path, Access::Read) == Verdict::Allowed
+        self.sandbox.session.policy().grants.verdict(&path, Access::Read) == Verdict::Allowed
     }
 
     fn read(&mut self) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
-        let mut heard = Vec::new();
-        let mut reader = inotify::Reader::new(self.told.get_ref(), &mut buffer);
+        let mut events = Vec::new();
+        let mut reader = inotify::Reader::new(self.inotify_fd.get_ref(), &mut buffer);
         loop {
             match reader.next() {
                 Ok(event) => {
                     let name =
                         event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
-                    heard.push((event.wd(), event.events(), name));
+                    events.push((event.wd(), event.events(), name));
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        for (number, what, name) in heard {
-            self.hear(number, what, name.as_deref());
+        for (number, what, name) in events {
+            self.handle_event(number, what, name.as_deref());
         }
         Ok(())
     }
 
-    fn hear(&mut self, number: i32, what: ReadFlags, name: Option<&OsStr>) {
+    fn handle_event(&mut self, number: i32, what: ReadFlags, name: Option<&OsStr>) {
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.ready.push_back(("missed", json!({ "why": "more happened than could be told" })));
+            self.ready
+                .push_back(("missed", json!({ "why": "the kernel's event queue overflowed" })));
         }
         if what.contains(ReadFlags::IGNORED) {
             self.paths.remove(&number);
@@ -166,15 +167,15 @@ impl DirChanges {
         ];
         let Some((_, word)) = words.iter().find(|(flag, _)| what.contains(*flag)) else { return };
         let is_directory = what.contains(ReadFlags::ISDIR);
-        self.tell(word, &path, is_directory);
-        if is_directory && *word == "created" && self.may_be_seen(&path) {
-            // One that is gone again is told of as that.
-            let _ = self.enter(path, DirAge::Now);
+        self.report(word, &path, is_directory);
+        if is_directory && *word == "created" && self.is_readable_path(&path) {
+            // If the directory is gone again, its removal is reported as well.
+            let _ = self.watch_tree(path, DirAge::Now);
         }
     }
 
-    fn tell(&mut self, word: &'static str, path: &Path, is_directory: bool) {
-        if self.may_be_seen(path) {
+    fn report(&mut self, word: &'static str, path: &Path, is_directory: bool) {
+        if self.is_readable_path(path) {
             self.ready.push_back((
                 word,
                 json!({ "path": path.to_string_lossy(), "isDirectory": is_directory }),
@@ -182,25 +183,25 @@ impl DirChanges {
         }
     }
 
-    /// Watches a directory and those below it. What was made in a new one before it was watched is
-    /// told.
-    fn enter(&mut self, directory: PathBuf, appeared: DirAge) -> Result<(), Errno> {
+    /// Watches a directory and those below it. Entries created in a new directory before the watch
+    /// are reported.
+    fn watch_tree(&mut self, directory: PathBuf, age: DirAge) -> Result<(), Errno> {
         let mut waiting = VecDeque::from([directory]);
         let mut is_first = true;
         while let Some(directory) = waiting.pop_front() {
-            match self.enter_one(&directory, appeared, &mut waiting) {
+            match self.watch_directory(&directory, age, &mut waiting) {
                 Err(error) if is_first => return Err(error),
-                // It went away meanwhile, or is shut even to its owner.
+                // It is gone, or not readable even for its owner.
                 Ok(()) | Err(_) => is_first = false,
             }
         }
         Ok(())
     }
 
-    fn enter_one(
+    fn watch_directory(
         &mut self,
         directory: &Path,
-        appeared: DirAge,
+        age: DirAge,
         waiting: &mut VecDeque<PathBuf>,
     ) -> Result<(), Errno> {
         if self.paths.len() >= DIRECTORIES {
@@ -214,12 +215,12 @@ impl DirChanges {
         }
         let below = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let through =
+        let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let opened = rustix::fs::openat2(&self.root, below, flags, Mode::empty(), through)?;
-        // By the descriptor: the name may be another's by now.
+        let opened = rustix::fs::openat2(&self.root, below, flags, Mode::empty(), resolve)?;
+        // By fd: another directory may have the name by now.
         let number = inotify::add_watch(
-            self.told.get_ref(),
+            self.inotify_fd.get_ref(),
             format!("/proc/self/fd/{}", opened.as_raw_fd()),
             WATCHED,
         )?;
@@ -232,10 +233,10 @@ impl DirChanges {
             }
             let (path, is_directory) =
                 (directory.join(name), entry.file_type() == FileType::Directory);
-            if appeared == DirAge::Now {
-                self.tell("created", &path, is_directory);
+            if age == DirAge::Now {
+                self.report("created", &path, is_directory);
             }
-            if is_directory && self.may_be_seen(&path) {
+            if is_directory && self.is_readable_path(&path) {
                 waiting.push_back(path);
             }
         }
@@ -243,15 +244,15 @@ impl DirChanges {
     }
 }
 
-/// Whether a directory was there when somebody began to watch.
+/// States if a directory existed before the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirAge {
     Before,
     Now,
 }
 
-/// A path from the sandbox's directory on, as somebody wrote it; `None` where it leads elsewhere.
-pub(crate) fn below(workspace: &AbsPath, path: &str) -> Option<PathBuf> {
+/// A path relative to the sandbox's directory; `None` if it leads outside.
+pub(crate) fn relative_path(workspace: &AbsPath, path: &str) -> Option<PathBuf> {
     let whole = AbsPath::new(workspace.as_path().join(path))?;
     whole.relative_to(workspace).map(Path::to_owned)
 }

@@ -1,4 +1,4 @@
-//! Questions that wait for an answer.
+//! Pending permission questions.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -14,63 +14,66 @@ use crate::asks::AskView;
 use crate::error::{ApiError, ApiResult};
 use crate::tenants::{ApiCaller, TokenScope};
 
-/// What waits.
+/// Pending questions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Asks)]
 pub(super) struct AskListBody {
     /// Oldest first.
-    #[schema(value_type = Vec<schema::Question>)]
+    #[schema(value_type = Vec<schema::AskView>)]
     asks: Vec<AskView>,
 }
 
-/// What somebody says.
+/// The answer to a question.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = Said)]
+#[schema(as = NewAnswer)]
 pub(super) struct AnswerBody {
     /// One of the question's `options`.
-    #[schema(value_type = schema::Answer)]
+    #[schema(value_type = schema::AskAnswer)]
     answer: ringfence_api::AskAnswer,
 }
 
-/// Questions that wait for somebody's answer
+/// List pending questions
 #[utoipa::path(get, path = "/v1/asks", tag = "watching", operation_id = "listAsks",
     responses((status = 200, description = "Oldest first", body = AskListBody), AuthErrors))]
 pub(super) async fn list(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
 ) -> ApiResult<Json<AskListBody>> {
-    caller.has(TokenScope::Asks)?;
+    caller.require_scope(TokenScope::Asks)?;
     Ok(Json(AskListBody {
-        asks: house.asks.list().into_iter().filter(|ask| caller.sees(&ask.user_id)).collect(),
+        asks: app.asks.list().into_iter().filter(|ask| caller.can_see(&ask.user_id)).collect(),
     }))
 }
 
-/// Answer one
+/// Answer a question
 ///
-/// A tenant's own token allows nothing that the tenant's policy does not.
+/// A tenant's own token cannot allow more than the tenant's policy.
 #[utoipa::path(post, path = "/v1/asks/{id}", tag = "watching", operation_id = "answerAsk", request_body = AnswerBody, params(IdPath),
-    responses((status = 204, description = "It was heard"), BodyErrors, NotFoundError, AuthErrors))]
+    responses((status = 204, description = "The answer was delivered"), BodyErrors, NotFoundError, AuthErrors))]
 pub(super) async fn answer(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     JsonBody(said): JsonBody<AnswerBody>,
 ) -> ApiResult<StatusCode> {
-    caller.has(TokenScope::Asks)?;
+    caller.require_scope(TokenScope::Asks)?;
     let gone = || {
-        ApiError::absent("no-such-ask", "nobody waits for that answer any more")
-            .hint("GET /v1/asks lists what waits")
+        ApiError::not_found(
+            "no-such-ask",
+            "no such question, or no command waits for the answer any more",
+        )
+        .hint("GET /v1/asks lists pending questions")
     };
-    let ask = house.asks.find(&id).filter(|ask| caller.sees(&ask.user_id)).ok_or_else(gone)?;
+    let ask = app.asks.find(&id).filter(|ask| caller.can_see(&ask.user_id)).ok_or_else(gone)?;
     let is_yes = said.answer != ringfence_api::AskAnswer::Deny;
     if is_yes && caller.user.is_some() && !ask.is_within_policy {
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "ceiling",
-            "the tenant's policy does not open it",
+            "the tenant's policy does not allow it",
         )
-        .hint("a token that is for no tenant can allow it, or change the tenant's policy"));
+        .hint("use a token without a tenant to allow it or to change the tenant's policy"));
     }
-    if house.asks.answer(&id, said.answer) { Ok(StatusCode::NO_CONTENT) } else { Err(gone()) }
+    if app.asks.answer(&id, said.answer) { Ok(StatusCode::NO_CONTENT) } else { Err(gone()) }
 }

@@ -1,4 +1,4 @@
-//! What every request has to pass: whom it is for, where it comes from, who sent it, how fast.
+//! Checks of every request: host, origin, token and rate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use crate::SharedState;
 use crate::error::ApiError;
 use crate::tenants::ApiCaller;
 
-/// What a WebSocket of ours speaks, for those who have to say it.
+/// The WebSocket subprotocol of the service, for clients that must name one.
 pub(super) const PROTOCOL: &str = "ringfence";
-/// In front of a token among the protocols of a WebSocket: a page can set no header there, and
-/// what stands in an address is written down by many.
+/// Prefix of a token among the subprotocols of a WebSocket: a web page cannot set headers there,
+/// and a token in the URL would end up in logs.
 const TOKEN_PROTOCOL: &str = "ringfence.token.";
 
-/// So many requests in a second may come from one address without a token that is known.
-const STRANGERS: u32 = 20;
+/// Requests per second from one address without a known token.
+const ANONYMOUS_RATE: u32 = 20;
 
 pub(super) struct RequestAuth {
-    house: SharedState,
-    /// What `Host` may say.
+    app: SharedState,
+    /// Accepted values of `Host`.
     hosts: Vec<String>,
-    /// What `Origin` may say.
+    /// Accepted values of `Origin`.
     origins: Vec<String>,
 }
 
 impl RequestAuth {
-    pub(super) fn new(house: SharedState, bound: SocketAddr) -> Self {
-        let settings = &house.settings;
+    pub(super) fn new(app: SharedState, bound: SocketAddr) -> Self {
+        let settings = &app.settings;
         let port = bound.port();
         let mut hosts: Vec<String> =
             ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{port}")).to_vec();
@@ -51,102 +51,102 @@ impl RequestAuth {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         let mut origins: Vec<String> =
             hosts.iter().map(|host| format!("{scheme}://{host}")).collect();
-        // Behind a proxy that speaks TLS, browsers name that.
+        // Behind a TLS proxy, browsers send the proxy's origin.
         origins.extend(
             settings.hosts.iter().map(|name| format!("https://{}", name.to_ascii_lowercase())),
         );
         origins.extend(
             settings.origins.iter().map(|origin| origin.trim_end_matches('/').to_ascii_lowercase()),
         );
-        Self { house, hosts, origins }
+        Self { app, hosts, origins }
     }
 
-    /// A page in a browser may send requests here under a name of its own that leads to us, or
-    /// from its own origin: the first is known by `Host`, the second by `Origin`, which no
-    /// program but a browser sends.
-    fn whereabouts(&self, request: &Request) -> Result<(), ApiError> {
-        let one = |name: header::HeaderName| one(request.headers(), name);
-        // Named in both places, it has to be right in both: whoever is in between may go by either.
+    /// Checks `Host` and `Origin`. A web page can reach this server by DNS rebinding or by a
+    /// cross-origin request. `Host` reveals the first, `Origin` the second; only browsers send
+    /// `Origin`.
+    fn check_host_and_origin(&self, request: &Request) -> Result<(), ApiError> {
+        let single_header = |name: header::HeaderName| single_header(request.headers(), name);
+        // If the URI names the host too, both must match: a proxy may use either.
         let is_ours = |host: &str| self.hosts.contains(&host.to_ascii_lowercase());
-        let is_led_here =
+        let is_authority_ours =
             request.uri().authority().is_none_or(|authority| is_ours(authority.as_str()));
-        if !is_led_here || !one(header::HOST).is_some_and(|host| is_ours(&host)) {
+        if !is_authority_ours || !single_header(header::HOST).is_some_and(|host| is_ours(&host)) {
             return Err(ApiError::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "host",
-                "the service is not known by this name",
+                "unknown host name",
             )
-            .hint("name it by its address, or start it with `--host NAME`"));
+            .hint("use the service's address, or start the service with `--host NAME`"));
         }
         if request.headers().contains_key(header::ORIGIN) {
-            let origin = one(header::ORIGIN).map(|origin| origin.to_ascii_lowercase());
+            let origin = single_header(header::ORIGIN).map(|origin| origin.to_ascii_lowercase());
             if !origin.is_some_and(|origin| self.origins.contains(&origin)) {
                 return Err(ApiError::new(
                     StatusCode::FORBIDDEN,
                     "origin",
-                    "pages of this origin may not use the service",
+                    "web pages of this origin may not use the service",
                 )
-                .hint("start it with `--origin URL`"));
+                .hint("start the service with `--origin URL`"));
             }
         }
         Ok(())
     }
 
     fn caller(&self, request: &Request, peer: SocketAddr) -> Result<ApiCaller, ApiError> {
-        let said = one(request.headers(), header::AUTHORIZATION);
+        let said = single_header(request.headers(), header::AUTHORIZATION);
         let word = said.as_deref().and_then(|said| said.split_at_checked("Bearer ".len()));
         let word = word
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer "))
             .map(|(_, word)| word.to_owned());
-        let word = word.or_else(|| of_socket(request.headers()));
-        let caller = word.and_then(|word| self.house.tenants.caller(word.as_bytes()));
+        let word = word.or_else(|| socket_token(request.headers()));
+        let caller = word.and_then(|word| self.app.tenants.caller(word.as_bytes()));
         let Some(caller) = caller else {
-            self.house.metrics.strangers.fetch_add(1, Ordering::Relaxed);
-            self.house
+            self.app.metrics.unauthorized.fetch_add(1, Ordering::Relaxed);
+            self.app
                 .tenants
-                .take(&format!("address {}", peer.ip()), STRANGERS)
+                .take_request(&format!("address {}", peer.ip()), ANONYMOUS_RATE)
                 .map_err(too_fast)?;
             return Err(ApiError::new(
                 StatusCode::UNAUTHORIZED,
                 "token",
-                "a token is needed that the service knows",
+                "missing or unknown token",
             )
             .hint("send it as `Authorization: Bearer TOKEN`"));
         };
         Ok(caller)
     }
 
-    /// Counts a request against the quota of its tenant.
-    fn pace(&self, caller: &ApiCaller) -> Result<(), ApiError> {
+    /// Counts a request against the rate limit of its tenant.
+    fn check_rate(&self, caller: &ApiCaller) -> Result<(), ApiError> {
         let rate = caller
             .user
             .as_ref()
-            .map_or(self.house.settings.quotas, |user| self.house.tenants.quotas(user))
+            .map_or(self.app.settings.quotas, |user| self.app.tenants.quotas(user))
             .requests_per_second;
-        self.house.tenants.take(&caller.payer(), rate).map_err(too_fast)
+        self.app.tenants.take_request(&caller.rate_key(), rate).map_err(too_fast)
     }
 
-    /// Answers a caller whose token is known.
-    async fn attend(&self, caller: ApiCaller, mut request: Request, next: Next) -> Response {
+    /// Serves a caller with a known token.
+    async fn serve_caller(&self, caller: ApiCaller, mut request: Request, next: Next) -> Response {
         let target = format!("{} {}", request.method(), request.uri().path());
-        let begun = self.pace(&caller).and_then(|()| RequestLease::begin(&self.house, &caller));
-        let stay = match begun {
-            Ok(stay) => stay,
+        let begun = self.check_rate(&caller).and_then(|()| RequestLease::begin(&self.app, &caller));
+        let lease = match begun {
+            Ok(lease) => lease,
             Err(fault) => return fault.into_response(),
         };
         request.extensions_mut().insert(caller.clone());
-        request.extensions_mut().insert(stay.clone());
+        request.extensions_mut().insert(lease.clone());
         let answer = next.run(request).await;
         if answer.status() == StatusCode::FORBIDDEN {
-            self.refused(&caller, target);
+            self.record_forbidden(&caller, target);
         }
-        stay.until_the_end_of(answer)
+        lease.hold_until_sent(answer)
     }
 }
 
-/// The token among the protocols that a WebSocket offers; of no other request.
-fn of_socket(headers: &HeaderMap) -> Option<String> {
-    let is_socket = one(headers, header::UPGRADE)
+/// The token among the subprotocols of a WebSocket request; `None` for other requests.
+fn socket_token(headers: &HeaderMap) -> Option<String> {
+    let is_socket = single_header(headers, header::UPGRADE)
         .is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
     let offered = headers
         .get_all(header::SEC_WEBSOCKET_PROTOCOL)
@@ -161,29 +161,26 @@ fn of_socket(headers: &HeaderMap) -> Option<String> {
 }
 
 fn too_fast(seconds: u64) -> ApiError {
-    ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "rate",
-        "more requests than are allowed in a second",
-    )
-    .hint("wait for a moment")
-    .after(seconds)
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate", "too many requests per second")
+        .hint("wait a moment")
+        .retry_after(seconds)
 }
 
-/// The value of a header that is there once.
-fn one(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
+/// The value of a header that occurs exactly once.
+fn single_header(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
     let mut values = headers.get_all(name).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     value.to_str().ok().map(str::to_owned)
 }
 
-/// What anybody may see: that it is there, what it offers, and the page, which asks for a token.
-fn is_open(path: &str) -> bool {
+/// True for paths that need no token: health, API description, and the web page, which asks for
+/// one.
+fn is_public(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/openapi.json" | "/") || path.starts_with("/page/")
 }
 
-pub(super) async fn admit(
-    State(entry): State<Arc<RequestAuth>>,
+pub(super) async fn authenticate(
+    State(auth): State<Arc<RequestAuth>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -199,40 +196,40 @@ pub(super) async fn admit(
         .map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |peer| peer.0);
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut token = None;
-    let mut drain = Drain::STRANGER;
-    let whereabouts = entry.whereabouts(&request);
-    // A page that is refused is told nothing that lets it read the refusal.
-    let origin = origin.filter(|_| whereabouts.is_ok());
+    let mut drain = Drain::ANONYMOUS;
+    let origin_check = auth.check_host_and_origin(&request);
+    // A refused page gets no CORS headers, so it cannot read the refusal.
+    let origin = origin.filter(|_| origin_check.is_ok());
     let (request, remainder) = Remainder::lend(request);
-    let mut answer = match whereabouts {
+    let mut answer = match origin_check {
         Err(fault) => fault.into_response(),
         Ok(()) if method == Method::OPTIONS && origin.is_some() => {
             StatusCode::NO_CONTENT.into_response()
         }
-        Ok(()) if is_open(request.uri().path()) => next.run(request).await,
-        Ok(()) => match entry.caller(&request, peer) {
+        Ok(()) if is_public(request.uri().path()) => next.run(request).await,
+        Ok(()) => match auth.caller(&request, peer) {
             Err(fault) => fault.into_response(),
             Ok(caller) => {
                 token = Some(caller.id.clone());
-                drain = Drain::known(&entry.house);
-                entry.attend(caller, request, next).await
+                drain = Drain::known(&auth.app);
+                auth.serve_caller(caller, request, next).await
             }
         },
     };
-    remainder.settle(&mut answer, drain).await;
+    remainder.drain_rest(&mut answer, drain).await;
     if answer.status() == StatusCode::UNAUTHORIZED {
         // A caller without a token keeps no connection.
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    dress(answer.headers_mut(), origin);
-    entry.house.metrics.requested(&matched, method.as_str(), answer.status().as_u16());
-    log::answered(&method, &matched, answer.status(), begun.elapsed(), token.as_deref());
+    add_browser_headers(answer.headers_mut(), origin);
+    auth.app.metrics.count_request(&matched, method.as_str(), answer.status().as_u16());
+    log::log_response(&method, &matched, answer.status(), begun.elapsed(), token.as_deref());
     answer
 }
 
 impl RequestAuth {
-    /// Somebody reached for what is not theirs.
-    fn refused(&self, caller: &ApiCaller, target: String) {
+    /// Records a request that the token does not permit.
+    fn record_forbidden(&self, caller: &ApiCaller, target: String) {
         let record = |subject: &ringfence_audit::RecordSubject| Record {
             timestamp: now_ms(),
             agent: subject.agent.clone(),
@@ -244,15 +241,15 @@ impl RequestAuth {
             reason: Some("the token does not allow it".into()),
             details: RecordDetails::None {},
         };
-        self.house.record_own(record);
+        self.app.record_in_service_log(record);
         if let Some(user) = &caller.user {
-            self.house.record(user, record);
+            self.app.record(user, record);
         }
     }
 }
 
-/// What browsers have to be told with every answer.
-fn dress(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+/// Adds the security headers and CORS headers to a response.
+fn add_browser_headers(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
     let fixed = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),

@@ -1,5 +1,5 @@
-//! Bodies of requests: counted while they are held, kept on the disk where they are large, and read
-//! to their end where a handler did not.
+//! Request bodies: counted while held, stored on disk if large, and drained if a handler did not
+//! read them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -20,71 +20,70 @@ use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
 use crate::tenants::{ApiCaller, lock};
 
-/// Bodies up to this many bytes are not counted.
+/// Bodies up to this size are not counted.
 const SMALL: u64 = 64 << 10;
-/// Bytes of larger bodies that one tenant has in memory at the same time.
+/// Bytes of larger bodies that one tenant may have in memory at once.
 const IN_MEMORY: u64 = 64 << 20;
-/// Bytes that one tenant has on the disk before they are whole.
+/// Bytes of incomplete bodies that one tenant may have on disk at once.
 const STAGED: u64 = 128 << 20;
 
-/// Bytes of bodies that a tenant has sent and that are not dealt with yet.
-pub(super) struct Held {
-    house: SharedState,
-    /// `None` where nothing is counted.
+/// Bytes of a tenant's request bodies that are not processed yet.
+pub(super) struct PendingBytes {
+    app: SharedState,
+    /// `None` if nothing is counted.
     key: Option<String>,
     most: u64,
     total: u64,
     counted: u64,
 }
 
-impl Held {
+impl PendingBytes {
     /// Counts bytes in memory.
-    pub(super) fn in_memory(house: &SharedState, caller: &ApiCaller) -> Self {
-        Self::new(house, Some(format!("memory of {}", caller.payer())), IN_MEMORY)
+    pub(super) fn in_memory(app: &SharedState, caller: &ApiCaller) -> Self {
+        Self::new(app, Some(format!("memory of {}", caller.rate_key())), IN_MEMORY)
     }
 
-    /// Counts bytes on the disk. A token that is for no tenant may stage as much as it likes.
-    pub(super) fn staged(house: &SharedState, caller: &ApiCaller) -> Self {
+    /// Counts bytes on disk. A token without a tenant has no limit.
+    pub(super) fn staged(app: &SharedState, caller: &ApiCaller) -> Self {
         Self::new(
-            house,
-            caller.user.is_some().then(|| format!("staging of {}", caller.payer())),
+            app,
+            caller.user.is_some().then(|| format!("staging of {}", caller.rate_key())),
             STAGED,
         )
     }
 
-    fn new(house: &SharedState, key: Option<String>, most: u64) -> Self {
-        Self { house: house.clone(), key, most, total: 0, counted: 0 }
+    fn new(app: &SharedState, key: Option<String>, most: u64) -> Self {
+        Self { app: app.clone(), key, most, total: 0, counted: 0 }
     }
 
-    /// Counts more, if there is room for it.
-    pub(super) fn grow(&mut self, bytes: u64) -> ApiResult<()> {
+    /// Counts more bytes, if the limit permits.
+    pub(super) fn count_bytes(&mut self, bytes: u64) -> ApiResult<()> {
         self.total += bytes;
         let (Some(key), true) = (&self.key, self.total > SMALL) else { return Ok(()) };
         let more = self.total - self.counted;
-        if !self.house.tenants.hold(key, more, self.most) {
-            let message =
-                format!("bodies of more than {} bytes are on their way already", self.most);
+        if !self.app.tenants.hold_bytes(key, more, self.most) {
+            let message = format!("large bodies in transfer exceed {} bytes", self.most);
             let fault = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many-open", message);
-            return Err(fault.hint("send fewer large ones at the same time").after(1));
+            return Err(fault.hint("send fewer large bodies at once").retry_after(1));
         }
         self.counted = self.total;
         Ok(())
     }
 }
 
-impl Drop for Held {
+impl Drop for PendingBytes {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
-            self.house.tenants.release(key, self.counted);
+            self.app.tenants.release_bytes(key, self.counted);
         }
     }
 }
 
 /// The next bytes of a body; `None` at its end.
-pub(super) async fn next(body: &mut Body) -> ApiResult<Option<Bytes>> {
+pub(super) async fn next_bytes(body: &mut Body) -> ApiResult<Option<Bytes>> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
-            ApiError::wrong("body", format!("the body cannot be read: {error}"))
+            ApiError::bad_request("body", format!("cannot read the body: {error}"))
         })?;
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
@@ -93,35 +92,34 @@ pub(super) async fn next(body: &mut Body) -> ApiResult<Option<Bytes>> {
     Ok(None)
 }
 
-/// Writes a body into a file without a name. Answers how long it is.
-pub(super) async fn stage(
-    house: &SharedState,
+/// Writes a body to an unnamed file and returns its length.
+pub(super) async fn stage_body(
+    app: &SharedState,
     mut body: Body,
-    held: &mut Held,
+    held: &mut PendingBytes,
     most: u64,
 ) -> ApiResult<(File, u64)> {
-    let mut file = unnamed(house).map_err(|error| ApiError::ours(&error))?;
+    let mut file = create_unlinked_file(app).map_err(|error| ApiError::internal(&error))?;
     let mut length = 0;
-    while let Some(bytes) = next(&mut body).await? {
+    while let Some(bytes) = next_bytes(&mut body).await? {
         length += bytes.len() as u64;
         if length > most {
             return Err(ApiError::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "too-large",
-                format!("a body has at most {most} bytes here"),
+                format!("the body is larger than {most} bytes"),
             ));
         }
-        held.grow(bytes.len() as u64)?;
-        file.write_all(&bytes).map_err(|error| ApiError::ours(&error))?;
+        held.count_bytes(bytes.len() as u64)?;
+        file.write_all(&bytes).map_err(|error| ApiError::internal(&error))?;
     }
-    file.seek(SeekFrom::Start(0)).map_err(|error| ApiError::ours(&error))?;
+    file.seek(SeekFrom::Start(0)).map_err(|error| ApiError::internal(&error))?;
     Ok((file, length))
 }
 
-/// A file that is gone when it is closed, in the directory for data that is on its way in.
-pub(super) fn unnamed(house: &SharedState) -> io::Result<File> {
-    let path =
-        house.data.join("staging").join(format!("archive-{}", ringfence_audit::session_id()));
+/// An unlinked file in the staging directory; it vanishes when closed.
+pub(super) fn create_unlinked_file(app: &SharedState) -> io::Result<File> {
+    let path = app.data.join("staging").join(format!("archive-{}", ringfence_audit::session_id()));
     let file = OpenOptions::new()
         .create_new(true)
         .read(true)
@@ -132,7 +130,7 @@ pub(super) fn unnamed(house: &SharedState) -> io::Result<File> {
     Ok(file)
 }
 
-/// Bounds on a body that is read and thrown away so that its sender reads the answer.
+/// Limits for draining a body, so that its sender can read the response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Drain {
     bytes: u64,
@@ -140,38 +138,38 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// For a caller whose token is known: as much as any handler takes.
-    pub(super) fn known(house: &SharedState) -> Self {
+    /// For a caller with a known token: as much as any handler accepts.
+    pub(super) fn known(app: &SharedState) -> Self {
         Self {
-            bytes: house.settings.bounds.archive.saturating_add(1 << 20),
+            bytes: app.settings.bounds.archive.saturating_add(1 << 20),
             total: Duration::from_secs(20),
         }
     }
 
-    /// For a caller without a token that is known.
-    pub(super) const STRANGER: Self = Self { bytes: 1 << 20, total: Duration::from_secs(3) };
+    /// For a caller without a known token.
+    pub(super) const ANONYMOUS: Self = Self { bytes: 1 << 20, total: Duration::from_secs(3) };
 }
 
-/// Time after which a sender that sends nothing is not waited for.
+/// A sender that is silent for this long is abandoned.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// A body that is read by a handler, and afterwards by the connection.
+/// A request body that the handler reads first and the connection afterwards.
 ///
-/// A server that answers and closes while the client still sends has the kernel reset the
-/// connection, and the client may never see the answer.
+/// If the server responds and closes while the client still sends, the kernel resets the
+/// connection, and the client may never see the response.
 pub(super) struct Remainder {
-    body: Arc<Mutex<Inner>>,
-    /// The client waits for `100 Continue` before it sends the body.
+    body: Arc<Mutex<UnreadBody>>,
+    /// Set when the client waits for `100 Continue` before it sends the body.
     waits: bool,
 }
 
-struct Inner {
+struct UnreadBody {
     body: Body,
     was_read: bool,
 }
 
 /// The handler's end of a body.
-struct Lent(Arc<Mutex<Inner>>);
+struct Lent(Arc<Mutex<UnreadBody>>);
 
 impl Remainder {
     /// Lends the body of a request to its handler.
@@ -180,17 +178,17 @@ impl Remainder {
         let waits =
             expects.is_some_and(|expects| expects.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let (parts, body) = request.into_parts();
-        let inner = Arc::new(Mutex::new(Inner { body, was_read: false }));
+        let inner = Arc::new(Mutex::new(UnreadBody { body, was_read: false }));
         let request = Request::from_parts(parts, Body::new(Lent(inner.clone())));
         (request, Self { body: inner, waits })
     }
 
-    /// Reads what is left, as far as `drain` goes. A connection on which more comes is closed, and
-    /// the answer says so.
-    pub(super) async fn settle(self, answer: &mut Response, drain: Drain) {
-        let Inner { mut body, was_read } = {
+    /// Reads the rest within the limits of `drain`. If more follows, the connection is closed, and
+    /// the response says so.
+    pub(super) async fn drain_rest(self, answer: &mut Response, drain: Drain) {
+        let UnreadBody { mut body, was_read } = {
             let mut inner = lock(&self.body);
-            Inner { body: std::mem::take(&mut inner.body), was_read: inner.was_read }
+            UnreadBody { body: std::mem::take(&mut inner.body), was_read: inner.was_read }
         };
         if body.is_end_stream() {
             return;
@@ -206,11 +204,11 @@ impl Remainder {
     }
 }
 
-/// Reads a body; true where it came to its end within so many bytes.
+/// Reads a body; true if it ended within `most` bytes.
 async fn drained(body: &mut Body, most: u64) -> bool {
     let mut length = 0;
     while length <= most {
-        match tokio::time::timeout(IDLE, next(body)).await {
+        match tokio::time::timeout(IDLE, next_bytes(body)).await {
             Ok(Ok(Some(bytes))) => length += bytes.len() as u64,
             Ok(Ok(None)) => return true,
             Ok(Err(_)) | Err(_) => return false,

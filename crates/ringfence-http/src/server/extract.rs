@@ -1,4 +1,4 @@
-//! What requests say, read so that whatever is wrong is answered in our own words.
+//! Request extractors with the service's own error messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-use super::bodies::next;
+use super::bodies::next_bytes;
 use super::lease::RequestLease;
 use crate::error::ApiError;
-pub(super) use crate::serde_int::perhaps;
+pub(super) use crate::serde_int::optional_integer;
 
-/// So long somebody may take to send a body.
+/// Time limit for a client to send a body.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Nobody keeps a place by saying nothing.
+/// A silent client must not hold a connection.
 pub(super) fn too_slow() -> ApiError {
-    ApiError::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "the body did not come in time")
-        .hint("send it again, in one go")
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "the body did not arrive in time")
+        .hint("send it again without pauses")
 }
 
-/// A body of JSON.
+/// A JSON body.
 pub(super) struct JsonBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
@@ -34,13 +34,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let request =
-            tokio::time::timeout(PATIENCE, collected(request)).await.map_err(|_| too_slow())??;
+            tokio::time::timeout(PATIENCE, read_body(request)).await.map_err(|_| too_slow())??;
         match axum::Json::<T>::from_request(request, state).await {
             Ok(axum::Json(value)) => Ok(Self(value)),
             Err(JsonRejection::MissingJsonContentType(_)) => Err(ApiError::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "content-type",
-                "the body has to be JSON",
+                "the body must be JSON",
             )
             .hint("send `Content-Type: application/json`")),
             Err(rejection) => {
@@ -48,26 +48,26 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
                 let code =
                     if status == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "body" };
                 Err(ApiError::new(status, code, rejection.body_text())
-                    .hint("/openapi.json says what it has to be"))
+                    .hint("/openapi.json has the schema"))
             }
         }
     }
 }
 
-/// A request of which the whole body is there, counted for its tenant. One that is too large or no
-/// JSON is not read to its end: the extractor that reads it next refuses it.
-async fn collected(request: Request) -> Result<Request, ApiError> {
+/// Reads the whole body and counts it for its tenant. A body that is too large or not JSON is not
+/// read to its end: the next extractor rejects it.
+async fn read_body(request: Request) -> Result<Request, ApiError> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let stay = request.extensions().get::<Arc<RequestLease>>().cloned();
-    let (Some(stay), true) =
-        (stay, kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("json")))
+    let lease = request.extensions().get::<Arc<RequestLease>>().cloned();
+    let (Some(lease), true) =
+        (lease, kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("json")))
     else {
         return Ok(request);
     };
     let (parts, mut body) = request.into_parts();
     let mut bytes = Vec::new();
-    while let Some(more) = next(&mut body).await? {
-        stay.holds(more.len() as u64)?;
+    while let Some(more) = next_bytes(&mut body).await? {
+        lease.count_body(more.len() as u64)?;
         bytes.extend_from_slice(&more);
         if bytes.len() > super::BODY {
             break;
@@ -76,7 +76,7 @@ async fn collected(request: Request) -> Result<Request, ApiError> {
     Ok(Request::from_parts(parts, bytes.into()))
 }
 
-/// What stands behind the question mark.
+/// The query parameters.
 pub(super) struct QueryParams<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
@@ -85,14 +85,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let read: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
         let wrong = |rejection: QueryRejection| {
-            ApiError::wrong("query", rejection.body_text())
-                .hint("/openapi.json says what it may be")
+            ApiError::bad_request("query", rejection.body_text())
+                .hint("/openapi.json has the parameters")
         };
         read.map(|Query(value)| Self(value)).map_err(wrong)
     }
 }
 
-/// What stands in the path.
+/// The path parameters.
 pub(super) struct PathParams<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
@@ -101,20 +101,20 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let read: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
         let wrong = |rejection: PathRejection| {
-            ApiError::wrong("name", rejection.body_text()).hint(
-                "a name has up to 64 of A-Z a-z 0-9 . _ @ - and begins with a letter or a digit",
+            ApiError::bad_request("name", rejection.body_text()).hint(
+                "a name has up to 64 of A-Z a-z 0-9 . _ @ - and starts with a letter or a digit",
             )
         };
         read.map(|Path(value)| Self(value)).map_err(wrong)
     }
 }
 
-/// How many at most, of those who may be many.
-pub(super) fn at_most(limit: Option<usize>, usual: usize) -> Result<usize, ApiError> {
+/// The limit of a list, checked.
+pub(super) fn check_limit(limit: Option<usize>, usual: usize) -> Result<usize, ApiError> {
     match limit {
         Some(limit @ 1..=1000) => Ok(limit),
         None => Ok(usual),
-        Some(_) => Err(ApiError::wrong("limit", "`limit` is 1 to 1000")),
+        Some(_) => Err(ApiError::bad_request("limit", "`limit` must be 1 to 1000")),
     }
 }
 
@@ -167,7 +167,7 @@ pub(super) struct UserPath {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct IdPath {
-    /// As it was told.
+    /// The id, as returned by the service.
     #[param(min_length = 1)]
     pub(super) id: String,
 }

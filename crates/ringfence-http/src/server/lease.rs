@@ -1,5 +1,5 @@
-//! For how long somebody is attended to: from the head of a request until the last of its answer,
-//! and no longer than their token is worth something.
+//! The lifetime of a request: from its headers to the last byte of the response, and no longer than
+//! its token is valid.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -11,88 +11,88 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::body::{Body as Parts, Bytes, Frame, SizeHint};
 
-use super::bodies::Held;
+use super::bodies::PendingBytes;
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
 use crate::tenants::{ApiCaller, lock};
 
-/// So many requests of a tenant are open at the same time: there are places for all, and one of
-/// them who took every one would be the only one that is served.
+/// Open requests per tenant: without this limit one tenant could take all connections.
 const OPEN: usize = 128;
-/// How often somebody who watches is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of the token checks of an open stream.
+const TOKEN_CHECK: Duration = Duration::from_secs(1);
 
-/// One of the places that a tenant has for something.
+/// One of a tenant's limited slots for an activity.
 pub(super) struct TenantSlot {
-    house: SharedState,
+    app: SharedState,
     what: Option<String>,
 }
 
 impl TenantSlot {
-    /// Takes one of `most`. Whoever is no tenant has as many as they like.
+    /// Takes one of `most` slots. A caller without a tenant has no limit.
     pub(super) fn take(
-        house: &SharedState,
+        app: &SharedState,
         caller: &ApiCaller,
         what: &str,
         most: usize,
     ) -> ApiResult<Self> {
         let what = caller.user.as_ref().map(|user| format!("{what} of `{user}`"));
-        if let Some(what) = what.as_ref().filter(|what| !house.tenants.enter(what, most)) {
+        if let Some(what) = what.as_ref().filter(|what| !app.tenants.take_slot(what, most)) {
             return Err(ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-open",
-                format!("{most} {what} are open already"),
+                format!("too many open: {most} {what}"),
             )
             .hint("close some, or wait until they end")
-            .after(1));
+            .retry_after(1));
         }
-        Ok(Self { house: house.clone(), what })
+        Ok(Self { app: app.clone(), what })
     }
 }
 
 impl Drop for TenantSlot {
     fn drop(&mut self) {
         if let Some(what) = &self.what {
-            self.house.tenants.leave(what);
+            self.app.tenants.release_slot(what);
         }
     }
 }
 
-/// Somebody who is attended to.
+/// An open request.
 pub(super) struct RequestLease {
     token: String,
-    place: TenantSlot,
-    /// Bytes of the request's body.
-    held: Mutex<Held>,
+    slot: TenantSlot,
+    /// Bytes of the request body.
+    held: Mutex<PendingBytes>,
 }
 
 impl RequestLease {
-    pub(super) fn begin(house: &SharedState, caller: &ApiCaller) -> ApiResult<Arc<Self>> {
-        let place = TenantSlot::take(house, caller, "requests", OPEN)?;
-        let held = Mutex::new(Held::in_memory(house, caller));
-        Ok(Arc::new(Self { token: caller.id.clone(), place, held }))
+    pub(super) fn begin(app: &SharedState, caller: &ApiCaller) -> ApiResult<Arc<Self>> {
+        let slot = TenantSlot::take(app, caller, "requests", OPEN)?;
+        let held = Mutex::new(PendingBytes::in_memory(app, caller));
+        Ok(Arc::new(Self { token: caller.id.clone(), slot, held }))
     }
 
-    /// Counts bytes of the body until the last of the answer.
-    pub(super) fn holds(&self, bytes: u64) -> ApiResult<()> {
-        lock(&self.held).grow(bytes)
+    /// Counts bytes of the body until the end of the response.
+    pub(super) fn count_body(&self, bytes: u64) -> ApiResult<()> {
+        lock(&self.held).count_bytes(bytes)
     }
 
-    /// Until their token is worth nothing any more.
-    pub(super) async fn ends(self: Arc<Self>) {
-        while self.place.house.tenants.knows(&self.token) {
-            tokio::time::sleep(LOOK).await;
+    /// Resolves when the token is no longer valid.
+    pub(super) async fn expired(self: Arc<Self>) {
+        while self.slot.app.tenants.is_token_valid(&self.token) {
+            tokio::time::sleep(TOKEN_CHECK).await;
         }
     }
 
-    /// The answer, which keeps the place until all of it was read or nobody reads it.
-    pub(super) fn until_the_end_of(self: Arc<Self>, answer: Response) -> Response {
+    /// Keeps the slot until the response is sent or the client disconnects.
+    pub(super) fn hold_until_sent(self: Arc<Self>, answer: Response) -> Response {
         answer.map(|body| {
-            // What is there already is not taken back.
+            // A complete response is not cut off.
             let is_stream = body.size_hint().exact().is_none();
-            let end = is_stream
-                .then(|| Box::pin(self.clone().ends()) as Pin<Box<dyn Future<Output = ()> + Send>>);
-            Body::new(LeasedBody { body, end, _stay: self })
+            let end = is_stream.then(|| {
+                Box::pin(self.clone().expired()) as Pin<Box<dyn Future<Output = ()> + Send>>
+            });
+            Body::new(LeasedBody { body, end, _lease: self })
         })
     }
 }
@@ -100,7 +100,7 @@ impl RequestLease {
 struct LeasedBody {
     body: Body,
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    _stay: Arc<RequestLease>,
+    _lease: Arc<RequestLease>,
 }
 
 impl Parts for LeasedBody {

@@ -1,15 +1,15 @@
-//! The service's own log: one JSON object a line, on standard error. No body, no query, no token.
+//! The service log: one JSON object per line on standard error. No bodies, queries or tokens.
 
 use std::io::Write;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use ringfence_api::whole;
+use ringfence_api::error_chain;
 use ringfence_audit::{now_ms, rfc3339};
 use serde_json::{Value, json};
 
-/// A request was answered. The path is the router's, without what callers put in.
-pub(crate) fn answered(
+/// Logs a response. The path is the route, without the caller's parameters.
+pub(crate) fn log_response(
     method: &Method,
     path: &str,
     status: StatusCode,
@@ -23,16 +23,16 @@ pub(crate) fn answered(
     }));
 }
 
-/// Something of ours failed.
-pub(crate) fn failed(error: &dyn std::error::Error) {
+/// Logs an internal failure.
+pub(crate) fn log_failure(error: &dyn std::error::Error) {
     write(
-        &json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": whole(error) }),
+        &json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": error_chain(error) }),
     );
 }
 
 fn write(line: &Value) {
-    // As a whole: standard error keeps nothing back, and lines of others may come in between.
+    // One write per line: standard error is unbuffered, and lines of other threads may interleave.
     let line = format!("{line}\n");
-    // Where nobody reads it there is nobody to be told.
+    // A failed write to standard error cannot be reported.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! The description of all that is served, from the functions that serve it.
+//! The OpenAPI description, generated from the handlers.
 
 use std::sync::LazyLock;
 
@@ -8,8 +8,8 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::sandboxes::{self, commands, files, grants, terminal};
+use super::schema::complete_document;
 use super::schema::errors::PublicErrors;
-use super::schema::whole;
 use super::{asks, audit, executions, live, skills, tenants};
 
 #[derive(OpenApi)]
@@ -21,7 +21,7 @@ use super::{asks, audit, executions, live, skills, tenants};
         sandboxes::create, sandboxes::list, sandboxes::show, sandboxes::extend, sandboxes::remove, commands::exec, commands::interrupt,
         terminal::terminal, files::get, files::put, files::make, files::remove, files::watch, grants::grant, grants::list,
         asks::list, asks::answer, audit::list, audit::verify, live::events, live::metrics, live::healthy, live::ready,
-        tenants::me, tenants::list, tenants::show, tenants::set_quotas, tenants::policy, tenants::set_policy,
+        tenants::who_am_i, tenants::list, tenants::show, tenants::set_quotas, tenants::policy, tenants::set_policy,
         tenants::tokens, tenants::make_token, tenants::revoke, document
     ),
     components(schemas(crate::events::ServiceEvent, super::stream::ExecutionEvent)),
@@ -40,13 +40,13 @@ impl Modify for BearerScheme {
     }
 }
 
-/// What all requests and answers are, as OpenAPI.
+/// The OpenAPI document of the service.
 pub fn openapi() -> &'static Value {
-    static WHOLE: LazyLock<Value> = LazyLock::new(|| whole(&OpenApiDoc::openapi()));
+    static WHOLE: LazyLock<Value> = LazyLock::new(|| complete_document(&OpenApiDoc::openapi()));
     &WHOLE
 }
 
-/// This description
+/// Get this description
 #[utoipa::path(get, path = "/openapi.json", tag = "service", operation_id = "describe", security(()),
     responses((status = 200, description = "OpenAPI 3.1", body = Object), PublicErrors))]
 pub(super) async fn document() -> Json<&'static Value> {
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Every value below this one, with the key that it has.
+    /// Visits every value below `value` with its key.
     fn each<'a>(value: &'a Value, see: &mut dyn FnMut(&str, &'a Value)) {
         match value {
             Value::Object(object) => object.iter().for_each(|(key, value)| {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_named_is_described() {
+    fn every_referenced_schema_is_described() {
         let document = openapi();
         let mut named = BTreeSet::new();
         each(document, &mut |key, value| {
@@ -91,13 +91,16 @@ mod tests {
                 .iter()
                 .any(|key| schema.get(key).is_some());
             assert!(says, "{name}: {schema}");
-            let is_told_in_words = matches!(name.as_str(), "Event" | "ExecutionEvent");
-            assert!(is_told_in_words || named.contains(name.as_str()), "nobody names {name}");
+            let is_referenced_in_prose = matches!(name.as_str(), "ServiceEvent" | "ExecutionEvent");
+            assert!(
+                is_referenced_in_prose || named.contains(name.as_str()),
+                "nothing references {name}"
+            );
         }
     }
 
     #[test]
-    fn each_operation_has_a_name_of_its_own() {
+    fn operation_ids_are_unique() {
         let mut names = BTreeSet::new();
         each(openapi(), &mut |key, value| {
             if key == "operationId" {
@@ -107,9 +110,9 @@ mod tests {
         assert!(names.len() >= 30, "{names:?}");
     }
 
-    /// The patterns stand in attributes, which take no constants.
+    /// The patterns are in attributes, which take no constants.
     #[test]
-    fn names_are_what_they_are_taken_for() {
+    fn name_parameters_carry_the_name_pattern() {
         let mut paths = BTreeSet::new();
         each(openapi(), &mut |_, value| {
             let of = |name: &str| value["name"] == name && value["in"].is_string();
@@ -139,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_just_an_object() {
+    fn every_json_response_references_a_schema() {
         for (path, methods) in openapi()["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
                 for (status, answer) in operation["responses"].as_object().unwrap() {
                     let schema = &answer["content"]["application/json"]["schema"];
-                    let is_told =
+                    let has_schema =
                         schema.is_null() || schema.get("$ref").is_some() || path == "/openapi.json";
-                    assert!(is_told, "{method} {path} {status}: {schema}");
+                    assert!(has_schema, "{method} {path} {status}: {schema}");
                 }
             }
         }

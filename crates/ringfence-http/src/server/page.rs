@@ -1,7 +1,7 @@
-//! The page for people: a few files that are part of the program.
+//! The web page: static files compiled into the program.
 //!
-//! Anybody may fetch them, since nothing is in them; what they show they ask of the service, with
-//! the token that somebody gave them.
+//! They need no token, since they contain no data; the page fetches its data from the API with the
+//! token that the user entered.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use ringfence_audit::digest;
 
 use crate::error::ApiError;
 
-/// A file, what kind it is of, and what is in it.
+/// A file of the page: path, content type and content.
 struct PageAsset {
     path: &'static str,
     kind: &'static str,
@@ -22,7 +22,7 @@ struct PageAsset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Everything the page is made of.
+/// The files of the page.
 macro_rules! files {
     ($($path:literal: $kind:expr,)*) => {
         &[$(PageAsset { path: $path, kind: $kind, bytes: include_bytes!(concat!("../../page/", $path)) }),*]
@@ -64,7 +64,7 @@ const FILES: &[PageAsset] = files! {
     "views/upload.js": SCRIPT,
 };
 
-/// What each is known by, in the same order.
+/// The ETag of each file, in the same order.
 static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
     let tag = |file: &PageAsset| {
         HeaderValue::from_str(&format!("\"{}\"", digest(file.bytes)))
@@ -73,22 +73,22 @@ static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
     FILES.iter().map(tag).collect()
 });
 
-/// The page itself.
+/// Serves the page itself.
 pub(super) async fn index(headers: HeaderMap) -> Response {
     find("index.html", &headers)
 }
 
-/// What it is made of.
+/// Serves the other files of the page.
 pub(super) async fn part(Path(path): Path<String>, headers: HeaderMap) -> Response {
     find(&path, &headers)
 }
 
 fn find(path: &str, headers: &HeaderMap) -> Response {
     let Some(at) = FILES.iter().position(|file| file.path == path) else {
-        return ApiError::absent("no-such-path", "the page has no such part").into_response();
+        return ApiError::not_found("no-such-path", "no such file").into_response();
     };
     let (file, tag) = (&FILES[at], TAGS[at].clone());
-    // Kept by browsers, and asked about each time: a new service brings a new page.
+    // Browsers cache the files and revalidate each time: a new service brings a new page.
     let dressed = [
         (header::ETAG, tag.clone()),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_that_has_it_is_told_so() {
+    fn cached_file_is_answered_with_304() {
         let first = find("app.js", &HeaderMap::new());
         assert_eq!(
             (first.status(), &first.headers()[header::CONTENT_TYPE]),
@@ -142,10 +142,10 @@ mod tests {
         assert_eq!(find("../Cargo.toml", &known).status(), StatusCode::NOT_FOUND);
     }
 
-    /// What is not text must never become anything else; the browser refuses these as well, by the
-    /// policy that comes with every answer.
+    /// Text from the API must never become markup. The browser also enforces this, by the
+    /// Content-Security-Policy of every response.
     #[test]
-    fn nothing_in_it_makes_text_into_elements() {
+    fn no_script_turns_text_into_markup() {
         for file in FILES.iter().filter(|file| file.kind == SCRIPT) {
             let text = std::str::from_utf8(file.bytes).unwrap();
             for word in [

@@ -1,4 +1,4 @@
-//! Sandboxes: made, listed, kept and ended.
+//! Sandboxes: create, list, extend and end.
 
 pub(super) mod commands;
 pub(super) mod files;
@@ -20,57 +20,57 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::extract::{IdPath, JsonBody, PathParams, QueryParams, perhaps};
+use super::extract::{IdPath, JsonBody, PathParams, QueryParams, optional_integer};
 use super::schema::errors::{
     AuthErrors, BodyErrors, NotFoundError, ParameterErrors, UnavailableError,
 };
-use super::skills::apart;
+use super::skills::run_blocking;
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
-use crate::sandboxes::{LONGEST, SandboxRequest, ServiceSandbox, USUAL, make};
+use crate::sandboxes::{DEFAULT_TTL, MAX_TTL, SandboxRequest, ServiceSandbox, create_sandbox};
 use crate::tenants::{ApiCaller, TokenScope};
 
-/// What a new sandbox is to be like.
+/// The options of a new sandbox.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NewSandbox)]
 pub(super) struct CreateSandboxBody {
-    /// The tenant; without one, the token's own.
+    /// The tenant. Default: the token's own tenant.
     #[schema(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
-    /// How long it stands, unless that is changed.
+    /// The lifetime in seconds; it can be changed later.
     #[schema(minimum = 1, maximum = 86400, default = 600)]
-    #[serde(default, deserialize_with = "perhaps")]
+    #[serde(default, deserialize_with = "optional_integer")]
     ttl_seconds: Option<u64>,
-    /// Whether what is about to be refused waits for somebody's answer (`/v1/asks`).
+    /// If true, a denied access waits for the user's answer (`/v1/asks`).
     #[serde(default)]
     ask: bool,
-    /// Less than the policy's `[limits]`: `{"memory": "64MiB"}`.
+    /// Limits below the policy's `[limits]`: `{"memory": "64MiB"}`.
     #[schema(value_type = Option<Object>)]
     limits: Option<BTreeMap<String, Value>>,
-    /// Fewer hosts than the policy opens.
+    /// Fewer hosts than the policy allows.
     network: Option<SandboxNetworkBody>,
-    /// Variables of every command, on top of the policy's.
+    /// Environment variables of every command, in addition to the policy's.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Where commands begin, from the sandbox's directory on; it is made.
+    /// The first directory of commands, relative to the sandbox's directory; it is created.
     #[serde(default)]
     #[schema(max_length = 1024)]
     cwd: String,
-    /// Up to 16 words of the caller's own, by which sandboxes can be listed.
+    /// Up to 16 labels of the caller's choice, for filtering lists.
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
 
-/// Which hosts are to be reached.
+/// The hosts that may be reached.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SandboxNetworkBody {
-    /// `api.example.org`, `*.example.org:443`; none of them opens what the policy does not.
+    /// `api.example.org`, `*.example.org:443`; a host that the policy does not allow stays denied.
     allow: Vec<String>,
 }
 
-/// A sandbox, as it is now.
+/// The current state of a sandbox.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Sandbox)]
@@ -81,25 +81,25 @@ pub(super) struct SandboxBody {
     created_ms: u64,
     expires_ms: u64,
     ask: bool,
-    /// Its directory, from which paths of files are.
+    /// Its directory; file paths are relative to it.
     workspace: String,
-    /// Where its commands begin.
+    /// The first directory of its commands.
     cwd: String,
     labels: BTreeMap<String, String>,
-    /// Whether a command has its shell, or waits for it.
+    /// True while a command uses its shell or waits for it.
     busy: bool,
-    /// How many commands were run.
+    /// The number of commands run so far.
     commands: u64,
-    /// Hosts that it reaches.
+    /// Hosts that it may reach.
     hosts: Vec<String>,
-    /// Limits, by name: milliseconds, bytes or pieces.
+    /// Limits by name, in milliseconds, bytes or counts.
     #[schema(value_type = BTreeMap<String, u64>)]
     limits: BTreeMap<&'static str, u64>,
 }
 
 impl SandboxBody {
-    fn of(sandbox: &ServiceSandbox) -> Self {
-        let grants = &sandbox.opened.policy().grants;
+    fn from_sandbox(sandbox: &ServiceSandbox) -> Self {
+        let grants = &sandbox.session.policy().grants;
         Self {
             id: sandbox.id.clone(),
             user_id: sandbox.user().clone(),
@@ -107,14 +107,14 @@ impl SandboxBody {
             expires_ms: sandbox.expires_ms(),
             ask: sandbox.wanted.asks,
             workspace: sandbox.workspace.to_string(),
-            cwd: sandbox.opened.cwd().to_string(),
+            cwd: sandbox.session.cwd().to_string(),
             labels: sandbox.wanted.labels.clone(),
             busy: sandbox.is_busy(),
-            commands: sandbox.opened.standings().commands,
+            commands: sandbox.session.status().commands,
             hosts: grants.network.allow.iter().map(|listed| listed.rule.to_string()).collect(),
             limits: Limit::ALL
                 .iter()
-                .filter_map(|limit| Some((limit.word(), grants.limits.of(*limit)?)))
+                .filter_map(|limit| Some((limit.word(), grants.limits.get(*limit)?)))
                 .collect(),
         }
     }
@@ -127,50 +127,51 @@ pub(super) struct SandboxListBody {
     sandboxes: Vec<SandboxBody>,
 }
 
-/// Make a sandbox
+/// Create a sandbox
 ///
-/// It has a directory of its own and a shell in it that lives on, under the tenant's policy and
-/// never more than that. It ends with its time, and everything in it with it.
+/// It has a directory of its own and a persistent shell, and never more access than the tenant's
+/// policy allows. When its lifetime ends, the sandbox and everything in it are removed.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "makeSandbox", request_body = CreateSandboxBody,
-    responses((status = 201, description = "It stands", body = SandboxBody), BodyErrors, UnavailableError, AuthErrors))]
+    responses((status = 201, description = "The sandbox was created", body = SandboxBody), BodyErrors, UnavailableError, AuthErrors))]
 pub(super) async fn create(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     JsonBody(new): JsonBody<CreateSandboxBody>,
 ) -> ApiResult<Response> {
-    caller.has(TokenScope::Sandboxes)?;
+    caller.require_scope(TokenScope::Sandboxes)?;
     let named = new.user_id.as_deref().map(SkillName::try_from).transpose()?;
-    let nobody = || {
-        ApiError::wrong("user", "this token is for no user in particular, so the body names one")
+    let no_user = || {
+        ApiError::bad_request("user", "the token has no tenant, so the body must name one")
             .hint("`{\"userId\": \"alice\"}`")
     };
-    let user = named.or_else(|| caller.user.clone()).ok_or_else(nobody)?;
-    caller.may(TokenScope::Sandboxes, &user)?;
-    let ttl = ttl(new.ttl_seconds.unwrap_or(USUAL))?;
+    let user = named.or_else(|| caller.user.clone()).ok_or_else(no_user)?;
+    caller.require_access(TokenScope::Sandboxes, &user)?;
+    let ttl = ttl(new.ttl_seconds.unwrap_or(DEFAULT_TTL))?;
     let needs =
         SkillNeeds { hosts: hosts(new.network)?, writes: None, limits: limits(new.limits)? };
-    let (env, labels, cwd) = (variables(new.env)?, labelled(new.labels)?, begins_in(new.cwd)?);
+    let (env, labels, cwd) =
+        (variables(new.env)?, check_labels(new.labels)?, start_directory(new.cwd)?);
     let wanted = SandboxRequest { user, ttl, asks: new.ask, needs, env, cwd, labels };
-    let [own, all] = house.executions.making(&wanted.user);
+    let [own, all] = app.executions.start_semaphores(&wanted.user);
     let making = [own.acquire_owned().await, all.acquire_owned().await];
-    apart(move || {
+    run_blocking(move || {
         let _making = making;
-        let sandbox = make(&house, wanted)?;
+        let sandbox = create_sandbox(&app, wanted)?;
         let place = [(header::LOCATION, format!("/v1/sandboxes/{}", sandbox.id))];
-        Ok((StatusCode::CREATED, place, Json(SandboxBody::of(&sandbox))).into_response())
+        Ok((StatusCode::CREATED, place, Json(SandboxBody::from_sandbox(&sandbox))).into_response())
     })
     .await
 }
 
 fn ttl(seconds: u64) -> ApiResult<Duration> {
-    if (1..=LONGEST).contains(&seconds) {
+    if (1..=MAX_TTL).contains(&seconds) {
         return Ok(Duration::from_secs(seconds));
     }
-    Err(ApiError::wrong("ttl", format!("`ttlSeconds` is 1 to {LONGEST}"))
-        .hint("PATCH extends it as often as one likes"))
+    Err(ApiError::bad_request("ttl", format!("`ttlSeconds` must be 1 to {MAX_TTL}"))
+        .hint("PATCH extends the lifetime, any number of times"))
 }
 
-/// Variables that a sandbox can have.
+/// Checks the environment variables of a sandbox.
 fn variables(env: BTreeMap<String, String>) -> ApiResult<BTreeMap<String, String>> {
     const MOST: usize = 64 << 10;
     let is_name = |name: &str| {
@@ -182,16 +183,16 @@ fn variables(env: BTreeMap<String, String>) -> ApiResult<BTreeMap<String, String
         !is_name(name) || name.starts_with("RINGFENCE_") || value.contains('\0')
     };
     if let Some((name, _)) = env.iter().find(is_odd) {
-        return Err(ApiError::wrong("env", format!("`{name}` cannot be set"))
-            .hint("a name has letters, digits and `_`, a value no NUL"));
+        return Err(ApiError::bad_request("env", format!("`{name}` cannot be set"))
+            .hint("use letters, digits and `_` in names, and no NUL in values"));
     }
     if env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MOST {
-        return Err(ApiError::wrong("env", format!("`env` has at most {MOST} bytes")));
+        return Err(ApiError::bad_request("env", format!("`env` is larger than {MOST} bytes")));
     }
     Ok(env)
 }
 
-fn labelled(labels: BTreeMap<String, String>) -> ApiResult<BTreeMap<String, String>> {
+fn check_labels(labels: BTreeMap<String, String>) -> ApiResult<BTreeMap<String, String>> {
     let is_name = |name: &str| {
         (1..=64).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte))
@@ -199,16 +200,16 @@ fn labelled(labels: BTreeMap<String, String>) -> ApiResult<BTreeMap<String, Stri
     let is_fine = labels.len() <= 16
         && labels.iter().all(|(name, value)| is_name(name) && value.chars().count() <= 256);
     let wrong = || {
-        ApiError::wrong(
+        ApiError::bad_request(
             "labels",
-            "up to 16 labels have names of 1 to 64 of A-Z a-z 0-9 . _ - / and values of up to 256 characters",
+            "at most 16 labels, with names of 1 to 64 of A-Z a-z 0-9 . _ - / and values of up to 256 characters",
         )
     };
     is_fine.then_some(labels).ok_or_else(wrong)
 }
 
-/// A directory below that of the sandbox.
-fn begins_in(cwd: String) -> ApiResult<PathBuf> {
+/// Checks a directory below that of the sandbox.
+fn start_directory(cwd: String) -> ApiResult<PathBuf> {
     let path = PathBuf::from(cwd);
     let is_name = |part: Component<'_>| {
         matches!(part, Component::Normal(name) if name.len() <= 255) || part == Component::CurDir
@@ -217,8 +218,8 @@ fn begins_in(cwd: String) -> ApiResult<PathBuf> {
         && path.as_os_str().len() <= 1024
         && !path.to_string_lossy().contains('\0');
     let wrong = || {
-        ApiError::wrong("cwd", "`cwd` is no path within the sandbox's directory")
-            .hint("it is from that directory on: `project/src`")
+        ApiError::bad_request("cwd", "`cwd` is not a path inside the sandbox's directory")
+            .hint("use a path relative to that directory: `project/src`")
     };
     is_fine.then_some(path).ok_or_else(wrong)
 }
@@ -227,7 +228,7 @@ fn hosts(network: Option<SandboxNetworkBody>) -> ApiResult<Option<Vec<String>>> 
     let Some(SandboxNetworkBody { allow }) = network else { return Ok(None) };
     for host in &allow {
         HostRule::parse(host).map_err(|error| {
-            ApiError::wrong("host", format!("`{host}` is no host: {error}"))
+            ApiError::bad_request("host", format!("`{host}` is not a host: {error}"))
                 .hint("write HOST or HOST:PORT")
         })?;
     }
@@ -240,45 +241,46 @@ fn limits(limits: Option<BTreeMap<String, Value>>) -> ApiResult<Option<Vec<(Stri
         let limit = Limit::ALL.iter().find(|limit| limit.word() == name);
         let limit = limit.ok_or_else(|| {
             let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.word()).collect();
-            ApiError::wrong("limit", format!("there is no limit `{name}`")).hint(names.join(", "))
+            ApiError::bad_request("limit", format!("no such limit: `{name}`"))
+                .hint(names.join(", "))
         })?;
         let text = match amount {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        limit.amount(&text).ok_or_else(|| {
-            ApiError::wrong("limit", format!("`{text}` is no amount for `{name}`"))
-                .hint(limit.expected())
+        limit.parse_amount(&text).ok_or_else(|| {
+            ApiError::bad_request("limit", format!("`{text}` is not a valid value for `{name}`"))
+                .hint(limit.expected_format())
         })?;
         Ok((name, text))
     };
     limits.into_iter().map(read).collect::<ApiResult<Vec<_>>>().map(Some)
 }
 
-/// Which ones.
+/// Selects sandboxes.
 #[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SandboxFilter {
-    /// Only this tenant's.
+    /// Only of this tenant.
     #[param(pattern = r"^[A-Za-z0-9](\.?[A-Za-z0-9_@-])*$", min_length = 1, max_length = 64)]
     user_id: Option<String>,
-    /// Only those that have this label: `KEY=VALUE`.
+    /// Only with this label: `KEY=VALUE`.
     label: Option<String>,
 }
 
-/// List sandboxes that stand
+/// List live sandboxes
 #[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "listSandboxes", params(SandboxFilter),
     responses((status = 200, description = "Newest first", body = SandboxListBody), ParameterErrors, AuthErrors))]
 pub(super) async fn list(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
-    QueryParams(chosen): QueryParams<SandboxFilter>,
+    QueryParams(filter): QueryParams<SandboxFilter>,
 ) -> ApiResult<Json<SandboxListBody>> {
-    caller.has(TokenScope::Sandboxes)?;
-    let user = chosen.user_id.as_deref().map(SkillName::try_from).transpose()?;
-    apart(move || {
-        let is_labelled = |sandbox: &ServiceSandbox| match chosen
+    caller.require_scope(TokenScope::Sandboxes)?;
+    let user = filter.user_id.as_deref().map(SkillName::try_from).transpose()?;
+    run_blocking(move || {
+        let is_labelled = |sandbox: &ServiceSandbox| match filter
             .label
             .as_deref()
             .map(|label| label.split_once('=').unwrap_or((label, "")))
@@ -286,78 +288,79 @@ pub(super) async fn list(
             Some((name, value)) => sandbox.wanted.labels.get(name).is_some_and(|own| own == value),
             None => true,
         };
-        let is_meant = |sandbox: &&Arc<ServiceSandbox>| {
-            caller.sees(sandbox.user())
+        let is_selected = |sandbox: &&Arc<ServiceSandbox>| {
+            caller.can_see(sandbox.user())
                 && user.as_ref().is_none_or(|user| user == sandbox.user())
                 && is_labelled(sandbox)
         };
         Ok(Json(SandboxListBody {
-            sandboxes: house
+            sandboxes: app
                 .sandboxes
                 .list()
                 .iter()
-                .filter(is_meant)
-                .map(|sandbox| SandboxBody::of(sandbox))
+                .filter(is_selected)
+                .map(|sandbox| SandboxBody::from_sandbox(sandbox))
                 .collect(),
         }))
     })
     .await
 }
 
-fn find(house: &SharedState, caller: &ApiCaller, id: &str) -> ApiResult<Arc<ServiceSandbox>> {
-    caller.has(TokenScope::Sandboxes)?;
+fn find(app: &SharedState, caller: &ApiCaller, id: &str) -> ApiResult<Arc<ServiceSandbox>> {
+    caller.require_scope(TokenScope::Sandboxes)?;
     let unknown = || {
-        ApiError::absent("no-such-sandbox", "there is no such sandbox")
+        ApiError::not_found("no-such-sandbox", "no such sandbox")
             .hint("GET /v1/sandboxes lists them")
     };
-    house.sandboxes.find(id).filter(|sandbox| caller.sees(sandbox.user())).ok_or_else(unknown)
+    app.sandboxes.find(id).filter(|sandbox| caller.can_see(sandbox.user())).ok_or_else(unknown)
 }
 
-/// How a sandbox is
+/// Get the state of a sandbox
 #[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "getSandbox", params(IdPath),
-    responses((status = 200, description = "As it is now", body = SandboxBody), ParameterErrors, NotFoundError, AuthErrors))]
+    responses((status = 200, description = "The current state", body = SandboxBody), ParameterErrors, NotFoundError, AuthErrors))]
 pub(super) async fn show(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
 ) -> ApiResult<Json<SandboxBody>> {
-    let sandbox = find(&house, &caller, &id)?;
-    apart(move || Ok(Json(SandboxBody::of(&sandbox)))).await
+    let sandbox = find(&app, &caller, &id)?;
+    run_blocking(move || Ok(Json(SandboxBody::from_sandbox(&sandbox)))).await
 }
 
-/// How long it is to stand.
+/// The new lifetime of a sandbox.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NewLease)]
 pub(super) struct ExtendBody {
-    /// From now on.
+    /// The lifetime in seconds, from now on.
     #[schema(minimum = 1, maximum = 86400)]
     #[serde(deserialize_with = "crate::serde_int::integer")]
     ttl_seconds: u64,
 }
 
-/// Say how long a sandbox stands, from now on
+/// Set the remaining lifetime of a sandbox
 #[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "extendSandbox", request_body = ExtendBody, params(IdPath),
-    responses((status = 200, description = "As it is now", body = SandboxBody), BodyErrors, NotFoundError, AuthErrors))]
+    responses((status = 200, description = "The current state", body = SandboxBody), BodyErrors, NotFoundError, AuthErrors))]
 pub(super) async fn extend(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     JsonBody(extended): JsonBody<ExtendBody>,
 ) -> ApiResult<Json<SandboxBody>> {
-    let sandbox = find(&house, &caller, &id)?;
+    let sandbox = find(&app, &caller, &id)?;
     sandbox.extend(ttl(extended.ttl_seconds)?);
-    apart(move || Ok(Json(SandboxBody::of(&sandbox)))).await
+    run_blocking(move || Ok(Json(SandboxBody::from_sandbox(&sandbox)))).await
 }
 
-/// End a sandbox, and everything in it
+/// End a sandbox and everything in it
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "removeSandbox", params(IdPath),
-    responses((status = 204, description = "It has ended, and its directory is gone"), ParameterErrors, NotFoundError, AuthErrors))]
+    responses((status = 204, description = "The sandbox has ended, and its directory is removed"), ParameterErrors, NotFoundError, AuthErrors))]
 pub(super) async fn remove(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
 ) -> ApiResult<StatusCode> {
-    let sandbox = find(&house, &caller, &id)?;
+    let sandbox = find(&app, &caller, &id)?;
     sandbox.end();
     sandbox.ended().await;
     Ok(StatusCode::NO_CONTENT)

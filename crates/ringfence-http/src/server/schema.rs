@@ -1,7 +1,7 @@
-//! Types of others, in the description of all that is served.
+//! Schemas of types from other crates, for the OpenAPI document.
 //!
-//! They say themselves what they are on the wire, to `schemars`; here they get names that the
-//! functions which serve them can use. Nothing is written down twice, so nothing can differ.
+//! Those types describe themselves to `schemars`; this module gives them names for the handlers.
+//! Each schema has a single source.
 
 pub(super) mod errors;
 
@@ -17,7 +17,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::executions::OUTPUT;
 
-/// Names for what is described elsewhere: the schema itself is filled in by [`whole`].
+/// Declares names for schemas described by `schemars`; [`complete_document`] fills in the schemas.
 macro_rules! described {
     ($($name:ident = $type:ty,)*) => {
         $(
@@ -43,52 +43,52 @@ macro_rules! described {
 }
 
 described! {
-    Answer = ringfence_api::AskAnswer,
-    Content = ringfence_skills::SkillFileContent,
+    AskAnswer = ringfence_api::AskAnswer,
+    SkillFileContent = ringfence_skills::SkillFileContent,
     Denial = ringfence_api::Denial,
-    Edited = ringfence_skills::SkillEditResult,
-    Entry = ringfence_tools::ListEntry,
+    SkillEditResult = ringfence_skills::SkillEditResult,
+    ListEntry = ringfence_tools::ListEntry,
     ExecuteResult = ringfence::ExecuteResult,
-    ExecutionBrief = ExecutionSummarySchema,
-    Files = ringfence_skills::SkillFiles,
-    Line = AuditRecordSchema,
-    Question = crate::asks::AskView,
+    ExecutionSummary = ExecutionSummarySchema,
+    SkillFiles = ringfence_skills::SkillFiles,
+    AuditRecord = AuditRecordSchema,
+    AskView = crate::asks::AskView,
     SkillInfo = ringfence_skills::SkillInfo,
-    Uploaded = ringfence_skills::UploadResult,
+    UploadResult = ringfence_skills::UploadResult,
 }
 
-/// An event of a stream.
+/// An event of an event stream.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes what is sent piece by piece")]
 pub(super) struct ServerSentEvent {
-    /// What it is.
+    /// The event name.
     event: String,
     /// JSON.
     #[schema(content_media_type = "application/json")]
     data: String,
 }
 
-/// A record of an audit log, sealed to the one before it.
+/// A record of an audit log, chained to the previous one by its hash.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Line")]
+#[schemars(rename = "AuditRecord")]
 struct AuditRecordSchema {
     #[serde(flatten)]
     record: ringfence_audit::Record,
     /// Its number, from 1.
     seq: u64,
-    /// The hash of the record before it.
+    /// The hash of the previous record.
     previous: String,
-    /// SHA-256 of all that stands before.
+    /// SHA-256 of all fields before.
     hash: String,
 }
 
-/// An execution without what it wrote; [`whole`] says what is left.
+/// An execution without its output; [`complete_document`] fills in the schema.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "ExecutionBrief")]
+#[schemars(rename = "ExecutionSummary")]
 struct ExecutionSummarySchema {}
 
-/// The document, with everything in it that others describe.
-pub(super) fn whole(document: &OpenApi) -> Value {
+/// The document with all schemas filled in.
+pub(super) fn complete_document(document: &OpenApi) -> Value {
     let mut whole = serde_json::to_value(document).expect("it is plain data");
     let mut settings = SchemaSettings::draft2020_12().for_serialize();
     settings.definitions_path = "/components/schemas".into();
@@ -108,18 +108,18 @@ pub(super) fn whole(document: &OpenApi) -> Value {
         let there = schemas.insert(name.clone(), schema);
         debug_assert!(there.is_none(), "two things are called {name}");
     }
-    shorten(schemas);
-    schemas.values_mut().for_each(gather);
+    add_brief_schemas(schemas);
+    schemas.values_mut().for_each(merge_constants);
     whole
 }
 
-/// Makes one list of words that are each described by themselves: most who make clients know
-/// those only.
-fn gather(schema: &mut Value) {
+/// Merges constants that are each described separately into one enum: most client generators
+/// support only enums.
+fn merge_constants(schema: &mut Value) {
     match schema {
-        Value::Array(all) => all.iter_mut().for_each(gather),
+        Value::Array(all) => all.iter_mut().for_each(merge_constants),
         Value::Object(object) => {
-            object.values_mut().for_each(gather);
+            object.values_mut().for_each(merge_constants);
             let words = object.get("oneOf").and_then(Value::as_array).cloned().unwrap_or_default();
             if words.is_empty() || !words.iter().all(|word| word["const"].is_string()) {
                 return;
@@ -142,8 +142,8 @@ fn described(word: &Value) -> String {
     word["description"].as_str().unwrap_or_default().replace('\n', " ")
 }
 
-/// What lists have of executions: all but what they wrote.
-fn shorten(schemas: &mut Map<String, Value>) {
+/// Derives the schema of an execution in a list: everything but its output.
+fn add_brief_schemas(schemas: &mut Map<String, Value>) {
     let mut result = schemas["ExecuteResult"].clone();
     for name in OUTPUT {
         result["properties"].as_object_mut().map(|properties| properties.remove(*name));
@@ -152,8 +152,8 @@ fn shorten(schemas: &mut Map<String, Value>) {
         required.retain(|name| !OUTPUT.contains(&name.as_str().unwrap_or_default()));
     }
     let mut execution = schemas["Execution"].clone();
-    let nothing_or = json!([{ "type": "null" }, { "$ref": "#/components/schemas/ResultBrief" }]);
+    let nothing_or = json!([{ "type": "null" }, { "$ref": "#/components/schemas/ResultSummary" }]);
     execution["properties"]["result"]["oneOf"] = nothing_or;
-    schemas.insert("ResultBrief".into(), result);
-    schemas.insert("ExecutionBrief".into(), execution);
+    schemas.insert("ResultSummary".into(), result);
+    schemas.insert("ExecutionSummary".into(), execution);
 }

@@ -1,4 +1,4 @@
-//! Skills: brought, listed, read, edited.
+//! Skills: upload, list, read, edit and remove.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::atomic::Ordering;
@@ -17,8 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
-use super::bodies::unnamed;
-use super::extract::{AgentPath, JsonBody, PathParams, QueryParams, SkillPath, perhaps, too_slow};
+use super::bodies::create_unlinked_file;
+use super::extract::{
+    AgentPath, JsonBody, PathParams, QueryParams, SkillPath, optional_integer, too_slow,
+};
 use super::lease::TenantSlot;
 use super::schema;
 use super::schema::errors::{
@@ -29,57 +31,60 @@ use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
 use crate::tenants::{ApiCaller, TokenScope};
 
-/// So many archives of a tenant are on their way at the same time.
+/// Uploads of a tenant at once.
 const UPLOADS: usize = 4;
-/// So long an archive may take to arrive.
+/// Time limit for an upload.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// An archive, as a form has it.
+/// An archive in a multipart form.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes what is read part by part")]
+#[schema(as = Archive)]
 pub(super) struct ArchiveForm {
-    /// A ZIP file in which every directory at the top is a skill.
+    /// A ZIP file in which every top-level directory is a skill.
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
 }
 
-/// Bring skills
+/// Upload skills
 ///
-/// Each skill in the archive replaces the one of that name as a whole; others stay.
+/// Each skill in the archive replaces the whole skill of that name; other skills stay.
 #[utoipa::path(post, path = "/v1/skills/{userId}/{agentId}/upload", tag = "skills", operation_id = "uploadSkills", request_body(content = ArchiveForm, content_type = "multipart/form-data"), params(AgentPath),
-    responses((status = 200, description = "What is there now", body = schema::Uploaded), FormErrors, ConflictError, QuotaError, AuthErrors))]
+    responses((status = 200, description = "The uploaded skills", body = schema::UploadResult), FormErrors, ConflictError, QuotaError, AuthErrors))]
 pub(super) async fn upload(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
-    PathParams(shelf): PathParams<AgentPath>,
+    PathParams(path): PathParams<AgentPath>,
     form: Result<Multipart, MultipartRejection>,
 ) -> ApiResult<Json<UploadResult>> {
-    let AgentPath { user_id: user, agent_id: agent } = shelf;
-    caller.may(TokenScope::WriteSkills, &user)?;
+    let AgentPath { user_id: user, agent_id: agent } = path;
+    caller.require_access(TokenScope::WriteSkills, &user)?;
     let no_form = |_| {
         ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "content-type",
-            "an archive comes as multipart/form-data",
+            "the archive must be sent as multipart/form-data",
         )
         .hint("curl -F file=@skills.zip")
     };
     let form = form.map_err(no_form)?;
-    let _place = TenantSlot::take(&house, &caller, "uploads", UPLOADS)?;
-    let archive =
-        tokio::time::timeout(PATIENCE, received(form, &house)).await.map_err(|_| too_slow())??;
-    house.settle(&user).map_err(|error| ApiError::ours(&error))?;
-    let quota = house.tenants.quotas(&user).storage_bytes;
-    let (store, whose) = (house.clone(), (user.clone(), agent.clone()));
+    let _place = TenantSlot::take(&app, &caller, "uploads", UPLOADS)?;
+    let archive = tokio::time::timeout(PATIENCE, receive_archive(form, &app))
+        .await
+        .map_err(|_| too_slow())??;
+    app.create_tenant_dirs(&user).map_err(|error| ApiError::internal(&error))?;
+    let quota = app.tenants.quotas(&user).storage_bytes;
+    let (store, whose) = (app.clone(), (user.clone(), agent.clone()));
     let taken =
-        apart(move || Ok(store.store.upload(&whose.0, &whose.1, archive, Some(quota))?)).await;
-    house.tenants.forget_weight(&user);
+        run_blocking(move || Ok(store.store.upload(&whose.0, &whose.1, archive, Some(quota))?))
+            .await;
+    app.tenants.invalidate_usage(&user);
     match &taken {
         Ok(uploaded) => {
-            house.metrics.uploads.fetch_add(1, Ordering::Relaxed);
+            app.metrics.uploads.fetch_add(1, Ordering::Relaxed);
             for skill in &uploaded.skills {
-                note(
-                    &house,
+                record_action(
+                    &app,
                     &user,
                     RecordAction::Upload,
                     &format!("{user}/{agent}/{}", skill.info.skill_id),
@@ -87,8 +92,8 @@ pub(super) async fn upload(
                 );
             }
         }
-        Err(fault) => note(
-            &house,
+        Err(fault) => record_action(
+            &app,
             &user,
             RecordAction::Upload,
             &format!("{user}/{agent}"),
@@ -98,8 +103,8 @@ pub(super) async fn upload(
     taken.map(Json)
 }
 
-/// The field `file`, in a file without a name.
-async fn received(mut form: Multipart, house: &SharedState) -> ApiResult<std::fs::File> {
+/// Reads the field `file` into an unnamed file.
+async fn receive_archive(mut form: Multipart, app: &SharedState) -> ApiResult<std::fs::File> {
     let broken = |error: MultipartError| {
         let code =
             if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "form" };
@@ -108,41 +113,42 @@ async fn received(mut form: Multipart, house: &SharedState) -> ApiResult<std::fs
     let mut found = None;
     while let Some(mut field) = form.next_field().await.map_err(broken)? {
         if field.name() != Some("file") {
-            return Err(ApiError::wrong("form", "the form has a field that is not `file`")
+            return Err(ApiError::bad_request("form", "the form has a field other than `file`")
                 .hint("curl -F file=@skills.zip"));
         }
         if found.is_some() {
-            return Err(ApiError::wrong("form", "there are two fields `file`")
-                .hint("one archive may hold many skills"));
+            return Err(ApiError::bad_request("form", "the form has two fields `file`")
+                .hint("put all skills into one archive"));
         }
-        let mut file = unnamed(house).map_err(|error| ApiError::ours(&error))?;
+        let mut file = create_unlinked_file(app).map_err(|error| ApiError::internal(&error))?;
         while let Some(chunk) = field.chunk().await.map_err(broken)? {
-            file.write_all(&chunk).map_err(|error| ApiError::ours(&error))?;
+            file.write_all(&chunk).map_err(|error| ApiError::internal(&error))?;
         }
-        file.seek(SeekFrom::Start(0)).map_err(|error| ApiError::ours(&error))?;
+        file.seek(SeekFrom::Start(0)).map_err(|error| ApiError::internal(&error))?;
         found = Some(file);
     }
     found.ok_or_else(|| {
-        ApiError::wrong("form", "the form has no field `file`").hint("curl -F file=@skills.zip")
+        ApiError::bad_request("form", "the form has no field `file`")
+            .hint("curl -F file=@skills.zip")
     })
 }
 
-/// What blocks does so elsewhere.
-pub(super) async fn apart<T: Send + 'static>(
+/// Runs blocking work on a blocking thread.
+pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| ApiError::ours(&error))?
+    tokio::task::spawn_blocking(work).await.map_err(|error| ApiError::internal(&error))?
 }
 
-/// Puts on record what was done with a tenant's things.
-pub(super) fn note(
-    house: &SharedState,
+/// Records an action on a tenant's skills, and publishes it as an event.
+pub(super) fn record_action(
+    app: &SharedState,
     user: &SkillName,
     act: RecordAction,
     target: &str,
     failed: Option<&str>,
 ) {
-    house.record(user, |subject| Record {
+    app.record(user, |subject| Record {
         timestamp: now_ms(),
         agent: subject.agent.clone(),
         session: subject.session.clone(),
@@ -153,54 +159,55 @@ pub(super) fn note(
         reason: failed.map(str::to_owned),
         details: RecordDetails::None {},
     });
-    house.events.tell(
+    app.events.publish(
         "skills",
         user,
-        json!({ "what": act.word(), "target": target, "failed": failed }),
+        json!({ "what": act.as_str(), "target": target, "failed": failed }),
     );
 }
 
 /// Skills of an agent.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Skills)]
 pub(super) struct SkillListBody {
     #[schema(value_type = Vec<schema::SkillInfo>)]
     skills: Vec<SkillInfo>,
 }
 
-/// List skills, with what their SKILL.md says
+/// List skills with their SKILL.md metadata
 #[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/list", tag = "skills", operation_id = "listSkills", params(AgentPath),
     responses((status = 200, description = "By name", body = SkillListBody), ParameterErrors, AuthErrors))]
 pub(super) async fn list(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
-    PathParams(shelf): PathParams<AgentPath>,
+    PathParams(path): PathParams<AgentPath>,
 ) -> ApiResult<Json<SkillListBody>> {
-    caller.may(TokenScope::ReadSkills, &shelf.user_id)?;
-    apart(move || {
-        Ok(Json(SkillListBody { skills: house.store.list(&shelf.user_id, &shelf.agent_id)? }))
+    caller.require_access(TokenScope::ReadSkills, &path.user_id)?;
+    run_blocking(move || {
+        Ok(Json(SkillListBody { skills: app.store.list(&path.user_id, &path.agent_id)? }))
     })
     .await
 }
 
-/// List a skill's files, also those in directories
+/// List a skill's files, including subdirectories
 #[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/files", tag = "skills", operation_id = "listFiles", params(SkillPath),
-    responses((status = 200, description = "By path", body = schema::Files), ParameterErrors, NotFoundError, TooLargeError, AuthErrors))]
+    responses((status = 200, description = "By path", body = schema::SkillFiles), ParameterErrors, NotFoundError, TooLargeError, AuthErrors))]
 pub(super) async fn files(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
-    PathParams(of): PathParams<SkillPath>,
+    PathParams(path): PathParams<SkillPath>,
 ) -> ApiResult<Json<SkillFiles>> {
-    let id = of.id();
-    caller.may(TokenScope::ReadSkills, &id.user)?;
-    apart(move || Ok(Json(house.store.files(&id)?))).await
+    let id = path.id();
+    caller.require_access(TokenScope::ReadSkills, &id.user)?;
+    run_blocking(move || Ok(Json(app.store.files(&id)?))).await
 }
 
-/// Which file, and which lines of it.
+/// Selects a file, and lines of it.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FileRangeQuery {
-    /// From the skill's directory on.
+    /// Relative to the skill's directory.
     #[param(
         pattern = r"^([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)(/([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+))*$",
         min_length = 1,
@@ -209,32 +216,32 @@ pub(super) struct FileRangeQuery {
     path: String,
     /// The first line, from 1.
     #[param(minimum = 1)]
-    #[serde(default, deserialize_with = "perhaps")]
+    #[serde(default, deserialize_with = "optional_integer")]
     start: Option<u64>,
     /// The last line.
     #[param(minimum = 1)]
-    #[serde(default, deserialize_with = "perhaps")]
+    #[serde(default, deserialize_with = "optional_integer")]
     end: Option<u64>,
 }
 
-/// Read a file, or some lines of it
+/// Read a file or some of its lines
 #[utoipa::path(get, path = "/v1/skills/{userId}/{agentId}/{skillId}/content", tag = "skills", operation_id = "readFile", params(SkillPath, FileRangeQuery),
-    responses((status = 200, description = "The file, or the lines", body = schema::Content), ParameterErrors, NotFoundError, TooLargeError, AuthErrors))]
+    responses((status = 200, description = "The file, or the lines", body = schema::SkillFileContent), ParameterErrors, NotFoundError, TooLargeError, AuthErrors))]
 pub(super) async fn content(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
-    PathParams(of): PathParams<SkillPath>,
+    PathParams(path): PathParams<SkillPath>,
     QueryParams(part): QueryParams<FileRangeQuery>,
 ) -> ApiResult<Json<SkillFileContent>> {
-    let id = of.id();
-    caller.may(TokenScope::ReadSkills, &id.user)?;
+    let id = path.id();
+    caller.require_access(TokenScope::ReadSkills, &id.user)?;
     let lines = lines(part.start, part.end)?;
-    apart(move || Ok(Json(house.store.content(&id, &part.path, lines)?))).await
+    run_blocking(move || Ok(Json(app.store.content(&id, &part.path, lines)?))).await
 }
 
 fn lines(start: Option<u64>, end: Option<u64>) -> ApiResult<Option<LineRange>> {
     let wrong = || {
-        ApiError::wrong("lines", "lines are counted from 1, and the last is not before the first")
+        ApiError::bad_request("lines", "lines count from 1, and `end` must not be before `start`")
             .hint("start=1&end=20")
     };
     match (start, end) {
@@ -245,45 +252,46 @@ fn lines(start: Option<u64>, end: Option<u64>) -> ApiResult<Option<LineRange>> {
     }
 }
 
-/// What a file is to hold.
+/// The new content of a file.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = Edit)]
 pub(super) struct EditBody {
-    /// From the skill's directory on.
+    /// Relative to the skill's directory.
     #[schema(
         pattern = r"^([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)(/([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+))*$",
         min_length = 1,
         max_length = 4095
     )]
     path: String,
-    /// The whole file, or what is to stand in place of the lines.
+    /// The whole file, or the replacement for the lines.
     content: String,
-    /// The first line that is replaced, from 1; without it, the whole file is.
+    /// The first line to replace, from 1; without it, the whole file is replaced.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "perhaps")]
+    #[serde(default, deserialize_with = "optional_integer")]
     start: Option<u64>,
-    /// The last; without it, the last of the file.
+    /// The last line to replace; the default is the last line of the file.
     #[schema(minimum = 1)]
-    #[serde(default, deserialize_with = "perhaps")]
+    #[serde(default, deserialize_with = "optional_integer")]
     end: Option<u64>,
-    /// The `etag` of the content that this is meant for; if it is another by now, nothing is done.
+    /// The `etag` of the content this edit is based on; if the file has changed since, the edit
+    /// fails.
     expect: Option<String>,
 }
 
-/// Write a file, or replace lines of it
+/// Write a file or replace some of its lines
 #[utoipa::path(put, path = "/v1/skills/{userId}/{agentId}/{skillId}/edit", tag = "skills", operation_id = "editFile", request_body = EditBody, params(SkillPath),
-    responses((status = 200, description = "What is there now", body = schema::Edited), BodyErrors, NotFoundError, ConflictError, QuotaError, AuthErrors))]
+    responses((status = 200, description = "The new state of the file", body = schema::SkillEditResult), BodyErrors, NotFoundError, ConflictError, QuotaError, AuthErrors))]
 pub(super) async fn edit(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
-    PathParams(of): PathParams<SkillPath>,
+    PathParams(path): PathParams<SkillPath>,
     JsonBody(change): JsonBody<EditBody>,
 ) -> ApiResult<Json<SkillEditResult>> {
-    let id = of.id();
-    caller.may(TokenScope::WriteSkills, &id.user)?;
+    let id = path.id();
+    caller.require_access(TokenScope::WriteSkills, &id.user)?;
     let lines = lines(change.start, change.end)?;
-    let quota = house.tenants.quotas(&id.user).storage_bytes;
+    let quota = app.tenants.quotas(&id.user).storage_bytes;
     let target = format!("{}/{}", shown(&id), change.path);
     let replacement = match lines {
         Some(range) => Replacement::Lines { range, text: change.content },
@@ -294,11 +302,11 @@ pub(super) async fn edit(
         change: replacement,
         expect: change.expect.map_or(EditPrecondition::Anything, EditPrecondition::Etag),
     };
-    let (store, whose) = (house.clone(), id.clone());
-    let edited = apart(move || Ok(store.store.edit(&whose, &edit, Some(quota))?)).await;
-    house.tenants.forget_weight(&id.user);
-    note(
-        &house,
+    let (store, whose) = (app.clone(), id.clone());
+    let edited = run_blocking(move || Ok(store.store.edit(&whose, &edit, Some(quota))?)).await;
+    app.tenants.invalidate_usage(&id.user);
+    record_action(
+        &app,
         &id.user,
         RecordAction::Edit,
         &target,
@@ -309,19 +317,19 @@ pub(super) async fn edit(
 
 /// Remove a skill
 #[utoipa::path(delete, path = "/v1/skills/{userId}/{agentId}/{skillId}", tag = "skills", operation_id = "removeSkill", params(SkillPath),
-    responses((status = 204, description = "It is gone"), ParameterErrors, NotFoundError, ConflictError, AuthErrors))]
+    responses((status = 204, description = "The skill was removed"), ParameterErrors, NotFoundError, ConflictError, AuthErrors))]
 pub(super) async fn remove(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
-    PathParams(of): PathParams<SkillPath>,
+    PathParams(path): PathParams<SkillPath>,
 ) -> ApiResult<StatusCode> {
-    let id = of.id();
-    caller.may(TokenScope::WriteSkills, &id.user)?;
-    let (store, whose) = (house.clone(), id.clone());
-    let removed = apart(move || Ok(store.store.remove(&whose)?)).await;
-    house.tenants.forget_weight(&id.user);
-    note(
-        &house,
+    let id = path.id();
+    caller.require_access(TokenScope::WriteSkills, &id.user)?;
+    let (store, whose) = (app.clone(), id.clone());
+    let removed = run_blocking(move || Ok(store.store.remove(&whose)?)).await;
+    app.tenants.invalidate_usage(&id.user);
+    record_action(
+        &app,
         &id.user,
         RecordAction::Remove,
         &shown(&id),

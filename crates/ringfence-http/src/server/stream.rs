@@ -1,4 +1,4 @@
-//! Telling somebody of a command while it runs, whatever it runs in.
+//! Streams the output and the result of a command, in a skill or in a sandbox.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,27 +17,27 @@ use super::schema;
 use crate::error::ProblemJson;
 use crate::executions::{OutputBuffer, Watchable};
 
-/// Whether somebody wants to hear of it as it comes.
+/// True if the client asks for an event stream.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     headers
         .get(header::ACCEPT)
         .is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// Whoever waits for the end. Dropped before it, they do not want it any more.
+/// Cancels the command if the client disconnects before the command ends.
 pub(super) struct CancelOnDisconnect(Option<Arc<dyn Watchable>>);
 
 impl CancelOnDisconnect {
-    pub(super) fn of(what: Arc<dyn Watchable>) -> Self {
+    pub(super) fn new(what: Arc<dyn Watchable>) -> Self {
         Self(Some(what))
     }
 
-    /// They may leave, and it goes on.
-    pub(super) fn alone() -> Self {
+    /// The client may disconnect without cancelling the command.
+    pub(super) fn never() -> Self {
         Self(None)
     }
 
-    pub(super) fn stays(mut self) {
+    pub(super) fn disarm(mut self) {
         self.0 = None;
     }
 }
@@ -45,31 +45,39 @@ impl CancelOnDisconnect {
 impl Drop for CancelOnDisconnect {
     fn drop(&mut self) {
         if let Some(what) = self.0.take().filter(|what| what.end().is_none()) {
-            what.course().cancel();
+            what.progress().cancel();
         }
     }
 }
 
-/// How far somebody has read.
+/// The read position of a client in the output of a command.
 pub(super) struct OutputCursor {
-    of: Arc<dyn Watchable>,
+    command: Arc<dyn Watchable>,
     output: Option<Arc<OutputBuffer>>,
     changes: tokio::sync::watch::Receiver<u64>,
     next: usize,
     ready: VecDeque<ExecutionEvent>,
     is_over: bool,
-    _leaves: CancelOnDisconnect,
+    _cancel_guard: CancelOnDisconnect,
 }
 
 impl OutputCursor {
-    pub(super) fn new(of: Arc<dyn Watchable>, leaves: CancelOnDisconnect) -> Self {
-        let (output, mut changes) = (of.course().output(), of.course().watch());
+    pub(super) fn new(command: Arc<dyn Watchable>, cancel_guard: CancelOnDisconnect) -> Self {
+        let (output, mut changes) = (command.progress().output(), command.progress().watch());
         changes.mark_changed();
-        let ready = [ExecutionEvent::Begun(StartedEvent { id: of.id().to_owned() })].into();
-        Self { of, output, changes, next: 0, ready, is_over: false, _leaves: leaves }
+        let ready = [ExecutionEvent::Begun(StartedEvent { id: command.id().to_owned() })].into();
+        Self {
+            command,
+            output,
+            changes,
+            next: 0,
+            ready,
+            is_over: false,
+            _cancel_guard: cancel_guard,
+        }
     }
 
-    /// What comes next; `None` after the end.
+    /// The next event; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<ExecutionEvent> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -79,10 +87,10 @@ impl OutputCursor {
                 return None;
             }
             let _ = self.changes.changed().await;
-            // Looked at first: what it wrote before its end is read below.
-            let end = self.of.end();
+            // Checked before the output: everything written before the end is then read below.
+            let end = self.command.end();
             if let Some(output) = &self.output {
-                let (chunks, next, missed) = output.from(self.next);
+                let (chunks, next, missed) = output.read_from(self.next);
                 self.next = next;
                 if missed > 0 {
                     self.ready.push_back(ExecutionEvent::Missed(MissedEvent { chunks: missed }));
@@ -90,7 +98,7 @@ impl OutputCursor {
                 self.ready.extend(
                     chunks
                         .into_iter()
-                        .map(|chunk| ExecutionEvent::wrote(chunk.stream, &chunk.bytes)),
+                        .map(|chunk| ExecutionEvent::output(chunk.stream, &chunk.bytes)),
                 );
             }
             if let Some(end) = end {
@@ -98,7 +106,7 @@ impl OutputCursor {
                 let end = match end {
                     Ok(result) => ExecutionEvent::Result(EndedEvent(result)),
                     Err(problem) => {
-                        ExecutionEvent::Error(problem.unwrap_or_else(ProblemJson::lost))
+                        ExecutionEvent::Error(problem.unwrap_or_else(ProblemJson::outcome_lost))
                     }
                 };
                 self.ready.push_back(end);
@@ -107,54 +115,54 @@ impl OutputCursor {
     }
 }
 
-/// What is told of a command as it comes.
+/// An event of a running command.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "event", content = "data", rename_all = "lowercase")]
 #[schema(as = ExecutionEvent)]
 pub(super) enum ExecutionEvent {
-    /// First of all.
+    /// The first event.
     Begun(StartedEvent),
-    /// What it wrote to standard output.
+    /// Output on standard output.
     Stdout(OutputEvent),
-    /// What it wrote to standard error.
+    /// Output on standard error.
     Stderr(OutputEvent),
-    /// So much was written that is not kept any more.
+    /// Output chunks that are no longer kept.
     Missed(MissedEvent),
-    /// At the end.
+    /// The last event: the result.
     Result(EndedEvent),
-    /// At the end, where there is no result.
+    /// The last event, if there is no result.
     Error(ProblemJson),
 }
 
-/// What is known from the beginning.
+/// The command has started.
 #[derive(Serialize, ToSchema)]
 pub(super) struct StartedEvent {
     id: String,
 }
 
-/// How much is missing.
+/// The number of lost chunks.
 #[derive(Serialize, ToSchema)]
 pub(super) struct MissedEvent {
     chunks: usize,
 }
 
-/// What became of it.
+/// The result of the command.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ExecutionResult, value_type = schema::ExecuteResult)]
 pub(super) struct EndedEvent(Value);
 
-/// Something that was written in one go.
+/// A chunk of output.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OutputEvent {
-    /// What is no text is shown as `U+FFFD`.
+    /// As text; invalid UTF-8 is shown as `U+FFFD`.
     text: String,
-    /// Exactly, where text would not be.
+    /// In base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
 }
 
 impl ExecutionEvent {
-    fn wrote(stream: OutputStream, bytes: &[u8]) -> Self {
+    fn output(stream: OutputStream, bytes: &[u8]) -> Self {
         let base64 = std::str::from_utf8(bytes).is_err().then(|| base64(bytes));
         let written = OutputEvent { text: String::from_utf8_lossy(bytes).into_owned(), base64 };
         match stream {
@@ -170,11 +178,15 @@ impl ExecutionEvent {
     }
 }
 
-/// As a stream of events.
-pub(super) fn told(of: Arc<dyn Watchable>, leaves: CancelOnDisconnect) -> Response {
-    let events = stream::unfold(OutputCursor::new(of, leaves), |mut reading| async move {
-        let told = reading.next().await?;
-        Some((Ok::<_, Infallible>(told.event()), reading))
-    });
+/// A response that streams the events of a command.
+pub(super) fn event_stream(
+    command: Arc<dyn Watchable>,
+    cancel_guard: CancelOnDisconnect,
+) -> Response {
+    let events =
+        stream::unfold(OutputCursor::new(command, cancel_guard), |mut reading| async move {
+            let event = reading.next().await?;
+            Some((Ok::<_, Infallible>(event.event()), reading))
+        });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }

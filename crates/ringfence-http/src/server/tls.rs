@@ -1,4 +1,4 @@
-//! TLS, where it was asked for.
+//! TLS configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor, ServeErr
         CertificateDer::pem_file_iter(chain).and_then(Iterator::collect);
     let certificates = certificates.map_err(|error| wrong(chain, error.into()))?;
     if certificates.is_empty() {
-        return Err(wrong(chain, "there is no certificate in it".into()));
+        return Err(wrong(chain, "the file contains no certificate".into()));
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error.into()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -1,4 +1,4 @@
-//! Whoever sent a request.
+//! The caller of a request.
 
 use axum::http::StatusCode;
 use ringfence_skills::SkillName;
@@ -8,28 +8,28 @@ use utoipa::ToSchema;
 use super::StoredToken;
 use crate::error::{ApiError, ApiResult};
 
-/// What a token lets its holder do.
+/// A permission of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) enum TokenScope {
-    /// Lists and reads skills.
+    /// List and read skills.
     #[serde(rename = "skills:read")]
     ReadSkills,
-    /// Uploads, edits and removes them.
+    /// Upload, edit and remove skills.
     #[serde(rename = "skills:write")]
     WriteSkills,
-    /// Runs commands in them.
+    /// Run commands in skills.
     #[serde(rename = "execute")]
     Execute,
-    /// Makes sandboxes, and does whatever they let one do.
+    /// Create and use sandboxes.
     #[serde(rename = "sandboxes")]
     Sandboxes,
-    /// Answers questions.
+    /// Answer questions.
     #[serde(rename = "asks")]
     Asks,
-    /// Reads the audit log.
+    /// Read the audit log.
     #[serde(rename = "audit")]
     Audit,
-    /// Makes tokens, sets policies and quotas.
+    /// Create tokens, set policies and quotas.
     #[serde(rename = "admin")]
     Admin,
 }
@@ -58,20 +58,20 @@ impl TokenScope {
     }
 }
 
-/// Whoever sent a request.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiCaller {
     /// The token's id.
     pub(crate) id: String,
-    /// Whose things they may touch; everybody's if nobody is named.
+    /// The only tenant the token is valid for; `None` for all tenants.
     pub(crate) user: Option<SkillName>,
-    /// When the token is worth nothing any more.
+    /// The expiry time of the token.
     pub(crate) expires_ms: Option<u64>,
     scopes: Vec<TokenScope>,
 }
 
 impl ApiCaller {
-    pub(super) fn of(kept: &StoredToken) -> Self {
+    pub(super) fn from_token(kept: &StoredToken) -> Self {
         Self {
             id: kept.id.clone(),
             user: kept.user.clone(),
@@ -80,50 +80,50 @@ impl ApiCaller {
         }
     }
 
-    /// Whether they may do this with things of that tenant.
-    pub(crate) fn may(&self, scope: TokenScope, user: &SkillName) -> ApiResult<()> {
-        self.has(scope)?;
-        if self.sees(user) {
+    /// Fails unless the caller has the scope for that tenant.
+    pub(crate) fn require_access(&self, scope: TokenScope, user: &SkillName) -> ApiResult<()> {
+        self.require_scope(scope)?;
+        if self.can_see(user) {
             return Ok(());
         }
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "other-tenant",
-            format!("this token is not for `{user}`"),
+            format!("the token is not valid for `{user}`"),
         )
-        .hint("ask whoever runs the service for a token of that user"))
+        .hint("ask the operator of the service for a token of that tenant"))
     }
 
-    /// Whether they may say what that tenant may do: no tenant says that of itself, for its policy
-    /// could open the whole host.
-    pub(crate) fn sets(&self, user: &SkillName) -> ApiResult<()> {
-        self.may(TokenScope::Admin, user)?;
+    /// Fails unless the caller may set that tenant's policy and quotas. No tenant may set its own:
+    /// its policy could open the whole host.
+    pub(crate) fn require_operator(&self, user: &SkillName) -> ApiResult<()> {
+        self.require_access(TokenScope::Admin, user)?;
         if self.user.is_none() {
             return Ok(());
         }
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "tenant",
-            "a tenant does not say how much it may do itself",
+            "a tenant cannot set its own policy or quotas",
         )
-        .hint("use a token that is for no user in particular"))
+        .hint("use a token without a tenant"))
     }
 
-    /// Whether they may do this at all.
-    pub(crate) fn has(&self, scope: TokenScope) -> ApiResult<()> {
+    /// Fails unless the caller has the scope.
+    pub(crate) fn require_scope(&self, scope: TokenScope) -> ApiResult<()> {
         if self.scopes.contains(&scope) {
             return Ok(());
         }
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "scope",
-            format!("this token lacks the scope `{}`", scope.word()),
+            format!("the token lacks the scope `{}`", scope.word()),
         )
-        .hint("ask whoever runs the service for a token that has it"))
+        .hint("ask the operator of the service for a token with this scope"))
     }
 
-    /// Whose quota a request counts against: all tokens of a tenant share the tenant's.
-    pub(crate) fn payer(&self) -> String {
+    /// The key for rate limits: all tokens of a tenant share one.
+    pub(crate) fn rate_key(&self) -> String {
         self.user
             .as_ref()
             .map_or_else(|| format!("token {}", self.id), |user| format!("tenant {user}"))
@@ -133,8 +133,8 @@ impl ApiCaller {
         &self.scopes
     }
 
-    /// Whether things of that tenant are theirs to see.
-    pub(crate) fn sees(&self, user: &SkillName) -> bool {
+    /// True if the caller may see that tenant's data.
+    pub(crate) fn can_see(&self, user: &SkillName) -> bool {
         self.user.as_ref().is_none_or(|own| own == user)
     }
 }

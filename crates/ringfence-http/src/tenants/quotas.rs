@@ -1,26 +1,26 @@
-//! How much a tenant may use.
+//! The quotas of a tenant.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::serde_int::integer;
 
-/// How much a tenant may use.
+/// The quotas of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Quotas {
-    /// Commands that run at the same time; others wait. None are run where it is 0.
+    /// Commands that run at once; others wait. With 0 no command runs.
     #[schema(maximum = 1000000)]
     #[serde(deserialize_with = "integer")]
     pub executions: u32,
-    /// Sandboxes that stand at the same time.
+    /// Live sandboxes at once.
     #[schema(maximum = 1000000)]
     #[serde(deserialize_with = "integer")]
     pub sandboxes: u32,
-    /// Bytes that all skills together may have.
+    /// Bytes of all skills together.
     #[serde(deserialize_with = "integer")]
     pub storage_bytes: u64,
-    /// Requests in a second, of all tokens of the tenant together.
+    /// Requests per second, of all tokens of the tenant together.
     #[schema(minimum = 1, maximum = 1000000)]
     #[serde(deserialize_with = "integer")]
     pub requests_per_second: u32,
@@ -33,8 +33,8 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Whether they can be held.
-    pub(crate) fn is_meant(&self) -> bool {
+    /// True if the values are within their ranges.
+    pub(crate) fn is_valid(&self) -> bool {
         const MOST: u32 = 1_000_000;
         self.executions <= MOST
             && self.sandboxes <= MOST

@@ -1,19 +1,19 @@
-//! How fast somebody may come.
+//! Rate limiting.
 
 use std::time::Instant;
 
-/// A bucket that fills with time: as much as two seconds bring can be used at once.
+/// A token bucket with a depth of two seconds.
 #[derive(Debug, Default)]
 pub(crate) struct TokenBucket {
-    /// How much is left, and since when.
+    /// The tokens left, and the time of that count.
     left: Option<(f64, Instant)>,
 }
 
-/// So many seconds' worth fit in.
+/// Seconds' worth of tokens that fit in.
 const DEPTH: f64 = 2.0;
 
 impl TokenBucket {
-    /// Takes one; else answers after how many seconds there will be one.
+    /// Takes a token, or returns the seconds to wait.
     pub(super) fn take(&mut self, per_second: u32) -> Result<(), u64> {
         self.take_at(per_second, Instant::now())
     }
@@ -31,8 +31,8 @@ impl TokenBucket {
         Ok(())
     }
 
-    /// Whether it has not been used for so long that it may be forgotten.
-    pub(super) fn is_rested(&self) -> bool {
+    /// True if it is full again, so that it can be dropped.
+    pub(super) fn is_full(&self) -> bool {
         self.left.is_none_or(|(_, since)| since.elapsed().as_secs_f64() > DEPTH)
     }
 }
@@ -44,13 +44,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_up_comes_back_with_time() {
-        let (mut pace, start) = (TokenBucket::default(), Instant::now());
-        assert!((0..20).all(|_| pace.take_at(10, start).is_ok()));
-        assert_eq!(pace.take_at(10, start), Err(1));
-        assert!(pace.take_at(10, start + Duration::from_millis(100)).is_ok());
-        assert!(pace.take_at(10, start + Duration::from_millis(100)).is_err());
-        assert!((0..20).all(|_| pace.take_at(10, start + Duration::from_secs(60)).is_ok()));
-        assert!(pace.take_at(10, start + Duration::from_secs(60)).is_err());
+    fn bucket_refills_with_time() {
+        let (mut bucket, start) = (TokenBucket::default(), Instant::now());
+        assert!((0..20).all(|_| bucket.take_at(10, start).is_ok()));
+        assert_eq!(bucket.take_at(10, start), Err(1));
+        assert!(bucket.take_at(10, start + Duration::from_millis(100)).is_ok());
+        assert!(bucket.take_at(10, start + Duration::from_millis(100)).is_err());
+        assert!((0..20).all(|_| bucket.take_at(10, start + Duration::from_secs(60)).is_ok()));
+        assert!(bucket.take_at(10, start + Duration::from_secs(60)).is_err());
     }
 }

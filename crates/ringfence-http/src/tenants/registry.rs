@@ -1,16 +1,16 @@
-//! All tokens, found by their digest or their id without looking at the others.
+//! All tokens, indexed by digest and by id.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::StoredToken;
 
-/// Tokens by id, and the ids by digest.
+/// Tokens by id and by digest.
 ///
-/// A digest is an HMAC with a key that only the service knows. A caller who guesses words does not
-/// know their digests, so the time a look-up takes tells nothing about a word.
+/// A digest is an HMAC with a key that only the service knows. A caller who guesses tokens does not
+/// know their digests, so the time of a lookup reveals nothing about a token.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Registry {
-    /// In the order in which they were made.
+    /// In the order of creation.
     by_number: BTreeMap<u64, StoredToken>,
     by_id: HashMap<String, u64>,
     by_digest: HashMap<String, u64>,
@@ -18,7 +18,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn of(tokens: Vec<StoredToken>) -> Self {
+    pub(super) fn from_tokens(tokens: Vec<StoredToken>) -> Self {
         let mut registry = Self::default();
         tokens.into_iter().for_each(|token| registry.add(token));
         registry
@@ -43,8 +43,8 @@ impl Registry {
         self.by_number.values()
     }
 
-    /// The token of this id and every token that it minted, directly or through others.
-    pub(super) fn descent(&self, id: &str) -> HashSet<String> {
+    /// The id of the token and of all tokens it created, directly or indirectly.
+    pub(super) fn descendants(&self, id: &str) -> HashSet<String> {
         let mut children: HashMap<&str, Vec<&str>> = HashMap::new();
         for token in self.all() {
             if let Some(minter) = &token.minted_by {
@@ -60,8 +60,8 @@ impl Registry {
         found
     }
 
-    /// The same without some.
+    /// A copy without some tokens.
     pub(super) fn without(&self, is_gone: impl Fn(&StoredToken) -> bool) -> Self {
-        Self::of(self.all().filter(|token| !is_gone(token)).cloned().collect())
+        Self::from_tokens(self.all().filter(|token| !is_gone(token)).cloned().collect())
     }
 }

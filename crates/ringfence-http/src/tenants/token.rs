@@ -1,4 +1,4 @@
-//! Words that callers are known by. Only digests of them are kept.
+//! API tokens. Only their digests are stored.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,21 +13,20 @@ use sha2::{Digest, Sha256};
 
 use super::{ADMIN, TokenScope};
 use crate::ServeError;
-use crate::state::of;
+use crate::state::data_error;
 
-/// The shortest that is taken from somebody: nobody tries that many.
-pub const SHORTEST_TOKEN: usize = 16;
+/// The shortest token accepted from the operator: too long to guess.
+pub const MIN_TOKEN_LENGTH: usize = 16;
 
-/// What digests are made with beside the word: whoever reads those alone can compare nothing.
+/// The HMAC key of token digests: a reader of the digests alone cannot test guesses.
 pub(crate) struct TokenDigestKey([u8; 32]);
 
 impl TokenDigestKey {
     pub(super) fn open(path: &AbsPath) -> Result<Self, ServeError> {
-        let fail = |source| of(path, source);
+        let fail = |source| data_error(path, source);
         match fs::read(path.as_path()) {
             Ok(bytes) => {
-                let wrong =
-                    |_| io::Error::new(io::ErrorKind::InvalidData, "it is not 32 bytes long");
+                let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, "not 32 bytes long");
                 bytes.try_into().map(Self).map_err(wrong).map_err(fail)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -46,7 +45,7 @@ impl TokenDigestKey {
         }
     }
 
-    /// HMAC-SHA-256 of a word.
+    /// HMAC-SHA-256 of a token.
     pub(crate) fn digest(&self, word: &[u8]) -> [u8; 32] {
         let pad = |with: u8| -> Vec<u8> {
             (0..64).map(|i| self.0.get(i).copied().unwrap_or(0) ^ with).collect()
@@ -56,24 +55,24 @@ impl TokenDigestKey {
     }
 }
 
-/// A token as it is kept.
+/// A token as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StoredToken {
     pub(crate) id: String,
     pub(crate) label: String,
-    /// Whose things it is for; everybody's if nobody is named.
+    /// The only tenant it is valid for; `None` for all tenants.
     pub(crate) user: Option<SkillName>,
     pub(crate) scopes: Vec<TokenScope>,
     pub(crate) created_ms: u64,
     pub(crate) expires_ms: Option<u64>,
-    /// The id of the token that made it, unless that is the administrator's.
+    /// The id of the token that created it, unless that is the administrator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) minted_by: Option<String>,
     digest: String,
 }
 
-/// What a new one is to be.
+/// The attributes of a new token.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokenSpec {
     pub(crate) label: String,
@@ -99,11 +98,11 @@ impl StoredToken {
         ))
     }
 
-    /// The administrator's, chosen by somebody; `None` if it is too short, or cannot stand in a
-    /// header.
-    pub(super) fn given(word: &str, key: &TokenDigestKey) -> Option<Self> {
+    /// The administrator's token chosen by the operator; `None` if it is too short or not valid in
+    /// a header.
+    pub(super) fn from_admin_text(word: &str, key: &TokenDigestKey) -> Option<Self> {
         let is_word =
-            word.bytes().all(|byte| byte.is_ascii_graphic()) && word.len() >= SHORTEST_TOKEN;
+            word.bytes().all(|byte| byte.is_ascii_graphic()) && word.len() >= MIN_TOKEN_LENGTH;
         is_word.then(|| Self {
             id: ADMIN.into(),
             label: "the administrator's, given at the start".into(),
@@ -132,7 +131,7 @@ pub(super) fn new_id() -> io::Result<String> {
 
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    // So few bytes come whole.
+    // A read of so few bytes is never partial.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(bytes)
 }
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_the_usual_hmac() {
+    fn digest_matches_rfc_4231() {
         // RFC 4231, test case 2, with the key padded by zeros as the algorithm does itself.
         let mut key = [0; 32];
         key[..4].copy_from_slice(b"Jefe");
@@ -158,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_word_itself_is_known() {
+    fn only_the_exact_token_matches_its_digest() {
         let key = TokenDigestKey([7; 32]);
         let (kept, word) = StoredToken::new("x".into(), TokenSpec::default(), &key).unwrap();
         assert_eq!(kept.digest(), hex(&key.digest(word.as_bytes())));
         assert_ne!(kept.digest(), hex(&key.digest(&word.as_bytes()[1..])));
         assert_ne!(kept.digest(), hex(&TokenDigestKey([8; 32]).digest(word.as_bytes())));
         assert!(!serde_json::to_string(&kept).unwrap().contains(&word));
-        assert!(StoredToken::given("0123456789abcde", &key).is_none());
-        assert!(StoredToken::given("0123456789 abcdef", &key).is_none());
+        assert!(StoredToken::from_admin_text("0123456789abcde", &key).is_none());
+        assert!(StoredToken::from_admin_text("0123456789 abcdef", &key).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Files of a sandbox, by the tools that decide as the sandbox does and never leave its directory.
+//! Files of a sandbox, through tools that decide as the sandbox does and never leave its directory.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -10,61 +10,61 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::stream::{self, Stream};
-use ringfence_api::whole;
+use ringfence_api::error_chain;
 use ringfence_policy::AbsPath;
 use ringfence_tools::{
-    ListEntry, ListParams, PutParams, ReadParams, ReadResultBody, Source, ToolError,
+    ListEntry, ListParams, PutParams, ReadParams, ReadResultBody, ToolError, WriteSource,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::super::bodies::{Held, stage};
+use super::super::bodies::{PendingBytes, stage_body};
 use super::super::extract::{IdPath, PathParams, QueryParams, too_slow};
 use super::super::schema;
 use super::super::schema::errors::{
     AuthErrors, ConflictError, GoneError, NotFoundError, ParameterErrors, PolicyDeniedError,
     QuotaError, RequestTimeoutError, TooLargeError, UnavailableError,
 };
-use super::super::skills::apart;
+use super::super::skills::run_blocking;
 use super::find;
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult, is_full};
-use crate::sandboxes::{DirChanges, ServiceSandbox, below};
+use crate::sandboxes::{DirChanges, ServiceSandbox, relative_path};
 use crate::tenants::ApiCaller;
 
-/// As much a file may have that is brought or fetched as a whole.
+/// The largest file that is written or read as a whole.
 const LARGEST: usize = 32 << 20;
 
-/// So long a file may take to arrive.
+/// Time limit for an upload.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Which file.
+/// Selects a file.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::server) struct FileQuery {
-    /// From the sandbox's directory on; nothing is the directory itself.
+    /// Relative to the sandbox's directory; empty for the directory itself.
     #[serde(default)]
     path: String,
 }
 
-/// Which file, and how much of it.
+/// Selects a file or a directory, and how much of it.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::server) struct FileReadQuery {
-    /// From the sandbox's directory on; nothing is the directory itself.
+    /// Relative to the sandbox's directory; empty for the directory itself.
     #[serde(default)]
     path: String,
-    /// How many levels of a directory.
+    /// The depth of a directory listing.
     #[param(minimum = 1, maximum = 128)]
     depth: Option<usize>,
-    /// How many entries of a directory at most.
+    /// The maximum number of directory entries.
     #[param(minimum = 1, maximum = 100000)]
     limit: Option<usize>,
 }
 
-/// What is there.
+/// A directory or a file.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[schema(as = SandboxFile)]
@@ -72,7 +72,7 @@ pub(in crate::server) enum FileBody {
     /// A directory.
     Directory {
         path: String,
-        #[schema(value_type = Vec<schema::Entry>)]
+        #[schema(value_type = Vec<schema::ListEntry>)]
         entries: Vec<ListEntry>,
         truncated: bool,
     },
@@ -80,17 +80,17 @@ pub(in crate::server) enum FileBody {
     File {
         path: String,
         size: u64,
-        /// Where it is text.
+        /// The content, if it is text.
         #[serde(skip_serializing_if = "Option::is_none")]
         text: Option<String>,
-        /// Where it is none.
+        /// The content in base64, if it is not text.
         #[serde(skip_serializing_if = "Option::is_none")]
         base64: Option<String>,
         truncated: bool,
     },
 }
 
-/// What was written.
+/// A written file.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PutFile)]
 pub(in crate::server) struct FileWrittenBody {
@@ -99,14 +99,14 @@ pub(in crate::server) struct FileWrittenBody {
     size: u64,
 }
 
-/// A directory that was made.
+/// A created directory.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MadeDirectory)]
 pub(in crate::server) struct DirectoryMadeBody {
     path: String,
 }
 
-/// A path from the sandbox's directory on, wherever its commands begin.
+/// Resolves a path relative to the sandbox's directory, wherever its commands start.
 fn within(sandbox: &ServiceSandbox, path: &str) -> PathBuf {
     if path.is_empty() {
         sandbox.workspace.as_path().to_owned()
@@ -120,15 +120,15 @@ fn relative(sandbox: &ServiceSandbox, path: &AbsPath) -> String {
         .map_or_else(|| path.to_string(), |path| path.to_string_lossy().into_owned())
 }
 
-/// What a tool did not do.
-fn refused(house: &SharedState, sandbox: &ServiceSandbox, error: &ToolError) -> ApiError {
+/// Maps a tool's error to a response, and publishes a denial as an event.
+fn tool_error(app: &SharedState, sandbox: &ServiceSandbox, error: &ToolError) -> ApiError {
     if let Some(denial) = error.denial() {
         let mut about = serde_json::to_value(denial).unwrap_or_default();
         about["sandbox"] = sandbox.id.clone().into();
-        house.events.tell("denial", sandbox.user(), about);
+        app.events.publish("denial", sandbox.user(), about);
     }
     let status = match error {
-        // Not 403, which is about the token.
+        // Not 403, which concerns the token.
         ToolError::Denied { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ToolError::NotFound { .. } | ToolError::NoDirectory { .. } => StatusCode::NOT_FOUND,
         ToolError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -137,12 +137,12 @@ fn refused(house: &SharedState, sandbox: &ServiceSandbox, error: &ToolError) -> 
         | ToolError::Exists { .. }
         | ToolError::Unsettled { .. }
         | ToolError::Policy { .. } => StatusCode::CONFLICT,
-        ToolError::System { .. } if is_full(error) => return ApiError::ours(error),
-        // What commands made of the directory: not empty, shut, too long.
+        ToolError::System { .. } if is_full(error) => return ApiError::internal(error),
+        // The state of the directory: not empty, not accessible, name too long.
         ToolError::System { .. } => StatusCode::CONFLICT,
-        _ => return ApiError::ours(error),
+        _ => return ApiError::internal(error),
     };
-    ApiError::new(status, error.code(), whole(error))
+    ApiError::new(status, error.code(), error_chain(error))
 }
 
 fn is_a_file(error: &ToolError) -> bool {
@@ -151,31 +151,35 @@ fn is_a_file(error: &ToolError) -> bool {
 
 /// List a directory of a sandbox, or show a file
 ///
-/// With `Accept: application/octet-stream` a file is answered as its bytes, all of them.
+/// With `Accept: application/octet-stream` the response is the whole file as bytes.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "showSandboxFile", params(IdPath, FileReadQuery),
-    responses((status = 200, description = "What is there", content((FileBody = "application/json"), (Vec<u8> = "application/octet-stream"))), ParameterErrors, NotFoundError, ConflictError, GoneError, TooLargeError, PolicyDeniedError, AuthErrors))]
+    responses((status = 200, description = "The directory or file", content((FileBody = "application/json"), (Vec<u8> = "application/octet-stream"))), ParameterErrors, NotFoundError, ConflictError, GoneError, TooLargeError, PolicyDeniedError, AuthErrors))]
 pub(in crate::server) async fn get(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     QueryParams(shown): QueryParams<FileReadQuery>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let sandbox = find(&house, &caller, &id)?;
+    let sandbox = find(&app, &caller, &id)?;
     let is_odd = |number: Option<usize>, most: usize| {
         number.is_some_and(|number| !(1..=most).contains(&number))
     };
     if is_odd(shown.depth, 128) || is_odd(shown.limit, 100_000) {
-        return Err(ApiError::wrong("query", "`depth` is 1 to 128, and `limit` 1 to 100000"));
+        return Err(ApiError::bad_request(
+            "query",
+            "`depth` must be 1 to 128, and `limit` 1 to 100000",
+        ));
     }
     let is_raw = headers
         .get(header::ACCEPT)
         .is_some_and(|accept| accept.as_bytes().starts_with(b"application/octet-stream"));
-    apart(move || {
+    run_blocking(move || {
         let tools = sandbox.tools()?;
-        let no = |error: ToolError| refused(&house, &sandbox, &error);
+        let no = |error: ToolError| tool_error(&app, &sandbox, &error);
         if is_raw {
-            let taken = tools.take(&within(&sandbox, &shown.path), LARGEST as u64).map_err(no)?;
+            let taken =
+                tools.read_whole(&within(&sandbox, &shown.path), LARGEST as u64).map_err(no)?;
             return Ok((
                 [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))],
                 taken.bytes,
@@ -205,30 +209,31 @@ pub(in crate::server) async fn get(
     .await
 }
 
-/// Put a file into a sandbox
+/// Write a file of a sandbox
 ///
-/// The body is all that is to be in it. Directories that are missing on the way are made.
+/// The body is the whole content. Missing parent directories are created.
 #[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "putSandboxFile", request_body(content = Vec<u8>, content_type = "application/octet-stream"), params(IdPath, FileQuery),
-    responses((status = 200, description = "It is there", body = FileWrittenBody), ParameterErrors, NotFoundError, RequestTimeoutError, ConflictError, GoneError, TooLargeError, PolicyDeniedError, QuotaError, AuthErrors))]
+    responses((status = 200, description = "The file was written", body = FileWrittenBody), ParameterErrors, NotFoundError, RequestTimeoutError, ConflictError, GoneError, TooLargeError, PolicyDeniedError, QuotaError, AuthErrors))]
 pub(in crate::server) async fn put(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     QueryParams(which): QueryParams<FileQuery>,
     request: Request,
 ) -> ApiResult<Json<FileWrittenBody>> {
-    let sandbox = find(&house, &caller, &id)?;
-    let mut held = Held::staged(&house, &caller);
-    let staged = stage(&house, request.into_body(), &mut held, LARGEST as u64);
+    let sandbox = find(&app, &caller, &id)?;
+    let mut held = PendingBytes::staged(&app, &caller);
+    let staged = stage_body(&app, request.into_body(), &mut held, LARGEST as u64);
     let (file, length) = tokio::time::timeout(PATIENCE, staged).await.map_err(|_| too_slow())??;
-    apart(move || {
+    run_blocking(move || {
         let _held = held;
         let tools = sandbox.tools()?;
-        sandbox.brings(length)?;
-        let (path, content) = (within(&sandbox, &which.path), Source::File { file: &file, length });
-        let wish =
+        sandbox.count_upload(length)?;
+        let (path, content) =
+            (within(&sandbox, &which.path), WriteSource::File { file: &file, length });
+        let request =
             PutParams { path: &path, content, create_parents: true, new_only: false, fsync: false };
-        let written = tools.put(&wish).map_err(|error| refused(&house, &sandbox, &error))?;
+        let written = tools.put(&request).map_err(|error| tool_error(&app, &sandbox, &error))?;
         Ok(Json(FileWrittenBody {
             path: relative(&sandbox, &written.path),
             created: written.created,
@@ -238,55 +243,55 @@ pub(in crate::server) async fn put(
     .await
 }
 
-/// Make a directory of a sandbox, and those on the way to it
+/// Create a directory of a sandbox, and its parents
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "makeSandboxDirectory", params(IdPath, FileQuery),
-    responses((status = 200, description = "It is there", body = DirectoryMadeBody), ParameterErrors, NotFoundError, ConflictError, GoneError, PolicyDeniedError, QuotaError, AuthErrors))]
+    responses((status = 200, description = "The directory exists", body = DirectoryMadeBody), ParameterErrors, NotFoundError, ConflictError, GoneError, PolicyDeniedError, QuotaError, AuthErrors))]
 pub(in crate::server) async fn make(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     QueryParams(which): QueryParams<FileQuery>,
 ) -> ApiResult<Json<DirectoryMadeBody>> {
-    let sandbox = find(&house, &caller, &id)?;
-    apart(move || {
+    let sandbox = find(&app, &caller, &id)?;
+    run_blocking(move || {
         let tools = sandbox.tools()?;
         let made = tools
             .make_directories(&within(&sandbox, &which.path))
-            .map_err(|error| refused(&house, &sandbox, &error))?;
+            .map_err(|error| tool_error(&app, &sandbox, &error))?;
         Ok(Json(DirectoryMadeBody { path: relative(&sandbox, &made) }))
     })
     .await
 }
 
-/// A name to remove.
+/// Selects a file or directory to remove.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::server) struct Removed {
-    /// From the sandbox's directory on.
+    /// Relative to the sandbox's directory.
     path: String,
-    /// A directory with everything in it.
+    /// If true, removes a directory with everything in it.
     #[serde(default)]
     recursive: bool,
 }
 
 /// Remove a file, a link or a directory of a sandbox
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "sandboxes", operation_id = "removeSandboxFile", params(IdPath, Removed),
-    responses((status = 204, description = "It is gone"), ParameterErrors, NotFoundError, ConflictError, GoneError, PolicyDeniedError, AuthErrors))]
+    responses((status = 204, description = "It was removed"), ParameterErrors, NotFoundError, ConflictError, GoneError, PolicyDeniedError, AuthErrors))]
 pub(in crate::server) async fn remove(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     QueryParams(removed): QueryParams<Removed>,
 ) -> ApiResult<StatusCode> {
-    let sandbox = find(&house, &caller, &id)?;
-    apart(move || {
+    let sandbox = find(&app, &caller, &id)?;
+    run_blocking(move || {
         let (tools, path) = (sandbox.tools()?, within(&sandbox, &removed.path));
         let gone = if removed.recursive { tools.remove_all(&path) } else { tools.remove(&path) };
         gone.map_err(|error| {
-            let fault = refused(&house, &sandbox, &error);
+            let fault = tool_error(&app, &sandbox, &error);
             let is_full = matches!(&error, ToolError::System { source, .. } if source.kind() == std::io::ErrorKind::DirectoryNotEmpty);
-            if is_full { fault.hint("`recursive=true` removes what is in it, too") } else { fault }
+            if is_full { fault.hint("`recursive=true` removes its content as well") } else { fault }
         })?;
         Ok(StatusCode::NO_CONTENT)
     })
@@ -295,23 +300,23 @@ pub(in crate::server) async fn remove(
 
 /// Watch a directory of a sandbox
 ///
-/// `created`, `changed` and `removed`, with the path, of everything below it; `missed` where there
-/// was more than could be told.
+/// Sends `created`, `changed` and `removed` with the path, for everything below it; `missed` if
+/// events were lost.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/watch", tag = "sandboxes", operation_id = "watchSandbox", params(IdPath, FileQuery),
     responses((status = 200, description = "A stream that ends with the connection or the sandbox", content_type = "text/event-stream", body = schema::ServerSentEvent), ParameterErrors, NotFoundError, GoneError, UnavailableError, AuthErrors))]
 pub(in crate::server) async fn watch(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     QueryParams(which): QueryParams<FileQuery>,
 ) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
-    let sandbox = find(&house, &caller, &id)?;
+    let sandbox = find(&app, &caller, &id)?;
     let outside = || {
-        ApiError::absent("not-found", format!("there is no directory `{}`", which.path))
-            .hint("it is from the sandbox's directory on")
+        ApiError::not_found("not-found", format!("no such directory: `{}`", which.path))
+            .hint("use a path relative to the sandbox's directory")
     };
-    let path = below(&sandbox.workspace, &which.path).ok_or_else(outside)?;
-    let changes = DirChanges::watch(&house, sandbox, &path)?;
+    let path = relative_path(&sandbox.workspace, &which.path).ok_or_else(outside)?;
+    let changes = DirChanges::open(&app, sandbox, &path)?;
     let events = stream::unfold(changes, |mut changes| async move {
         let (kind, value) = changes.next().await?;
         Some((Ok(Event::default().event(kind).data(value.to_string())), changes))

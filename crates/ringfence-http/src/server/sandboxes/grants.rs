@@ -1,4 +1,4 @@
-//! Opening something to a sandbox that stands.
+//! Grants to a live sandbox.
 
 use std::fmt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use ringfence_api::{Ask, AskAnswer as Said, Asker, Denial};
+use ringfence_api::{Ask, AskAnswer, Asker, Denial};
 use ringfence_audit::now_ms;
 use ringfence_engine::GrantTarget;
 use ringfence_engine::session::{GrantEffect, GrantResult};
@@ -20,15 +20,15 @@ use super::super::schema;
 use super::super::schema::errors::{
     AuthErrors, BodyErrors, GoneError, NotFoundError, ParameterErrors,
 };
-use super::super::skills::apart;
+use super::super::skills::run_blocking;
 use super::find;
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
 use crate::sandboxes::{SandboxGrantRecord, ServiceSandbox};
-use crate::state::is_ours;
+use crate::state::is_service_data;
 use crate::tenants::{ApiCaller, TokenScope};
 
-/// What is to be done with it.
+/// The kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::server) enum GrantAccessParam {
@@ -47,7 +47,7 @@ impl GrantAccessParam {
     }
 }
 
-/// What is to be open.
+/// The access to allow.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NewGrant)]
@@ -56,17 +56,17 @@ pub(in crate::server) struct GrantBody {
     /// A path, or HOST:PORT.
     #[schema(min_length = 1, max_length = 4096)]
     resource: String,
-    /// `allow_session` (as long as it stands) or `allow_permanent` (in the tenant's policy).
-    #[serde(default = "for_the_session")]
-    #[schema(value_type = schema::Answer, default = "allow_session")]
-    answer: Said,
+    /// `allow_session` (for the sandbox's lifetime) or `allow_permanent` (in the tenant's policy).
+    #[serde(default = "default_answer")]
+    #[schema(value_type = schema::AskAnswer, default = "allow_session")]
+    answer: AskAnswer,
 }
 
-fn for_the_session() -> Said {
-    Said::AllowSession
+fn default_answer() -> AskAnswer {
+    AskAnswer::AllowSession
 }
 
-/// What came of it.
+/// The result of a grant.
 #[derive(Serialize, ToSchema)]
 #[schema(as = GrantAnswer)]
 pub(in crate::server) struct GrantResultBody {
@@ -79,15 +79,15 @@ pub(in crate::server) struct GrantResultBody {
     denial: Option<Denial>,
 }
 
-/// All that was opened.
+/// The grants of a sandbox.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Grants)]
 pub(in crate::server) struct GrantListBody {
     grants: Vec<SandboxGrantRecord>,
 }
 
-/// Somebody who has said it beforehand.
-struct PresetAsker(Said);
+/// An asker with a fixed answer.
+struct PresetAsker(AskAnswer);
 
 impl fmt::Debug for PresetAsker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,66 +96,69 @@ impl fmt::Debug for PresetAsker {
 }
 
 impl Asker for PresetAsker {
-    fn ask(&self, _: &Ask) -> Said {
+    fn ask(&self, _: &Ask) -> AskAnswer {
         self.0
     }
 }
 
-/// Open something to a sandbox that stands
+/// Grant access to a live sandbox
 ///
-/// It needs the scope `asks` as well. A tenant's own token opens nothing that the tenant's policy
-/// does not; one that is for all tenants opens what a person could, and nothing of the service's
+/// This also needs the scope `asks`. A tenant's own token cannot grant more than the tenant's
+/// policy; a token for all tenants can grant what the user could, except access to the service's
 /// own data.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/grants", tag = "sandboxes", operation_id = "grantToSandbox", request_body = GrantBody, params(IdPath),
-    responses((status = 200, description = "What came of it", body = GrantResultBody), BodyErrors, NotFoundError, GoneError, AuthErrors))]
+    responses((status = 200, description = "The result", body = GrantResultBody), BodyErrors, NotFoundError, GoneError, AuthErrors))]
 pub(in crate::server) async fn grant(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     JsonBody(wanted): JsonBody<GrantBody>,
 ) -> ApiResult<Json<GrantResultBody>> {
-    let sandbox = find(&house, &caller, &id)?;
-    caller.may(TokenScope::Asks, sandbox.user())?;
-    if !matches!(wanted.answer, Said::AllowSession | Said::AllowPermanent) {
-        return Err(ApiError::wrong("answer", "a grant is `allow_session` or `allow_permanent`"));
+    let sandbox = find(&app, &caller, &id)?;
+    caller.require_access(TokenScope::Asks, sandbox.user())?;
+    if !matches!(wanted.answer, AskAnswer::AllowSession | AskAnswer::AllowPermanent) {
+        return Err(ApiError::bad_request(
+            "answer",
+            "`answer` must be `allow_session` or `allow_permanent`",
+        ));
     }
-    let opening = opening(&sandbox, &wanted)?;
-    apart(move || {
-        must_be_within(&house, &caller, &sandbox, &opening)?;
-        drop(sandbox.standing()?);
-        let requested = sandbox.opened.request(
-            &opening,
+    let target = grant_target(&sandbox, &wanted)?;
+    run_blocking(move || {
+        check_ceiling(&app, &caller, &sandbox, &target)?;
+        drop(sandbox.require_live()?);
+        let requested = sandbox.session.request_grant(
+            &target,
             "the service",
             Some(Arc::new(PresetAsker(wanted.answer))),
         );
-        let told = understood(&opening, requested);
-        if told.status != "denied" {
+        let reply = describe_result(&target, requested);
+        if reply.status != "denied" {
             let granted = SandboxGrantRecord {
                 access: wanted.access.word(),
-                resource: told.resource.clone(),
+                resource: reply.resource.clone(),
                 answer: wanted.answer,
                 time_ms: now_ms(),
                 by: caller.id.clone(),
             };
-            sandbox.grants(granted);
+            sandbox.record_grant(granted);
         }
-        Ok(Json(told))
+        Ok(Json(reply))
     })
     .await
 }
 
-/// What was opened to a sandbox while it stands
+/// List the grants made to a live sandbox
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/grants", tag = "sandboxes", operation_id = "listGrants", params(IdPath),
-    responses((status = 200, description = "In the order in which it was", body = GrantListBody), ParameterErrors, NotFoundError, AuthErrors))]
+    responses((status = 200, description = "Oldest first", body = GrantListBody), ParameterErrors, NotFoundError, AuthErrors))]
 pub(in crate::server) async fn list(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
 ) -> ApiResult<Json<GrantListBody>> {
-    Ok(Json(GrantListBody { grants: find(&house, &caller, &id)?.granted() }))
+    Ok(Json(GrantListBody { grants: find(&app, &caller, &id)?.granted() }))
 }
 
-fn opening(sandbox: &ServiceSandbox, wanted: &GrantBody) -> ApiResult<GrantTarget> {
+fn grant_target(sandbox: &ServiceSandbox, wanted: &GrantBody) -> ApiResult<GrantTarget> {
     let resource = &wanted.resource;
     let access = match wanted.access {
         GrantAccessParam::Read => Access::Read,
@@ -163,26 +166,27 @@ fn opening(sandbox: &ServiceSandbox, wanted: &GrantBody) -> ApiResult<GrantTarge
         GrantAccessParam::Connect => {
             let hint = "write HOST:PORT";
             let rule = HostRule::parse(resource).map_err(|error| {
-                ApiError::wrong("host", format!("`{resource}` is no host: {error}")).hint(hint)
+                ApiError::bad_request("host", format!("`{resource}` is not a host: {error}"))
+                    .hint(hint)
             })?;
             if rule.port.is_none() {
-                return Err(ApiError::wrong("host", format!("`{rule}` names no port"))
+                return Err(ApiError::bad_request("host", format!("`{rule}` has no port"))
                     .hint(format!("write {rule}:443")));
             }
             return Ok(GrantTarget::Host(rule));
         }
     };
     if resource.is_empty() || resource.len() > 4096 || resource.contains('\0') {
-        return Err(ApiError::wrong("path", "`resource` names no path"));
+        return Err(ApiError::bad_request("path", "`resource` is not a path"));
     }
     let path = AbsPath::new(sandbox.workspace.as_path().join(Path::new(resource)));
     path.map(|path| GrantTarget::Path(path, access))
-        .ok_or_else(|| ApiError::wrong("path", "`resource` names no path"))
+        .ok_or_else(|| ApiError::bad_request("path", "`resource` is not a path"))
 }
 
-/// The place that a path leads to through links, as far as it exists. Commands of the sandbox can
-/// change it meanwhile; what is opened is decided when it is mounted.
-fn led(path: &AbsPath) -> AbsPath {
+/// Resolves symbolic links in the existing part of a path. Commands of the sandbox can change them
+/// meanwhile; the mount decides in the end.
+fn resolve_links(path: &AbsPath) -> AbsPath {
     let whole = path.as_path();
     for above in whole.ancestors() {
         if let Ok(real) = std::fs::canonicalize(above) {
@@ -193,64 +197,65 @@ fn led(path: &AbsPath) -> AbsPath {
     path.clone()
 }
 
-/// Whether a caller may open this: a tenant what its policy opens, nobody what is the service's.
-fn must_be_within(
-    house: &SharedState,
+/// Fails unless the caller may grant this: a tenant only what its policy allows, no caller the
+/// service's own data.
+fn check_ceiling(
+    app: &SharedState,
     caller: &ApiCaller,
     sandbox: &ServiceSandbox,
-    opening: &GrantTarget,
+    target: &GrantTarget,
 ) -> ApiResult<()> {
-    let beyond = |why: &str| {
+    let forbidden = |why: &str| {
         Err(ApiError::new(StatusCode::FORBIDDEN, "ceiling", why)
-            .hint("whoever runs the service can change the tenant's policy"))
+            .hint("ask the operator of the service to change the tenant's policy"))
     };
-    if let GrantTarget::Path(path, _) = opening
-        && (is_ours(path, &house.data, &sandbox.workspace)
-            || is_ours(&led(path), &house.data, &sandbox.workspace))
+    if let GrantTarget::Path(path, _) = target
+        && (is_service_data(path, &app.data, &sandbox.workspace)
+            || is_service_data(&resolve_links(path), &app.data, &sandbox.workspace))
     {
-        return beyond("that is the service's own");
+        return forbidden("the path belongs to the service's own data");
     }
     if caller.user.is_none() {
         return Ok(());
     }
-    let ceiling = house.sandbox_policy(sandbox.user(), &sandbox.workspace)?.grants;
-    let is_open = match opening {
+    let ceiling = app.sandbox_policy(sandbox.user(), &sandbox.workspace)?.grants;
+    let is_open = match target {
         GrantTarget::Path(path, access) => {
             ceiling.decide(path, *access).verdict == Verdict::Allowed
         }
         GrantTarget::Host(rule) => {
-            ceiling.network.about(rule).is_some_and(|passage| passage.is_open())
+            ceiling.network.decide_rule(rule).is_some_and(|decision| decision.is_open())
         }
     };
-    if is_open { Ok(()) } else { beyond("the tenant's policy does not open it") }
+    if is_open { Ok(()) } else { forbidden("the tenant's policy does not allow it") }
 }
 
-fn understood(opening: &GrantTarget, requested: GrantResult) -> GrantResultBody {
-    let resource = match opening {
+fn describe_result(target: &GrantTarget, requested: GrantResult) -> GrantResultBody {
+    let resource = match target {
         GrantTarget::Path(path, _) => path.to_string_lossy().into_owned(),
         GrantTarget::Host(rule) => rule.to_string(),
     };
     let (status, message, denial) = match requested {
         GrantResult::Open(origin) => {
-            ("granted", format!("it is open already, by {} ({origin})", origin.text), None)
+            ("granted", format!("already allowed by {} ({origin})", origin.text), None)
         }
         GrantResult::Shut(denial) => (
             "denied",
-            format!("nobody can open it: {} ({})", denial.rule, denial.origin),
+            format!("no grant can allow it: {} ({})", denial.rule, denial.origin),
             Some(denial),
         ),
         GrantResult::Unasked(permission) => ("denied", permission.reason, None),
-        GrantResult::Said(_, GrantEffect::Now) => ("granted", "it is open".to_owned(), None),
+        GrantResult::Said(_, GrantEffect::Now) => ("granted", "allowed".to_owned(), None),
         GrantResult::Said(_, GrantEffect::Anew) => {
-            let lost = "the sandbox was made anew for it: the shell's directory, variables and jobs are gone";
-            ("granted", format!("it is open; {lost}"), None)
+            let lost = "the sandbox was restarted for it: the shell's directory, environment variables and jobs are lost";
+            ("granted", format!("allowed; {lost}"), None)
         }
         GrantResult::Said(_, GrantEffect::Later(why)) => (
             "pending",
-            format!("it is allowed, but not open yet ({why}): ask again when no command runs"),
+            format!("allowed, but not yet in effect ({why}): ask again when no command runs"),
             None,
         ),
-        GrantResult::Said(_, GrantEffect::Never) => ("denied", "it stays shut".to_owned(), None),
+        GrantResult::Said(_, GrantEffect::Never) => ("denied", "not allowed".to_owned(), None),
     };
     GrantResultBody { status, resource, message, denial }
 }

@@ -1,4 +1,4 @@
-//! A shell of a sandbox at a terminal, over a WebSocket.
+//! A shell of a sandbox on a terminal, over a WebSocket.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,17 +25,17 @@ use super::super::lease::RequestLease;
 use super::super::schema::errors::{
     AuthErrors, GoneError, NotFoundError, ParameterErrors, PolicyDeniedError, UnavailableError,
 };
-use super::super::skills::apart;
+use super::super::skills::run_blocking;
 use super::find;
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
-use crate::sandboxes::{TerminalSlot, awaited};
+use crate::sandboxes::{TerminalSlot, async_fd};
 use crate::tenants::ApiCaller;
 
-/// So much that was typed waits; then no more is listened to.
-const TYPED: usize = 64 << 10;
+/// Bytes of input that may be queued; then the socket is not read.
+const MAX_QUEUED_INPUT: usize = 64 << 10;
 
-/// How large the terminal is.
+/// The size of the terminal.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -52,77 +52,84 @@ impl Default for TerminalQuery {
     }
 }
 
-/// What may be said beside what is typed.
+/// A control message.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TerminalMessage {
     resize: TerminalQuery,
 }
 
-/// A shell at a terminal, over a WebSocket
+/// Open a shell on a terminal, over a WebSocket
 ///
-/// Binary messages are bytes, both ways; `{"resize": {"columns": 80, "rows": 24}}` as text changes
-/// its size. At the end `{"exitCode": 0}` comes as text. Where no header can be set, the token is
-/// offered as the protocol `ringfence.token.TOKEN`, beside `ringfence`.
+/// Binary messages are bytes in both directions; the text message `{"resize": {"columns": 80,
+/// "rows": 24}}` changes the size. The last message is the text `{"exitCode": 0}`. A client that
+/// cannot set headers offers the token as the subprotocol `ringfence.token.TOKEN`, together with
+/// `ringfence`.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/terminal", tag = "sandboxes", operation_id = "openTerminal", params(IdPath, TerminalQuery),
     responses((status = 101, description = "The terminal"), ParameterErrors, NotFoundError, GoneError, PolicyDeniedError, UnavailableError, AuthErrors))]
 pub(in crate::server) async fn terminal(
-    State(house): State<SharedState>,
+    State(app): State<SharedState>,
     Extension(caller): Extension<ApiCaller>,
     PathParams(IdPath { id }): PathParams<IdPath>,
     QueryParams(size): QueryParams<TerminalQuery>,
-    Extension(stay): Extension<Arc<RequestLease>>,
+    Extension(lease): Extension<Arc<RequestLease>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    let sandbox = find(&house, &caller, &id)?;
+    let sandbox = find(&app, &caller, &id)?;
     let upgrade = upgrade.map_err(|rejection| {
-        ApiError::wrong("websocket", rejection.body_text()).hint("POST …/exec needs none")
+        ApiError::bad_request("websocket", rejection.body_text())
+            .hint("POST …/exec works without a WebSocket")
     })?;
-    let (beside, seat) = apart(move || {
+    let (process, slot) = run_blocking(move || {
         sandbox.attach(TerminalSize { rows: size.rows.max(1), columns: size.columns.max(1) })
     })
     .await?;
-    let seated = TerminalClient::new(beside, seat)?;
+    let client = TerminalClient::new(process, slot)?;
     Ok(upgrade.protocols([PROTOCOL]).max_message_size(1 << 20).on_upgrade(|socket| async move {
         tokio::select! {
-            () = seated.converse(socket) => {}
-            () = stay.ends() => {}
+            () = client.serve_socket(socket) => {}
+            () = lease.expired() => {}
         }
     }))
 }
 
-/// Somebody at a terminal. Dropped, the shell is told to end.
+/// The client of a terminal. Dropping it ends the shell.
 struct TerminalClient {
     master: AsyncFd<OwnedFd>,
     reach: CommandControl,
-    /// What became of the shell.
+    /// The exit status of the shell.
     status: oneshot::Receiver<i32>,
 }
 
 impl TerminalClient {
-    fn new(beside: SessionProcess, seat: TerminalSlot) -> ApiResult<Self> {
-        let ours = |error: &(dyn std::error::Error + 'static)| ApiError::ours(error);
-        let reach = beside.reach();
-        let held =
-            beside.terminal().ok_or_else(|| ours(&io::Error::other("there is no terminal")))?;
-        let master = rustix::io::fcntl_dupfd_cloexec(held, 3).map_err(|error| ours(&error))?;
-        rustix::io::ioctl_fionbio(&master, true).map_err(|error| ours(&error))?;
-        let master = awaited(master).map_err(|error| ours(&error))?;
+    fn new(process: SessionProcess, slot: TerminalSlot) -> ApiResult<Self> {
+        let internal = |error: &(dyn std::error::Error + 'static)| ApiError::internal(error);
+        let reach = process.control();
+        let held = process
+            .terminal()
+            .ok_or_else(|| internal(&io::Error::other("the process has no terminal")))?;
+        let master = rustix::io::fcntl_dupfd_cloexec(held, 3).map_err(|error| internal(&error))?;
+        rustix::io::ioctl_fionbio(&master, true).map_err(|error| internal(&error))?;
+        let master = async_fd(master).map_err(|error| internal(&error))?;
         let (ends, status) = oneshot::channel();
         let wait = move || {
-            let ended = beside.wait(&mut |_, _| (), &mut |error| crate::server::log::failed(error));
+            let ended =
+                process.wait(&mut |_, _| (), &mut |error| crate::server::log::log_failure(error));
             let _ = ends.send(ended.map_or(137, |executed| executed.outcome.exit_code()));
-            drop(seat);
+            drop(slot);
         };
-        thread::Builder::new().name("terminal".into()).spawn(wait).map_err(|error| ours(&error))?;
+        thread::Builder::new()
+            .name("terminal".into())
+            .spawn(wait)
+            .map_err(|error| internal(&error))?;
         Ok(Self { master, reach, status })
     }
 
-    async fn converse(mut self, mut socket: WebSocket) {
+    async fn serve_socket(mut self, mut socket: WebSocket) {
         let mut buffer = vec![0; 16 << 10];
         let mut status = None;
-        // Typed, and not yet taken: nobody waits for that with what is to be shown in hand.
-        let mut typed: Vec<u8> = Vec::new();
+        // Input that the terminal has not accepted yet: it must not block the output.
+        let mut queued_input: Vec<u8> = Vec::new();
         loop {
             tokio::select! {
                 read = read(&self.master, &mut buffer) => match read {
@@ -133,14 +140,14 @@ impl TerminalClient {
                         }
                     }
                 },
-                // What a program left at the terminal has open would keep it.
+                // A background program that keeps the terminal open would delay the end of output.
                 ended = &mut self.status, if status.is_none() => status = Some(ended.unwrap_or(137)),
-                written = write(&self.master, &typed), if !typed.is_empty() => match written {
-                    Ok(length) => drop(typed.drain(..length)),
+                written = write(&self.master, &queued_input), if !queued_input.is_empty() => match written {
+                    Ok(length) => drop(queued_input.drain(..length)),
                     Err(_) => break,
                 },
-                said = socket.recv(), if status.is_none() && typed.len() < TYPED => match said {
-                    Some(Ok(Message::Binary(bytes))) => typed.extend_from_slice(&bytes),
+                said = socket.recv(), if status.is_none() && queued_input.len() < MAX_QUEUED_INPUT => match said {
+                    Some(Ok(Message::Binary(bytes))) => queued_input.extend_from_slice(&bytes),
                     Some(Ok(Message::Text(text))) => {
                         if let Ok(TerminalMessage { resize }) = serde_json::from_str(&text) {
                             let size = Winsize { ws_row: resize.rows.max(1), ws_col: resize.columns.max(1), ws_xpixel: 0, ws_ypixel: 0 };
@@ -150,7 +157,7 @@ impl TerminalClient {
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                     Some(Ok(_)) => {}
                 },
-                // Nothing is left to read of one that has ended.
+                // The shell has ended, and no output is left.
                 () = tokio::time::sleep(std::time::Duration::from_millis(50)), if status.is_some() => break,
             }
         }
@@ -166,7 +173,8 @@ impl TerminalClient {
 
 impl Drop for TerminalClient {
     fn drop(&mut self) {
-        // As every terminal does that is gone; whoever does not mind is ended a little later.
+        // SIGHUP, as for any terminal that closes; a shell that ignores it is killed a little
+        // later.
         self.reach.interrupter.signal(rustix::process::Signal::HUP.as_raw());
         self.reach.interrupter.interrupt();
     }

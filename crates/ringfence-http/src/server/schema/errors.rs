@@ -1,118 +1,118 @@
-//! What requests are answered with that are not carried out, once for all functions.
+//! Error responses shared by all handlers, for the OpenAPI document.
 
-#![expect(dead_code, reason = "they describe what is answered, and are no answers")]
+#![expect(dead_code, reason = "they only describe responses")]
 
 use utoipa::IntoResponses;
 
 use crate::error::ProblemJson;
 
-/// Whatever asks for a token.
+/// Responses of every path that needs a token.
 #[derive(IntoResponses)]
 pub(in crate::server) enum AuthErrors {
-    /// No token that the service knows
+    /// Missing or unknown token
     #[response(status = 401, headers(("WWW-Authenticate" = String, description = "`Bearer`")))]
     Stranger(ProblemJson),
-    /// Not with this token, or not from a page of this origin
+    /// The token or the page's origin does not permit this
     #[response(status = 403)]
     Forbidden(ProblemJson),
-    /// The service is not known by this name
+    /// Unknown host name
     #[response(status = 421)]
     Misdirected(ProblemJson),
-    /// More than is allowed in a second, or than may wait
-    #[response(status = 429, headers(("Retry-After" = u64, description = "After how many seconds to try again")))]
+    /// Too many requests per second, or too many waiting
+    #[response(status = 429, headers(("Retry-After" = u64, description = "Seconds to wait before a retry")))]
     TooFast(ProblemJson),
-    /// Something of the service's own failed
+    /// Internal error in the service
     #[response(status = 500)]
     Failed(ProblemJson),
 }
 
-/// What anybody may see.
+/// Responses of paths that need no token.
 #[derive(IntoResponses)]
 pub(in crate::server) enum PublicErrors {
-    /// Not from a page of this origin
+    /// The page's origin does not permit this
     #[response(status = 403)]
     Forbidden(ProblemJson),
-    /// The service is not known by this name
+    /// Unknown host name
     #[response(status = 421)]
     Misdirected(ProblemJson),
 }
 
-/// Names and choices.
+/// Parameter errors.
 #[derive(IntoResponses)]
 pub(in crate::server) enum ParameterErrors {
-    /// A name or a choice that means nothing
+    /// An invalid name or parameter
     #[response(status = 400)]
     Wrong(ProblemJson),
 }
 
-/// A body of JSON.
+/// Errors of a JSON body.
 #[derive(IntoResponses)]
 pub(in crate::server) enum BodyErrors {
-    /// A name, a choice or a body that means nothing
+    /// An invalid name, parameter or body
     #[response(status = 400)]
     Wrong(ProblemJson),
-    /// It took too long to arrive
+    /// The body took too long to arrive
     #[response(status = 408)]
     TooSlow(ProblemJson),
     /// Too large
     #[response(status = 413)]
     TooLarge(ProblemJson),
-    /// No JSON
+    /// Not JSON
     #[response(status = 415)]
     Other(ProblemJson),
-    /// JSON, but not what is expected
+    /// Valid JSON with unexpected content
     #[response(status = 422)]
     Unexpected(ProblemJson),
 }
 
-/// A form with an archive in it.
+/// Errors of a form with an archive.
 #[derive(IntoResponses)]
 pub(in crate::server) enum FormErrors {
-    /// No archive, or one that is refused; nothing of it was kept
+    /// No archive, or a rejected one; nothing of it was stored
     #[response(status = 400)]
     Wrong(ProblemJson),
-    /// It took too long to arrive
+    /// The body took too long to arrive
     #[response(status = 408)]
     TooSlow(ProblemJson),
     /// Too large
     #[response(status = 413)]
     TooLarge(ProblemJson),
-    /// No form
+    /// Not a form
     #[response(status = 415)]
     Other(ProblemJson),
 }
 
-/// There is no such thing
+/// Not found
 #[derive(IntoResponses)]
 #[response(status = 404)]
 pub(in crate::server) struct NotFoundError(ProblemJson);
 
-/// Not as things stand: it is another by now, in use by others, or was cancelled
+/// Conflict with the current state: changed meanwhile, in use, or cancelled
 #[derive(IntoResponses)]
 #[response(status = 409)]
 pub(in crate::server) struct ConflictError(ProblemJson);
 
-/// It was there, and is gone
+/// No longer available
 #[derive(IntoResponses)]
 #[response(status = 410)]
 pub(in crate::server) struct GoneError(ProblemJson);
 
-/// More than is handed out
+/// Larger than the limit
 #[derive(IntoResponses)]
 #[response(status = 413)]
 pub(in crate::server) struct TooLargeError(ProblemJson);
 
-/// No command can be confined, or started, at this moment
+/// Commands cannot be confined or started at this moment
 #[derive(IntoResponses)]
-#[response(status = 503, headers(("Retry-After" = u64, description = "After how many seconds to try again")))]
+#[response(status = 503, headers(("Retry-After" = u64, description = "Seconds to wait before a retry")))]
 pub(in crate::server) struct UnavailableError(ProblemJson);
 
-/// Beyond the tenant's quota
+/// The tenant's quota is exceeded
 #[derive(IntoResponses)]
 #[response(status = 507)]
 pub(in crate::server) struct QuotaError(ProblemJson);
 
-/// It took too long to arrive
+/// The body took too long to arrive
 #[derive(IntoResponses)]
 #[response(status = 408)]
 pub(in crate::server) struct RequestTimeoutError(ProblemJson);
