@@ -1,7 +1,7 @@
-//! The corpus: commands of every day, and exactly what of each is refused.
+//! The corpus: everyday commands, and the exact denials of each.
 //!
-//! The data stand in `corpus/commands.txt`, where their form is told. They are tried by the
-//! tests of the command line and by `cargo xtask precision`.
+//! The data and their format are in `corpus/commands.txt`. The CLI's tests and `cargo xtask
+//! precision` run them.
 
 mod score;
 mod trial;
@@ -13,37 +13,37 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-use crate::project::SEARCHED;
+use crate::project::SEARCH_PATH;
 
 const COMMANDS: &str = include_str!("corpus/commands.txt");
 
-/// A command, and what is to come of it.
+/// A command, and its expected result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CorpusEntry {
-    /// The section it stands in.
+    /// The section of the file.
     pub section: String,
     /// The command line.
     pub line: String,
-    /// A program without which it says nothing.
+    /// A program without which the entry is skipped.
     pub needs: Option<String>,
-    /// What is run outside of the sandbox first.
+    /// A line that runs outside the sandbox first.
     pub before: Option<String>,
     /// Further flags of `ringfence run`.
     pub flags: Vec<String>,
-    /// What is refused, and nothing else.
+    /// The exact set of denials.
     pub refused: BTreeSet<ExpectedDenial>,
-    /// Whether the result says that the sandbox stood in the way.
+    /// True if the result must report `blocked`.
     pub blocked: bool,
 }
 
-/// Something that is refused.
+/// An expected denial.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExpectedDenial {
-    /// What was tried.
+    /// The operation.
     pub operation: String,
-    /// On what; `.` is the project and `~` the home.
+    /// The target; `.` is the project and `~` the home directory.
     pub target: String,
-    /// By which rule.
+    /// The rule.
     pub rule: String,
 }
 
@@ -58,7 +58,7 @@ pub fn corpus() -> Vec<CorpusEntry> {
     parse(COMMANDS)
 }
 
-/// Panics where the text is not in its form: the data are part of the program.
+/// Panics on a format error: the data are part of the program.
 fn parse(text: &str) -> Vec<CorpusEntry> {
     let mut entries: Vec<CorpusEntry> = Vec::new();
     let mut section = "";
@@ -81,7 +81,7 @@ fn parse(text: &str) -> Vec<CorpusEntry> {
             ("refused", Some(entry)) => {
                 let refused = ExpectedDenial::parse(rest)
                     .unwrap_or_else(|| panic!("line {}: {line}", number + 1));
-                assert!(entry.refused.insert(refused), "line {}: stands there twice", number + 1);
+                assert!(entry.refused.insert(refused), "line {}: duplicate entry", number + 1);
             }
             _ => panic!("line {}: {line}", number + 1),
         }
@@ -97,23 +97,23 @@ impl ExpectedDenial {
     }
 }
 
-/// The program a line begins with; `None` if that is the shell's own or a file of the line's.
+/// The first program of a line; `None` if it is a shell builtin or a file of the entry.
 fn first_program(line: &str) -> Option<String> {
-    const OF_THE_SHELL: &[&str] = &["cd", "echo", "exit", "kill", "printf", "trap", "umask"];
+    const SHELL_BUILTINS: &[&str] = &["cd", "echo", "exit", "kill", "printf", "trap", "umask"];
     let word = line.split(' ').next()?;
-    (!word.starts_with(['(', '.', '~']) && !OF_THE_SHELL.contains(&word)).then(|| word.into())
+    (!word.starts_with(['(', '.', '~']) && !SHELL_BUILTINS.contains(&word)).then(|| word.into())
 }
 
 impl CorpusEntry {
-    /// The program that the entry needs and this machine lacks.
-    pub fn lacks(&self) -> Option<&str> {
+    /// The needed program that is not installed.
+    pub fn missing_program(&self) -> Option<&str> {
         let program = self.needs.as_deref()?;
         let own = std::env::var_os("PATH").unwrap_or_default();
-        let mut searched: Vec<_> = std::env::split_paths(SEARCHED).collect();
-        // A toolchain is where whoever runs the tests has it, and is handed on.
-        searched.extend(std::env::split_paths(&own).filter(|_| program == "cargo"));
+        let mut directories: Vec<_> = std::env::split_paths(SEARCH_PATH).collect();
+        // The toolchain is on the `PATH` of the test runner.
+        directories.extend(std::env::split_paths(&own).filter(|_| program == "cargo"));
         let is_there = Path::new(program).exists()
-            || searched.iter().any(|directory| directory.join(program).is_file());
+            || directories.iter().any(|directory| directory.join(program).is_file());
         (!is_there).then_some(program)
     }
 }
@@ -123,7 +123,7 @@ mod tests {
     use super::{corpus, parse};
 
     #[test]
-    fn it_is_large_and_half_of_it_is_refused_nothing() {
+    fn corpus_is_large_and_half_of_it_has_no_denial() {
         let entries = corpus();
         assert!(entries.len() >= 120, "{}", entries.len());
         let refused = entries.iter().filter(|entry| !entry.refused.is_empty()).count();
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_blocked_that_is_refused_nothing() {
+    fn every_blocked_entry_has_a_denial() {
         for entry in corpus().iter().filter(|entry| entry.blocked) {
             assert!(!entry.refused.is_empty(), "{}", entry.line);
         }
     }
 
     #[test]
-    fn the_form_is_what_it_says() {
+    fn entry_format_is_parsed() {
         let [entry] = &parse(
             "# about\n== s\n\n$ cat a b\nneeds dog\nbefore x; y\nwith --a b\nrefused read ./a b by r s\nblocked\n",
         )[..] else {

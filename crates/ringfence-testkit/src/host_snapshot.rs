@@ -1,4 +1,4 @@
-//! What is left on the host.
+//! Leftovers on the host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,30 +15,30 @@ pub fn processes_with(marker: &str) -> Vec<String> {
         let read =
             |name: &str| fs::read(Path::new("/proc").join(&pid).join(name)).unwrap_or_default();
         let (words, variables) = (read("cmdline"), read("environ"));
-        if holds(&words, marker) || holds(&variables, marker) {
+        if contains(&words, marker) || contains(&variables, marker) {
             found.push(format!("{pid}: {}", String::from_utf8_lossy(&words).replace('\0', " ")));
         }
     }
     found
 }
 
-fn holds(bytes: &[u8], marker: &str) -> bool {
+fn contains(bytes: &[u8], marker: &str) -> bool {
     bytes.windows(marker.len()).any(|window| window == marker.as_bytes())
 }
 
-/// What a run could leave on the host, outside of its project.
+/// State of the host that a run could leave behind, outside its project.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HostSnapshot {
     /// Lines of the mount table.
     pub mounts: Vec<String>,
-    /// Names in the places for temporary files that speak of ringfence.
+    /// Entries of temporary directories whose names contain `ringfence`.
     pub temporary: Vec<PathBuf>,
-    /// Unix sockets with a name that speaks of ringfence.
+    /// Unix sockets whose names contain `ringfence`.
     pub sockets: Vec<String>,
 }
 
 impl HostSnapshot {
-    /// Looks now.
+    /// Takes a snapshot now.
     pub fn take() -> HostSnapshot {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let mounts = read("/proc/self/mountinfo")

@@ -1,4 +1,4 @@
-"""The servers of a network of a test's own. They end when their standard input does."""
+"""The servers of a private test network. They end when their standard input closes."""
 
 import http.server, os, shutil, socket, socketserver, ssl, subprocess, sys, threading
 
@@ -13,7 +13,7 @@ def hear(*words):
 
 
 class Web(http.server.SimpleHTTPRequestHandler):
-    """Says hello, says back, and serves packages and repositories."""
+    """Answers /hello and /echo, and serves packages and repositories."""
 
     protocol_version = 'HTTP/1.1'
 
@@ -98,7 +98,7 @@ class Web(http.server.SimpleHTTPRequestHandler):
 
 
 class Back(socketserver.StreamRequestHandler):
-    """Says back what it hears, in capitals."""
+    """Echoes each line in upper case."""
 
     def handle(self):
         for line in self.rfile:
@@ -107,7 +107,7 @@ class Back(socketserver.StreamRequestHandler):
 
 
 class Proxy(socketserver.StreamRequestHandler):
-    """The proxy of the network. It alone knows `far.test`, and says no in two ways at other ports."""
+    """The network's proxy. Only it resolves `far.test`. Two other ports refuse with 407 and 502."""
 
     KNOWN = {'far.test': '11.22.33.2'}
     ANSWERS = {3129: b'407 Who are you', 3130: b'502 Bad Gateway'}
@@ -176,7 +176,7 @@ def secured():
 
 
 def names():
-    """A name server that knows nobody and remembers who was asked for."""
+    """A name server that answers NXDOMAIN to everything and logs the queries."""
     server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     server.bind(('::', 53))
@@ -187,7 +187,7 @@ def names():
 
 
 def deaf(port):
-    """Somebody who lets nobody in: whoever comes waits."""
+    """A server with a full backlog: clients wait."""
     server = socket.create_server(('11.22.33.1', port), backlog=0)
     full = [socket.socket() for _ in range(8)]
     for one in full:
@@ -197,7 +197,7 @@ def deaf(port):
 
 
 def shells():
-    """An ssh server on which the superuser is at home, with the key that a test has made."""
+    """An ssh server for root, with the key that a test has made."""
     if not shutil.which('sshd') or os.path.exists('/proc/self/uid_map') and open('/proc/self/uid_map').read().split()[2] == '1':
         return None
     subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', 'host'], check=True)

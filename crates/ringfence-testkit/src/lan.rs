@@ -1,8 +1,8 @@
-//! A network of a test's own: hosts, names and servers that nobody else has.
+//! A private network for a test, with its own hosts, names and servers.
 //!
-//! It is a network namespace in which some ranges of public and private addresses lead to the
-//! machine itself, without being addresses of its interfaces, and a mount namespace with a hosts
-//! file to match. `ringfence` is started within, and has it for the host's network.
+//! In a network namespace, some ranges of public and private addresses are routed to loopback
+//! without being addresses of an interface. A mount namespace has a matching hosts file.
+//! `ringfence` runs inside and sees it as the host's network.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::project::TestProject;
 use crate::require::needs;
 use crate::user::TestUser;
 
-/// The names of that network. Two at public addresses of both kinds, one at another, one at a
-/// private address, one where clouds tell their secrets, one at the machine's own loopback.
+/// The names of the network: two at public IPv4 and IPv6 addresses, one at another, one at a
+/// private address, one at the cloud metadata address, one at loopback.
 const HOSTS: &str = "127.0.0.1 localhost
 ::1 localhost
 11.22.33.1 app.test deep.app.test
@@ -26,8 +26,8 @@ const HOSTS: &str = "127.0.0.1 localhost
 127.0.0.1 local.test
 ";
 
-/// Makes the network, and becomes its servers. The arguments are a directory, Python, and who
-/// may not be known to the machine.
+/// Sets up the network, and then runs the servers. The arguments are a directory, Python, and the
+/// uid and home of a user without an account.
 const SETUP: &str = r#"
 cd "$1"
 ip link set lo up
@@ -45,7 +45,7 @@ echo subjectAltName=$names | openssl x509 -req -in server.csr -CA ca.crt -CAkey 
 exec "$2" -B lan.py
 "#;
 
-/// The network, its servers and what they hear. Ends when dropped.
+/// The network, its servers and their log. Ends when dropped.
 #[derive(Debug)]
 pub struct TestNetwork<'a> {
     project: &'a TestProject,
@@ -54,48 +54,48 @@ pub struct TestNetwork<'a> {
 }
 
 impl TestProject {
-    /// A network for this project. Its authority's certificate is `ca.crt` in the project.
+    /// A network for this project. The CA certificate is `ca.crt` in the project.
     #[track_caller]
     pub fn lan(&self) -> Option<TestNetwork<'_>> {
         if !needs(&["ip", "nsenter", "unshare", "openssl", "mount"]) {
             return None;
         }
         let directory = self.home().with_file_name("lan");
-        std::fs::create_dir_all(&directory).expect("a project's ground is writable");
+        std::fs::create_dir_all(&directory).expect("the project's directory is writable");
         let files = [
             ("hosts", HOSTS),
             ("lan.py", include_str!("lan.py")),
             ("packages.py", include_str!("packages.py")),
         ];
         for (name, content) in files {
-            std::fs::write(directory.join(name), content).expect("the directory was just made");
+            std::fs::write(directory.join(name), content).expect("the directory was just created");
         }
-        let mut servers = self.command_of_the_runner("unshare");
+        let mut servers = self.runner_command("unshare");
         servers
             .arg(if TestUser::runner_is_root() { "-mn" } else { "-rmn" })
             .args(["sh", "-ec", SETUP, "sh"]);
         servers.arg(&directory).args([python()?, &self.user.ids().0.to_string()]).arg(self.home());
-        let said =
-            std::fs::File::create(directory.join("said")).expect("the directory was just made");
+        let log =
+            std::fs::File::create(directory.join("said")).expect("the directory was just created");
         let mut servers = servers
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(said)
+            .stderr(log)
             .spawn()
             .expect("unshare starts");
         let mut ready = String::new();
         BufReader::new(servers.stdout.take().expect("piped just above"))
             .read_line(&mut ready)
-            .expect("the servers say something");
+            .expect("the servers print a line");
         let lan = TestNetwork { project: self, servers, directory };
-        assert!(ready == "ready\n", "no network of its own:\n{}", lan.file("said"));
+        assert!(ready == "ready\n", "cannot set up the network:\n{}", lan.file("said"));
         self.write("ca.crt", lan.file("ca.crt"));
         Some(lan)
     }
 }
 
 impl TestNetwork<'_> {
-    /// A file that stands beside the servers.
+    /// A file in the directory of the servers.
     pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {
         self.directory.join(name)
     }
@@ -104,19 +104,19 @@ impl TestNetwork<'_> {
         std::fs::read_to_string(self.at(name)).unwrap_or_default()
     }
 
-    /// What the servers were asked for: a line for each, with the port, the name in TLS and what
-    /// was said.
-    pub fn heard(&self) -> String {
+    /// The log of the servers: a line for each request, with the port, the TLS server name and the
+    /// content.
+    pub fn server_log(&self) -> String {
         self.file("heard")
     }
 
-    /// A program as whoever serves, in this network.
-    pub fn served(&self, line: &str) -> TestOutput {
-        TestOutput::of(self.entered(&self.directory).args(["sh", "-c", line]), b"")
+    /// Runs a program as the user of the servers, in this network.
+    pub fn run_as_server(&self, line: &str) -> TestOutput {
+        TestOutput::run(self.command_in_namespaces(&self.directory).args(["sh", "-c", line]), b"")
     }
 
-    fn entered(&self, directory: &Path) -> Command {
-        let mut command = self.project.command_of_the_runner("nsenter");
+    fn command_in_namespaces(&self, directory: &Path) -> Command {
+        let mut command = self.project.runner_command("nsenter");
         command.args(["-t", &self.servers.id().to_string(), "-m", "-n"]);
         if !TestUser::runner_is_root() {
             command.args(["-U", "--preserve-credentials"]);
@@ -125,9 +125,9 @@ impl TestNetwork<'_> {
         command
     }
 
-    /// A program as the project's user, in the project and in this network.
+    /// A command as the project's user, in the project and in this network.
     pub fn command(&self) -> Command {
-        let mut command = self.entered(&self.project.root());
+        let mut command = self.command_in_namespaces(&self.project.root());
         if self.project.user == TestUser::User && TestUser::runner_is_root() {
             let (uid, gid) = self.project.user.ids();
             command.args([
@@ -143,13 +143,13 @@ impl TestNetwork<'_> {
     /// `ringfence run` in this network, to its end.
     #[track_caller]
     pub fn run(&self, words: &[&str]) -> TestOutput {
-        TestOutput::of(self.command().arg(self.project.binary()).arg("run").args(words), b"")
+        TestOutput::run(self.command().arg(self.project.binary()).arg("run").args(words), b"")
     }
 
-    /// The same, where these variables are set.
+    /// As [`TestNetwork::run`], with these environment variables.
     #[track_caller]
     pub fn run_with(&self, variables: &[(&str, &str)], words: &[&str]) -> TestOutput {
-        TestOutput::of(
+        TestOutput::run(
             self.command()
                 .envs(variables.iter().copied())
                 .arg(self.project.binary())
@@ -159,16 +159,16 @@ impl TestNetwork<'_> {
         )
     }
 
-    /// A line of shell in this network, without ringfence.
+    /// Runs a shell line in this network, without ringfence.
     #[track_caller]
     pub fn bare(&self, line: &str) -> TestOutput {
-        TestOutput::of(self.command().args(["sh", "-c", line]), b"")
+        TestOutput::run(self.command().args(["sh", "-c", line]), b"")
     }
 }
 
 impl Drop for TestNetwork<'_> {
     fn drop(&mut self) {
-        // The servers end with what they read.
+        // The servers end when their input closes.
         drop(self.servers.stdin.take());
         let _ = self.servers.wait();
     }

@@ -1,8 +1,8 @@
-//! What the tests of ringfence stand on.
+//! Support for ringfence's tests.
 //!
-//! A [`Project`] is a fresh directory in a fresh home, with secrets in it and beside it. A
-//! test is a body that [`each_user`] tries as every user the runner can be. Probes run both
-//! inside the sandbox and bare: one that cannot succeed bare would prove nothing.
+//! A [`TestProject`] is a new directory in a new home, with secrets in both. [`each_user`] runs a
+//! test body as every user that the runner can be. Probes run both inside the sandbox and bare: a
+//! probe that cannot succeed bare proves nothing.
 
 #![forbid(unsafe_code)]
 
@@ -24,11 +24,11 @@ mod user;
 pub use corpus::{CorpusEntry, CorpusResult, CorpusScore, ExpectedDenial, StderrGuess, corpus};
 pub use host_snapshot::{HostSnapshot, processes_with};
 pub use lan::TestNetwork;
-pub use output::{TestOutput, finish, signal, soon, wait_at_most};
+pub use output::{TestOutput, becomes_true, finish, signal, wait_at_most};
 pub use outside_process::OutsideProcess;
 pub use probe::{PRELUDE, ProbeResult};
 pub use process_per_test::{ProcessPerTest, TestBody};
-pub use program::{compiled, python};
+pub use program::{compile, python};
 pub use project::{SECRET, TestProject, TreeListing, own_policy};
 pub use repeat::{STRESS_VARIABLE, repetitions};
 pub use require::{fuse_for_all, needs, skip};

@@ -1,4 +1,4 @@
-//! What became of a command.
+//! The result of a command.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a command said and how it ended.
+/// The output and exit status of a command.
 #[derive(Debug)]
 pub struct TestOutput {
     /// The exit status; a signal is 128 + its number.
@@ -19,34 +19,34 @@ pub struct TestOutput {
     pub stderr: Vec<u8>,
 }
 
-/// No test waits longer for one command.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time limit of one command.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 impl TestOutput {
     /// Runs `command` to its end, with `input` for it to read.
     #[track_caller]
-    pub fn of(command: &mut Command, input: &[u8]) -> TestOutput {
+    pub fn run(command: &mut Command, input: &[u8]) -> TestOutput {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut stdin = child.stdin.take().expect("piped just above");
         let input = input.to_vec();
-        // A command need not read what it is given.
+        // A command need not read its input.
         thread::spawn(move || drop(stdin.write_all(&input)));
         finish(child)
     }
 
-    /// Standard output as text, without the last line's end.
+    /// Standard output as text, without the final newline.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim_end_matches('\n').to_owned()
     }
 
     /// Standard error as text.
-    pub fn talk(&self) -> String {
+    pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Fails unless the command succeeded; answers its output.
+    /// Asserts that the command succeeded, and returns its output.
     #[track_caller]
     pub fn ok(&self) -> String {
         assert!(
@@ -54,26 +54,26 @@ impl TestOutput {
             "status {}\nstdout: {}\nstderr: {}",
             self.status,
             self.text(),
-            self.talk()
+            self.stderr_text()
         );
         self.text()
     }
 
-    /// Fails unless the command ended with `status`.
+    /// Asserts that the command ended with `status`.
     #[track_caller]
-    pub fn ends(&self, status: i32) -> &Self {
+    pub fn expect_status(&self, status: i32) -> &Self {
         assert!(
             self.status == status,
             "status {} instead of {status}\nstdout: {}\nstderr: {}",
             self.status,
             self.text(),
-            self.talk()
+            self.stderr_text()
         );
         self
     }
 }
 
-/// Waits for `child` and collects what it says.
+/// Waits for `child` and collects its output.
 #[track_caller]
 pub fn finish(mut child: Child) -> TestOutput {
     let collect = |stream: Option<Box<dyn Read + Send>>| {
@@ -88,14 +88,14 @@ pub fn finish(mut child: Child) -> TestOutput {
     drop(child.stdin.take());
     let stdout = collect(child.stdout.take().map(|stream| Box::new(stream) as _));
     let stderr = collect(child.stderr.take().map(|stream| Box::new(stream) as _));
-    let status = wait_at_most(&mut child, PATIENCE);
+    let status = wait_at_most(&mut child, TIME_LIMIT);
     let (stdout, stderr) = (
         stdout.join().expect("reading does not panic"),
         stderr.join().expect("reading does not panic"),
     );
     let Some(status) = status else {
         panic!(
-            "did not end within {PATIENCE:?}\nstdout: {}\nstderr: {}",
+            "did not end within {TIME_LIMIT:?}\nstdout: {}\nstderr: {}",
             String::from_utf8_lossy(&stdout),
             String::from_utf8_lossy(&stderr)
         )
@@ -108,7 +108,7 @@ pub fn finish(mut child: Child) -> TestOutput {
     }
 }
 
-/// The status of `child`, or `None` and the child killed if it does not end in time.
+/// The status of `child`; `None` if it did not end in time and was killed.
 pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
     while begun.elapsed() < limit {
@@ -122,7 +122,7 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     None
 }
 
-/// Sends a signal, by its usual number.
+/// Sends a signal by number.
 #[track_caller]
 pub fn signal(pid: u32, number: i32) {
     let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id is not zero");
@@ -131,8 +131,8 @@ pub fn signal(pid: u32, number: i32) {
         .unwrap_or_else(|error| panic!("kill {pid:?}: {error}"));
 }
 
-/// Whether `is_so` becomes true within `limit`.
-pub fn soon(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+/// True if `is_so` becomes true within `limit`.
+pub fn becomes_true(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     loop {
         if is_so() {

@@ -1,4 +1,4 @@
-"""One package for each manager, each called `dep`, in the registry that the manager asks."""
+"""One package called `dep` for each package manager, in the layout of its registry."""
 
 import base64, hashlib, io, json, os, tarfile, zipfile
 

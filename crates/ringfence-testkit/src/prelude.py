@@ -26,7 +26,7 @@ AT_FDCWD = -100
 
 
 def call(name, *arguments):
-    """A system call by name or number; an OSError if it fails."""
+    """A syscall by name or number; raises OSError if it fails."""
     number = NUMBERS[name] if isinstance(name, str) else name
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     libc.syscall.restype = ctypes.c_long
@@ -38,7 +38,7 @@ def call(name, *arguments):
 
 
 def outcome(act):
-    """`ok`, or the name of the error that `act` met."""
+    """`ok`, or the name of the errno of `act`."""
     try:
         act()
         return 'ok'
@@ -69,7 +69,7 @@ def create(path, flags=0):
 
 
 def tmpfile_as(path):
-    """An unnamed file that is then given a name."""
+    """An O_TMPFILE file that is then linked to a name."""
     fd = os.open(os.path.dirname(path) or '.', os.O_TMPFILE | os.O_WRONLY, 0o644)
     os.write(fd, b'x')
     return call('linkat', AT_FDCWD, ('/proc/self/fd/%d' % fd).encode(), AT_FDCWD, path.encode(), 0x400)

@@ -1,13 +1,13 @@
-//! Probes: a line of Python that tries one thing, inside and bare.
+//! Probes: one Python expression, tried inside the sandbox and bare.
 
 use crate::output::TestOutput;
 use crate::program::python;
 use crate::project::TestProject;
 
-/// What every probe can use: `call` for system calls by name, `outcome` for what came of it.
+/// Helpers for every probe: `call` for syscalls by name, `outcome` for the result.
 pub const PRELUDE: &str = include_str!("prelude.py");
 
-/// What one attempt came to: `ok`, the name of an error, or whatever the probe said.
+/// A probe. Its result is `ok`, the name of an errno, or its own output.
 #[derive(Debug)]
 pub struct ProbeResult<'a> {
     project: &'a TestProject,
@@ -22,22 +22,22 @@ impl std::fmt::Debug for TestProject {
 }
 
 impl TestProject {
-    /// A Python program inside.
+    /// Runs a Python program inside the sandbox.
     #[track_caller]
     pub fn python(&self, code: &str) -> TestOutput {
-        let python = python().expect("the tests of ringfence need python3");
+        let python = python().expect("ringfence's tests need python3");
         self.run(["--", python, "-Bc", &format!("{PRELUDE}\n{code}")])
     }
 
-    /// The same program bare.
+    /// Runs the same program without ringfence.
     #[track_caller]
     pub fn python_bare(&self, code: &str) -> TestOutput {
-        let python = python().expect("the tests of ringfence need python3");
-        TestOutput::of(self.command(python).args(["-Bc", &format!("{PRELUDE}\n{code}")]), b"")
+        let python = python().expect("ringfence's tests need python3");
+        TestOutput::run(self.command(python).args(["-Bc", &format!("{PRELUDE}\n{code}")]), b"")
     }
 
-    /// A Python expression to be tried. `HOME` and `ROOT` in it are the home and the
-    /// project's directory.
+    /// A Python expression to try. `HOME` and `ROOT` in it are the home and the project's
+    /// directory.
     pub fn tries(&self, code: &str) -> ProbeResult<'_> {
         let code = code
             .replace("HOME", &self.home().to_string_lossy())
@@ -47,7 +47,7 @@ impl TestProject {
 }
 
 impl ProbeResult<'_> {
-    /// With flags of `ringfence run`.
+    /// Adds flags of `ringfence run`.
     pub fn with(mut self, flags: &[&str]) -> Self {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
@@ -57,42 +57,42 @@ impl ProbeResult<'_> {
         format!("{PRELUDE}\nattempt(lambda: {})", self.code)
     }
 
-    /// Fails unless the attempt inside comes to one of these.
+    /// Asserts that the result inside the sandbox is one of these.
     #[track_caller]
     pub fn inside(&self, expected: &[&str]) -> &Self {
-        let python = python().expect("the tests of ringfence need python3");
+        let python = python().expect("ringfence's tests need python3");
         let ran = self.project.run(self.flags.iter().map(String::as_str).chain([
             "--",
             python,
             "-Bc",
             &self.program(),
         ]));
-        let came = ran.text();
+        let result = ran.text();
         assert!(
-            expected.contains(&came.as_str()),
-            "{} inside came to `{came}`, expected {expected:?}\n{}",
+            expected.contains(&result.as_str()),
+            "{} inside gave `{result}`, expected {expected:?}\n{}",
             self.code,
-            ran.talk()
+            ran.stderr_text()
         );
         self
     }
 
-    /// Fails unless the attempt bare succeeds: so the probe can.
+    /// Asserts that the probe succeeds bare, so that a failure inside proves something.
     #[track_caller]
     pub fn bare_ok(&self) -> &Self {
-        let python = python().expect("the tests of ringfence need python3");
-        let ran = TestOutput::of(self.project.command(python).args(["-Bc", &self.program()]), b"");
+        let python = python().expect("ringfence's tests need python3");
+        let ran = TestOutput::run(self.project.command(python).args(["-Bc", &self.program()]), b"");
         assert!(
             ran.text() == "ok",
-            "{} bare came to `{}`: the probe cannot succeed\n{}",
+            "{} bare gave `{}`: the probe cannot succeed\n{}",
             self.code,
             ran.text(),
-            ran.talk()
+            ran.stderr_text()
         );
         self
     }
 
-    /// As [`bare_ok`](Self::bare_ok), but only the superuser can.
+    /// As [`bare_ok`](Self::bare_ok), only as root.
     #[track_caller]
     pub fn bare_ok_as_root(&self) -> &Self {
         if self.project.user == crate::TestUser::Root {

@@ -1,8 +1,8 @@
-//! Tests in processes of their own, with a `main` of their own.
+//! Tests that each run in their own process, with their own `main`.
 //!
-//! For what must not be tried among the threads of a test harness, or behind its `main`. The
-//! test's target has `harness = false` and hands over here, where the words that cargo and
-//! nextest speak with a harness are understood.
+//! For tests that cannot run among the threads of a test harness, or after its `main`. The test
+//! target has `harness = false` and calls [`ProcessPerTest::main`], which supports the arguments
+//! that cargo and nextest use.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -14,40 +14,40 @@ use crate::output::TestOutput;
 use crate::project::TestProject;
 use crate::user::each_user;
 
-/// Tests that each run in a process of their own, as every user the runner can be.
+/// Tests that each run in their own process, as every user that the runner can be.
 #[derive(Debug, Clone)]
 pub struct ProcessPerTest<'a> {
     /// Their names.
     pub names: Vec<String>,
-    /// What each has on its standard input.
+    /// The standard input of each test.
     pub input: &'a [u8],
-    /// A variable that each finds in its environment.
+    /// An environment variable of each test.
     pub variable: (&'a str, &'a str),
-    /// Tries the one of this name, in a fresh directory that is the user's.
+    /// Runs the test with this name, in a new directory owned by the user.
     pub body: TestBody,
 }
 
-/// Tries the test of this name in this directory.
+/// Runs the test with this name in this directory.
 pub type TestBody = fn(&str, &Path) -> Result<(), Box<dyn Error>>;
 
-/// The word by which the process knows that it is the one.
-const HERE: &str = "--here";
+/// The argument of the process that runs one test.
+const RUN_HERE: &str = "--here";
 
 impl ProcessPerTest<'_> {
-    /// What a `main` is to do.
+    /// The `main` function of the test target.
     pub fn main(&self) -> ExitCode {
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-        if let [here, name, directory] = words.as_slice()
-            && here == HERE
+        if let [run_here, name, directory] = words.as_slice()
+            && run_here == RUN_HERE
         {
-            return self.here(&name.to_string_lossy(), Path::new(directory));
+            return self.run_here(&name.to_string_lossy(), Path::new(directory));
         }
-        let asked = |flag: &str| words.iter().any(|word| word == flag);
-        if asked("--list") {
-            // None is ever ignored.
+        let has_flag = |flag: &str| words.iter().any(|word| word == flag);
+        if has_flag("--list") {
+            // No test is ignored.
             self.names
                 .iter()
-                .filter(|_| !asked("--ignored"))
+                .filter(|_| !has_flag("--ignored"))
                 .for_each(|name| println!("{name}: test"));
             return ExitCode::SUCCESS;
         }
@@ -56,18 +56,18 @@ impl ProcessPerTest<'_> {
             .map(|word| word.to_string_lossy().into_owned())
             .filter(|word| !word.starts_with('-'))
             .collect();
-        let is_meant = |name: &&String| {
+        let is_selected = |name: &&String| {
             let matches = |filter: &String| {
-                if asked("--exact") { *name == filter } else { name.contains(filter) }
+                if has_flag("--exact") { *name == filter } else { name.contains(filter) }
             };
             filters.is_empty() || filters.iter().any(matches)
         };
         let failed: Vec<&String> =
-            self.names.iter().filter(is_meant).filter(|name| !self.passes(name)).collect();
+            self.names.iter().filter(is_selected).filter(|name| !self.passes(name)).collect();
         if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    fn here(&self, name: &str, directory: &Path) -> ExitCode {
+    fn run_here(&self, name: &str, directory: &Path) -> ExitCode {
         match (self.body)(name, directory) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -80,20 +80,23 @@ impl ProcessPerTest<'_> {
     }
 
     fn passes(&self, name: &str) -> bool {
-        let tried = catch_unwind(AssertUnwindSafe(|| {
+        let result = catch_unwind(AssertUnwindSafe(|| {
             each_user(|user| {
                 let project = TestProject::new(
                     user,
-                    std::env::current_exe().expect("a program knows where it is"),
+                    std::env::current_exe().expect("the path of this program is known"),
                 );
                 let directory = project.home().join("alone");
                 project.make_directories(&directory);
                 let mut command = project.command(project.binary());
-                command.args([HERE, name]).arg(&directory).env(self.variable.0, self.variable.1);
-                TestOutput::of(&mut command, self.input).ok();
+                command
+                    .args([RUN_HERE, name])
+                    .arg(&directory)
+                    .env(self.variable.0, self.variable.1);
+                TestOutput::run(&mut command, self.input).ok();
             });
         }));
-        println!("test {name} ... {}", if tried.is_ok() { "ok" } else { "FAILED" });
-        tried.is_ok()
+        println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });
+        result.is_ok()
     }
 }

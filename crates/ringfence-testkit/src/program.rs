@@ -1,4 +1,4 @@
-//! Programs that probes are made of.
+//! Programs for probes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,9 +6,9 @@ use std::process::Command;
 use crate::project::TestProject;
 use crate::require::skip;
 
-/// A Python that every user can start; skips if there is none.
+/// The path of a Python that every user can start; skips the test if there is none.
 ///
-/// The system's own first: the one on the search path may live in somebody's home.
+/// The system's Python: the one on `PATH` may be in a private home directory.
 #[track_caller]
 pub fn python() -> Option<&'static str> {
     let found = ["/usr/bin/python3", "/usr/local/bin/python3"]
@@ -20,9 +20,9 @@ pub fn python() -> Option<&'static str> {
     found
 }
 
-/// Compiles a C program into the project; skips if there is no compiler.
+/// Compiles a C program into the project; skips the test if there is no compiler.
 #[track_caller]
-pub fn compiled(project: &TestProject, name: &str, source: &str) -> Option<PathBuf> {
+pub fn compile(project: &TestProject, name: &str, source: &str) -> Option<PathBuf> {
     let Some(compiler) = ["/usr/bin/cc", "/usr/bin/gcc", "/usr/bin/clang"]
         .into_iter()
         .find(|path| Path::new(path).exists())
@@ -32,13 +32,13 @@ pub fn compiled(project: &TestProject, name: &str, source: &str) -> Option<PathB
     };
     let (text, program) = (project.at(format!("{name}.c")), project.at(name));
     project.write(format!("{name}.c"), source);
-    let made = Command::new(compiler)
+    let output = Command::new(compiler)
         .args(["-O1", "-w", "-pthread", "-o"])
         .arg(&program)
         .arg(&text)
         .output()
         .expect("the compiler starts");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    project.user.own(&program);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    project.user.chown(&program);
     Some(program)
 }

@@ -1,4 +1,4 @@
-//! A project to try things in.
+//! A project for tests.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,18 +14,18 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::output::TestOutput;
 use crate::user::TestUser;
 
-/// Stands in every file that nobody inside may read.
+/// The content of every file that no command inside may read.
 pub const SECRET: &str = "xyzzy-never-to-be-seen";
 
-/// Where programs are looked for.
-pub(crate) const SEARCHED: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+/// The `PATH` of tests.
+pub(crate) const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// What stands in a tree: path and a word for what is there.
+/// The content of a tree: paths with a description.
 pub type TreeListing = BTreeMap<PathBuf, String>;
 
-/// A fresh home with a project in it, another one beside, and secrets all around.
+/// A new home directory with a project, another project, and secrets.
 pub struct TestProject {
-    /// Who owns and uses it.
+    /// The owner and user.
     pub user: TestUser,
     base: PathBuf,
     binary: PathBuf,
@@ -50,7 +50,7 @@ const PROJECT_SECRETS: &[&str] = &[
     "server.KEY",
     "sub/deeper/credentials.json",
 ];
-/// Files like the secrets that are none.
+/// Files that look similar and are not secrets.
 const PROJECT_FILES: &[(&str, &str)] = &[
     ("README", "hello\n"),
     ("src/main.rs", "fn main() {}\n"),
@@ -59,7 +59,7 @@ const PROJECT_FILES: &[(&str, &str)] = &[
     ("id.pub", "public\n"),
 ];
 
-/// The own policy, for the project at `root`, of the user with this home.
+/// The path of the user's own policy for the project at `root`.
 pub fn own_policy(home: &Path, root: &Path) -> PathBuf {
     let path = root.to_str().expect("a path of ASCII letters").trim_start_matches('/');
     let name = path.replace('%', "%25").replace('+', "%2B").replace('/', "+");
@@ -67,20 +67,22 @@ pub fn own_policy(home: &Path, root: &Path) -> PathBuf {
 }
 
 impl TestProject {
-    /// Makes one for `user`, in which `binary` is the ringfence to try.
+    /// Creates a project for `user`, with `binary` as the ringfence to test.
     #[track_caller]
     pub fn new(user: TestUser, binary: impl Into<PathBuf>) -> TestProject {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let base = ground().join(format!("ringfence-test-{}-{count}", std::process::id()));
-        // Left by one that was killed and had the number that is ours now.
+        let base =
+            projects_directory().join(format!("ringfence-test-{}-{count}", std::process::id()));
+        // Left by a killed test with the same pid.
         let _ = fs::remove_dir_all(&base);
         fs::create_dir_all(&base)
-            .unwrap_or_else(|error| panic!("cannot make {}: {error}", base.display()));
+            .unwrap_or_else(|error| panic!("cannot create {}: {error}", base.display()));
         fs::set_permissions(&base, fs::Permissions::from_mode(0o755))
-            .expect("the directory was just made");
-        user.own(&base);
-        let project = TestProject { user, binary: reachable(&binary.into(), user, &base), base };
+            .expect("the directory was just created");
+        user.chown(&base);
+        let project =
+            TestProject { user, binary: executable_path(&binary.into(), user, &base), base };
         for secret in HOME_SECRETS {
             project.write_at(&project.home().join(secret), SECRET);
         }
@@ -129,13 +131,13 @@ impl TestProject {
     /// Writes a file anywhere below the home directory.
     #[track_caller]
     pub fn write_at(&self, path: &Path, content: impl AsRef<[u8]>) {
-        self.make_directories(path.parent().expect("a file stands in a directory"));
+        self.make_directories(path.parent().expect("a file has a parent directory"));
         fs::write(path, content)
             .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
-        self.user.own(path);
+        self.user.chown(path);
     }
 
-    /// Makes directories that belong to the user.
+    /// Creates directories owned by the user.
     #[track_caller]
     pub fn make_directories(&self, path: &Path) {
         if path.is_dir() {
@@ -143,56 +145,56 @@ impl TestProject {
         }
         self.make_directories(path.parent().expect("the root is a directory"));
         fs::create_dir(path)
-            .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
-        self.user.own(path);
+            .unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()));
+        self.user.chown(path);
     }
 
     /// Makes a file executable.
     #[track_caller]
     pub fn executable(&self, name: impl AsRef<Path>) {
         fs::set_permissions(self.at(name), fs::Permissions::from_mode(0o755))
-            .expect("the file is there");
+            .expect("the file exists");
     }
 
-    /// What a file of the project says; `None` if there is none.
+    /// The content of a file of the project; `None` if it does not exist.
     pub fn read(&self, name: impl AsRef<Path>) -> Option<String> {
         fs::read(self.at(name)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Whether something stands at `name`, be it a dangling link.
+    /// True if `name` exists, even as a dangling link.
     pub fn has(&self, name: impl AsRef<Path>) -> bool {
         self.at(name).symlink_metadata().is_ok()
     }
 
-    /// A program as the project's user, in the project, with a plain environment.
+    /// A command as the project's user, in the project, with a minimal environment.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = self.command_of_the_runner(program);
-        self.user.put_on(&mut command);
+        let mut command = self.runner_command(program);
+        self.user.apply_to(&mut command);
         command
     }
 
-    /// The same as whoever runs the tests.
-    pub(crate) fn command_of_the_runner(&self, program: impl AsRef<OsStr>) -> Command {
+    /// As [`TestProject::command`], as the user of the test runner.
+    pub(crate) fn runner_command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(self.root())
             .env_clear()
-            .env("PATH", SEARCHED)
+            .env("PATH", SEARCH_PATH)
             .env("HOME", self.home())
             .env("USER", "person")
             .env("LANG", "C.UTF-8");
         command
     }
 
-    /// `ringfence` on a host where `/dev/fuse` cannot be opened, by the superuser neither.
+    /// `ringfence` on a host where `/dev/fuse` cannot be opened, not even by root.
     pub fn ringfence_without_fuse(&self) -> Command {
         self.ringfence_after("[ ! -e /dev/fuse ] || { mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse; }")
     }
 
-    /// `ringfence` on a host whose mounts were changed, for it alone, by a line of shell.
+    /// `ringfence` after a shell line has changed the mounts in a private namespace.
     pub fn ringfence_after(&self, mounts: &str) -> Command {
-        let mut command = self.command_of_the_runner("unshare");
-        // Whoever is not the superuser becomes one of a namespace, to be allowed to mount.
+        let mut command = self.runner_command("unshare");
+        // An ordinary user becomes root of a user namespace, to be allowed to mount.
         command.arg(if TestUser::runner_is_root() { "-m" } else { "-rm" });
         command.args(["sh", "-c", &format!("{{ {mounts}; }} || exit 99; exec \"$@\""), "sh"]);
         if self.user == TestUser::User && TestUser::runner_is_root() {
@@ -208,9 +210,9 @@ impl TestProject {
         command
     }
 
-    /// `ringfence` itself. A run takes a file for the command's own if it is as old as the run by
-    /// the clock of file systems, which ticks every few milliseconds: so files that a test just
-    /// wrote get older first.
+    /// `ringfence` itself. A run treats a file as written by the command if its time is not before
+    /// the run by the coarse clock of file systems, which ticks every few milliseconds. So this
+    /// waits until files just written are older.
     pub fn ringfence(&self) -> Command {
         let now = clock_gettime(ClockId::Realtime);
         while clock_gettime(ClockId::RealtimeCoarse) <= now {
@@ -219,37 +221,37 @@ impl TestProject {
         self.command(&self.binary)
     }
 
-    /// Where `ringfence` is.
+    /// The path of `ringfence`.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// `ringfence run` with flags and a command, to its end.
+    /// Runs `ringfence run` with flags and a command.
     #[track_caller]
     pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> TestOutput {
-        TestOutput::of(self.ringfence().arg("run").args(words), b"")
+        TestOutput::run(self.ringfence().arg("run").args(words), b"")
     }
 
-    /// A line of shell inside.
+    /// Runs a shell line inside the sandbox.
     #[track_caller]
     pub fn sh(&self, line: &str) -> TestOutput {
         self.run(["-c", line])
     }
 
-    /// The same line without ringfence.
+    /// Runs a shell line without ringfence.
     #[track_caller]
     pub fn sh_bare(&self, line: &str) -> TestOutput {
-        TestOutput::of(self.command("/bin/sh").args(["-c", line]), b"")
+        TestOutput::run(self.command("/bin/sh").args(["-c", line]), b"")
     }
 
-    /// Everything in the project, and what kind and size it has.
+    /// Everything in the project, with modes and sizes.
     pub fn entries(&self) -> TreeListing {
         let mut entries = TreeListing::new();
         list(&self.root(), &self.root(), &mut entries);
         entries
     }
 
-    /// Everything in the home directory but what is ringfence's own.
+    /// Everything in the home directory except ringfence's own files.
     pub fn home_entries(&self) -> TreeListing {
         let mut entries = TreeListing::new();
         list(&self.home(), &self.home(), &mut entries);
@@ -278,30 +280,30 @@ fn list(directory: &Path, root: &Path, entries: &mut TreeListing) {
     }
 }
 
-/// Where projects are made. Not below `/tmp`, which is the sandbox's own inside: a project
-/// of a person does not stand there.
-fn ground() -> PathBuf {
-    if let Some(asked) = std::env::var_os("RINGFENCE_TEST_DIR") {
-        return asked.into();
+/// The directory of test projects. Not below `/tmp`, which is private to the sandbox: users do not
+/// keep projects there.
+fn projects_directory() -> PathBuf {
+    if let Some(chosen) = std::env::var_os("RINGFENCE_TEST_DIR") {
+        return chosen.into();
     }
     if TestUser::runner_is_root() {
         let places = ["/srv", "/home", "/opt", "/var/lib"];
         return places
             .into_iter()
             .find(|place| Path::new(place).is_dir())
-            .expect("every system has one of these")
+            .expect("one of these exists on every system")
             .into();
     }
-    PathBuf::from(std::env::var_os("HOME").expect("a user has a home"))
-        .join(".cache/ringfence-tests")
+    PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache/ringfence-tests")
 }
 
-/// The binary where the user can execute it: the build directory may be below a home that
-/// nobody else can enter.
-fn reachable(binary: &Path, user: TestUser, base: &Path) -> PathBuf {
+/// A path of the binary that the user can execute: the build directory may be below a private home
+/// directory.
+fn executable_path(binary: &Path, user: TestUser, base: &Path) -> PathBuf {
     static COPY: OnceLock<bool> = OnceLock::new();
-    let shut = |path: &Path| path.metadata().map_or(true, |metadata| metadata.mode() & 0o001 == 0);
-    let needs_copy = *COPY.get_or_init(|| binary.ancestors().skip(1).any(shut));
+    let is_private =
+        |path: &Path| path.metadata().map_or(true, |metadata| metadata.mode() & 0o001 == 0);
+    let needs_copy = *COPY.get_or_init(|| binary.ancestors().skip(1).any(is_private));
     if user == TestUser::Root || !TestUser::runner_is_root() || !needs_copy {
         return binary.to_owned();
     }

@@ -1,8 +1,8 @@
-//! Skips: each says why, and is red in CI.
+//! Skipped tests: each prints the reason, and fails in CI.
 
 use std::path::Path;
 
-/// Says why something is not tried; in CI, fails.
+/// Prints the reason of a skip; in CI, fails.
 #[track_caller]
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
@@ -12,7 +12,7 @@ pub fn skip(why: &str) {
     );
 }
 
-/// Whether all these programs are on the search path; skips if not.
+/// True if all these programs are on `PATH`; else skips the test.
 #[track_caller]
 pub fn needs(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| {
@@ -27,8 +27,8 @@ pub fn needs(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// Lets ordinary users serve file systems, as most distributions do. Whether they can;
-/// skips where nobody can.
+/// Makes `/dev/fuse` accessible to ordinary users, as on most distributions. Returns false and
+/// skips the test if that is not possible.
 #[track_caller]
 pub fn fuse_for_all() -> bool {
     use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ pub fn fuse_for_all() -> bool {
         Ok(_) => std::fs::set_permissions(DEVICE, std::fs::Permissions::from_mode(0o666)).is_ok(),
     };
     if !is_open {
-        skip("/dev/fuse cannot be opened by everybody");
+        skip("/dev/fuse cannot be made accessible to all users");
     }
     is_open
 }

@@ -8,7 +8,7 @@ def resize(rows, columns):
 
 
 def pump(limit):
-    """Reads what the terminal shows; False at its end."""
+    """Reads the output of the terminal; False at its end."""
     global seen
     ready, _, _ = select.select([master], [], [], limit)
     if ready:
@@ -23,7 +23,7 @@ def pump(limit):
 
 
 def expect(text, limit=20):
-    """Waits until the terminal shows `text`, and forgets what came before it."""
+    """Waits until the terminal shows `text`, and discards the output up to it."""
     global seen
     end = time.monotonic() + limit
     while text.encode() not in seen:
@@ -39,7 +39,7 @@ def type(text):
 
 
 def wait(flags=0, limit=20):
-    """The status of the program once it changes, as waitpid tells it."""
+    """The next status change of the program, as from waitpid."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         changed, status = os.waitpid(pid, flags | os.WNOHANG)
@@ -53,6 +53,6 @@ def wait(flags=0, limit=20):
 
 pid, master = pty.fork()
 if pid == 0:
-    # Wide enough for the paths of a test, wherever those stand.
+    # Wide enough for the paths of a test.
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 220, 0, 0))
     os.execv(sys.argv[1], sys.argv[1:])

@@ -1,4 +1,4 @@
-//! A Rust toolchain for everybody.
+//! A Rust toolchain for every test user.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,23 +8,23 @@ use std::process::Command;
 use crate::project::TestProject;
 
 impl TestProject {
-    /// The programs of the toolchain, where the project's user can reach them. It may stand
-    /// in a home that nobody else can enter; then it gets other names, in the project's home.
+    /// The `bin` directory of the toolchain, accessible to the project's user. A toolchain in a
+    /// private home directory is hard-linked into the project's home.
     #[track_caller]
     pub fn toolchain(&self) -> PathBuf {
-        let said =
+        let sysroot =
             Command::new("rustc").args(["--print", "sysroot"]).output().expect("rustc starts");
-        let root = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
-        let is_shut =
+        let root = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+        let is_private =
             |path: &Path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
-        if !root.ancestors().any(is_shut) {
+        if !root.ancestors().any(is_private) {
             return root.join("bin");
         }
-        let named = self.home().join("toolchain");
+        let copy = self.home().join("toolchain");
         for part in ["bin", "lib"] {
-            link_tree(&root.join(part), &named.join(part));
+            link_tree(&root.join(part), &copy.join(part));
         }
-        named.join("bin")
+        copy.join("bin")
     }
 }
 
@@ -35,7 +35,7 @@ fn link_tree(from: &Path, to: &Path) {
         if from.is_dir() {
             link_tree(&from, &to);
         } else {
-            // Between two filesystems there are no links.
+            // Hard links do not work across file systems.
             fs::hard_link(&from, &to)
                 .or_else(|_| fs::copy(&from, &to).map(drop))
                 .expect("a toolchain can be read");

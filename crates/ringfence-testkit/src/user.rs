@@ -1,4 +1,4 @@
-//! The users that a test is tried as.
+//! The users of a test.
 
 use std::fmt;
 use std::os::unix::process::CommandExt;
@@ -6,18 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
 
-/// Whom a test is tried as.
+/// The user of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestUser {
-    /// The superuser.
+    /// Root.
     Root,
-    /// Somebody without any privilege.
+    /// A user without privileges.
     User,
 }
 
-/// An id that no distribution gives away; it has no line in the password file, as in many
-/// containers.
-const SOMEBODY: u32 = 61_234;
+/// A uid that no distribution uses; without an entry in the password file, as in many containers.
+const TEST_UID: u32 = 61_234;
 
 impl fmt::Display for TestUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,12 +28,12 @@ impl fmt::Display for TestUser {
 }
 
 impl TestUser {
-    /// Whether the runner of the tests is the superuser.
+    /// True if the test runner is root.
     pub fn runner_is_root() -> bool {
         rustix::process::geteuid().is_root()
     }
 
-    /// Everybody the runner can be.
+    /// Every user that the runner can be.
     pub fn all() -> &'static [TestUser] {
         if TestUser::runner_is_root() {
             &[TestUser::User, TestUser::Root]
@@ -47,24 +46,24 @@ impl TestUser {
     pub fn ids(self) -> (u32, u32) {
         match self {
             TestUser::Root => (0, 0),
-            TestUser::User if TestUser::runner_is_root() => (SOMEBODY, SOMEBODY),
+            TestUser::User if TestUser::runner_is_root() => (TEST_UID, TEST_UID),
             TestUser::User => {
                 (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
             }
         }
     }
 
-    /// Lets `command` run as this user.
-    pub fn put_on(self, command: &mut Command) {
+    /// Makes `command` run as this user.
+    pub fn apply_to(self, command: &mut Command) {
         if self == TestUser::User && TestUser::runner_is_root() {
-            // Supplementary groups go with the change of the user: the standard library
-            // clears them when the superuser changes into somebody else.
-            command.uid(SOMEBODY).gid(SOMEBODY);
+            // The standard library clears the supplementary groups when root changes to another
+            // user.
+            command.uid(TEST_UID).gid(TEST_UID);
         }
     }
 
-    /// Gives `path` to this user.
-    pub fn own(self, path: &Path) {
+    /// Changes the owner of `path` to this user.
+    pub fn chown(self, path: &Path) {
         if TestUser::runner_is_root() {
             let (uid, gid) = self.ids();
             std::os::unix::fs::lchown(path, Some(uid), Some(gid))
@@ -73,13 +72,13 @@ impl TestUser {
     }
 }
 
-/// Tries `body` as the superuser, if the runner is, and as an ordinary user; both are
-/// tried even if the first fails.
+/// Runs `body` as root, if the runner is root, and as an ordinary user; both run even if the first
+/// fails.
 pub fn each_user(body: impl Fn(TestUser)) {
     let failed = |user: &TestUser| {
         let panic = catch_unwind(AssertUnwindSafe(|| body(*user))).err();
         if panic.is_some() {
-            eprintln!("this failed as {user}");
+            eprintln!("failed as {user}");
         }
         panic
     };

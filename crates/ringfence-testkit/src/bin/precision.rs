@@ -1,4 +1,4 @@
-//! `cargo xtask precision`: tries the whole corpus and prints how well refusals are known.
+//! `cargo xtask precision`: runs the whole corpus and prints the precision of reported denials.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,29 +21,29 @@ fn main() -> ExitCode {
 
 fn precision(binary: &Path) -> Result<(), String> {
     let entries = corpus();
-    let lacking: Vec<&str> = entries.iter().filter_map(|entry| entry.lacks()).collect();
+    let lacking: Vec<&str> = entries.iter().filter_map(|entry| entry.missing_program()).collect();
     if !lacking.is_empty() {
         return Err(format!(
-            "not all of the corpus can be tried, since these are not installed: {}",
+            "cannot run the whole corpus: these programs are not installed: {}",
             lacking.join(", ")
         ));
     }
     if !fuse_for_all() {
-        return Err("without /dev/fuse, what is read is not told of".into());
+        return Err("denied reads are not reported without /dev/fuse".into());
     }
     if !TestUser::runner_is_root() {
-        println!("tried as an ordinary user only: whoever runs this is not root\n");
+        println!("run as an ordinary user only: this process is not root\n");
     }
     let mut score = CorpusScore::default();
     for user in TestUser::all() {
         for entry in &entries {
-            let came = entry.tried(*user, binary);
-            for difference in entry.differences(&came) {
+            let result = entry.run(*user, binary);
+            for difference in entry.differences(&result) {
                 println!("{user}: {}\n  {difference}", entry.line);
             }
-            score.add(entry, &came);
+            score.add(entry, &result);
         }
     }
     println!("{score}");
-    if score.is_perfect() { Ok(()) } else { Err("not every refusal was told of exactly".into()) }
+    if score.is_perfect() { Ok(()) } else { Err("not every denial was reported exactly".into()) }
 }

@@ -1,22 +1,21 @@
-//! How well refusals are known: by ringfence, and by the text that commands print.
+//! Precision of reported denials: by ringfence, and by the text that commands print.
 
 use std::fmt;
 
 use super::{CorpusEntry, CorpusResult};
 
-/// What is guessed from a command's standard error, as sandboxes without any other means do:
-/// that it was stopped if it speaks of permission, whatever its exit status, and at the path
-/// in quotes before `: Permission denied`.
+/// A guess from a command's standard error, as sandboxes without reports make it: blocked if it
+/// mentions permissions, whatever its exit status, at the quoted path before `: Permission denied`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StderrGuess {
-    /// Whether the sandbox stood in the way.
+    /// True if the sandbox blocked the command.
     pub blocked: bool,
-    /// At what.
+    /// The path.
     pub resource: Option<String>,
 }
 
 impl StderrGuess {
-    /// From this text.
+    /// Guesses from this text.
     pub fn from(stderr: &str) -> Self {
         let blocked =
             stderr.contains("Permission denied") || stderr.contains("Operation not permitted");
@@ -27,21 +26,21 @@ impl StderrGuess {
     }
 }
 
-/// Right and wrong answers to one question.
+/// Correct and wrong answers to one question.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ScoreTally {
-    /// Yes, and it is so.
+    /// Reported and expected.
     hits: usize,
-    /// Yes, and it is not so.
+    /// Reported and not expected.
     false_alarms: usize,
-    /// No, and it is so.
+    /// Expected and not reported.
     misses: usize,
 }
 
 impl ScoreTally {
-    fn count(&mut self, told: usize, expected: usize, both: usize) {
+    fn count(&mut self, reported: usize, expected: usize, both: usize) {
         self.hits += both;
-        self.false_alarms += told - both;
+        self.false_alarms += reported - both;
         self.misses += expected - both;
     }
 
@@ -52,7 +51,8 @@ impl ScoreTally {
 
 impl fmt::Display for ScoreTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = |of: usize| if of == 0 { 0.0 } else { 100.0 * self.hits as f64 / of as f64 };
+        let share =
+            |total: usize| if total == 0 { 0.0 } else { 100.0 * self.hits as f64 / total as f64 };
         let (precision, recall) =
             (share(self.hits + self.false_alarms), share(self.hits + self.misses));
         write!(
@@ -63,7 +63,7 @@ impl fmt::Display for ScoreTally {
     }
 }
 
-/// How a whole corpus was answered.
+/// The score of a whole corpus.
 #[derive(Debug, Clone, Default)]
 pub struct CorpusScore {
     runs: usize,
@@ -76,22 +76,26 @@ pub struct CorpusScore {
 }
 
 impl CorpusScore {
-    /// Adds what came of one entry.
-    pub fn add(&mut self, entry: &CorpusEntry, came: &CorpusResult) {
-        let guess = StderrGuess::from(&came.stderr);
+    /// Adds the result of one entry.
+    pub fn add(&mut self, entry: &CorpusEntry, result: &CorpusResult) {
+        let guess = StderrGuess::from(&result.stderr);
         self.runs += 1;
         self.denials.count(
-            came.refused.len(),
+            result.refused.len(),
             entry.refused.len(),
-            came.refused.intersection(&entry.refused).count(),
+            result.refused.intersection(&entry.refused).count(),
         );
-        let one = |told: bool| {
-            (usize::from(told), usize::from(entry.blocked), usize::from(told && entry.blocked))
+        let one = |reported: bool| {
+            (
+                usize::from(reported),
+                usize::from(entry.blocked),
+                usize::from(reported && entry.blocked),
+            )
         };
-        let (told, expected, both) = one(came.blocked);
-        self.blocked.count(told, expected, both);
-        let (told, expected, both) = one(guess.blocked);
-        self.guessed.count(told, expected, both);
+        let (reported, expected, both) = one(result.blocked);
+        self.blocked.count(reported, expected, both);
+        let (reported, expected, both) = one(guess.blocked);
+        self.guessed.count(reported, expected, both);
         let is_target = |path: &String| {
             entry
                 .refused
@@ -99,7 +103,7 @@ impl CorpusScore {
                 .any(|refused| refused.target == *path || refused.target == format!("./{path}"))
         };
         for (tally, resource) in
-            [(&mut self.resource, &came.resource), (&mut self.guessed_resource, &guess.resource)]
+            [(&mut self.resource, &result.resource), (&mut self.guessed_resource, &guess.resource)]
         {
             let is_right = entry.blocked && resource.as_ref().is_some_and(is_target);
             tally.count(
@@ -114,7 +118,7 @@ impl CorpusScore {
         }
     }
 
-    /// Whether every refusal was told of, and nothing else.
+    /// True if exactly the expected denials were reported.
     pub fn is_perfect(&self) -> bool {
         [self.denials, self.blocked, self.resource].iter().all(|tally| tally.is_perfect())
     }
@@ -128,7 +132,7 @@ impl fmt::Display for CorpusScore {
             self.runs, "precision", "recall", "hits", "false alarms", "misses"
         )?;
         for (name, tally) in [
-            ("ringfence: what was refused", self.denials),
+            ("ringfence: denials", self.denials),
             ("ringfence: blocked", self.blocked),
             ("ringfence: blockedResource", self.resource),
             ("stderr text: blocked", self.guessed),
@@ -136,7 +140,7 @@ impl fmt::Display for CorpusScore {
         ] {
             writeln!(f, "{name:<29} {tally}")?;
         }
-        writeln!(f, "\nwhat the text of stderr gets wrong:")?;
+        writeln!(f, "\nwrong guesses from stderr:")?;
         let mut wrong = self.wrong_guesses.clone();
         wrong.sort();
         wrong.dedup();
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guess_is_the_text_and_nothing_else() {
+    fn guess_depends_only_on_the_text() {
         check("cat: .env: Permission denied\n", true, None);
         check("ls: cannot open directory '/x y': Permission denied\n", true, Some("/x y"));
         check("unshare: unshare failed: Operation not permitted", true, None);
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_answer_is_not_perfect() {
+    fn one_wrong_answer_makes_the_score_imperfect() {
         let mut tally = ScoreTally::default();
         assert!(!tally.is_perfect());
         tally.count(2, 2, 2);

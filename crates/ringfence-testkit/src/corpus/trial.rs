@@ -1,4 +1,4 @@
-//! Trying one entry.
+//! Runs one entry.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,30 +7,30 @@ use serde_json::Value;
 
 use super::{CorpusEntry, ExpectedDenial};
 use crate::output::TestOutput;
-use crate::project::{SEARCHED, TestProject};
+use crate::project::{SEARCH_PATH, TestProject};
 use crate::user::TestUser;
 
-/// What came of an entry.
+/// The result of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CorpusResult {
-    /// What was refused.
+    /// The reported denials.
     pub refused: BTreeSet<ExpectedDenial>,
-    /// Whether the result says that the sandbox stood in the way.
+    /// True if the result reports `blocked`.
     pub blocked: bool,
-    /// What the result names as that which was refused.
+    /// The `blockedResource` of the result.
     pub resource: Option<String>,
-    /// What the command wrote to standard error.
+    /// The command's standard error.
     pub stderr: String,
     /// Its exit status.
     pub status: i64,
 }
 
 impl CorpusEntry {
-    /// Tries the entry as `user`, with the ringfence at `binary`, in a project of its own.
+    /// Runs the entry as `user`, with the ringfence at `binary`, in a new project.
     #[track_caller]
-    pub fn tried(&self, user: TestUser, binary: &Path) -> CorpusResult {
+    pub fn run(&self, user: TestUser, binary: &Path) -> CorpusResult {
         let project = TestProject::new(user, binary);
-        let mut path = SEARCHED.to_owned();
+        let mut path = SEARCH_PATH.to_owned();
         if self.needs.as_deref() == Some("cargo") {
             path = format!("{}:{path}", project.toolchain().display());
         }
@@ -43,10 +43,10 @@ impl CorpusEntry {
             .args(["run", "--json"])
             .args(&self.flags)
             .args(["-c", &self.line]);
-        let ran = TestOutput::of(&mut command, b"");
-        let said: Value = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
-        let Some(denials) = said["denials"].as_array() else {
-            panic!("{}\n{}{}", self.line, ran.text(), ran.talk())
+        let ran = TestOutput::run(&mut command, b"");
+        let json: Value = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
+        let Some(denials) = json["denials"].as_array() else {
+            panic!("{}\n{}{}", self.line, ran.text(), ran.stderr_text())
         };
         let (home, root) = (
             project.home().to_string_lossy().into_owned(),
@@ -64,39 +64,39 @@ impl CorpusEntry {
             refused: denials
                 .iter()
                 .map(refused)
-                .filter(|refused| !is_left_out(&refused.target))
+                .filter(|refused| !is_ignored(&refused.target))
                 .collect(),
-            blocked: said["blocked"] == true,
-            resource: said["blockedResource"].as_str().map(|_| short(&said["blockedResource"])),
-            stderr: said["stderr"]
+            blocked: json["blocked"] == true,
+            resource: json["blockedResource"].as_str().map(|_| short(&json["blockedResource"])),
+            stderr: json["stderr"]
                 .as_str()
                 .unwrap_or_default()
                 .replace(&root, ".")
                 .replace(&home, "~"),
-            status: said["exitCode"].as_i64().unwrap_or_default(),
+            status: json["exitCode"].as_i64().unwrap_or_default(),
         }
     }
 
-    /// How what came differs from what was to come, a line each.
-    pub fn differences(&self, came: &CorpusResult) -> Vec<String> {
-        let mut lines: Vec<String> = came
+    /// The differences from the expected result, one per line.
+    pub fn differences(&self, result: &CorpusResult) -> Vec<String> {
+        let mut lines: Vec<String> = result
             .refused
             .difference(&self.refused)
-            .map(|refused| format!("told and not expected: {refused}"))
+            .map(|refused| format!("reported but not expected: {refused}"))
             .collect();
         lines.extend(
             self.refused
-                .difference(&came.refused)
-                .map(|refused| format!("expected and not told: {refused}")),
+                .difference(&result.refused)
+                .map(|refused| format!("expected but not reported: {refused}")),
         );
-        if came.blocked != self.blocked {
-            lines.push(format!("blocked is {} (exit status {})", came.blocked, came.status));
+        if result.blocked != self.blocked {
+            lines.push(format!("blocked is {} (exit status {})", result.blocked, result.status));
         }
         lines
     }
 }
 
-/// What differs from machine to machine.
-fn is_left_out(target: &str) -> bool {
+/// True for targets that differ between hosts.
+fn is_ignored(target: &str) -> bool {
     target.starts_with("/sys/") || target == "registry.npmjs.org"
 }
