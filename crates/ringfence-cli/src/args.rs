@@ -1,11 +1,11 @@
-//! The arguments, as typed.
+//! Command line arguments.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
-use ringfence_api::typed;
+use ringfence_api::shell_word;
 
 use crate::commands::agent::AgentCommand;
 use crate::commands::cache::CacheCommand;
@@ -30,10 +30,10 @@ use crate::commands::tool::ToolCommand;
 use crate::messages;
 use crate::output::printable;
 
-/// Run an agent's commands in the project and nowhere else
+/// Run an agent's commands in a sandbox around the project
 ///
-/// The command works in the project as if it ran bare. Secrets stay unread, other projects are
-/// not there, and the network is shut unless it was opened.
+/// The command works in the project as if it ran without a sandbox. It cannot read secrets or
+/// other projects, and it has no network access unless a policy or a flag allows it.
 #[derive(Debug, Parser)]
 #[command(
     name = "ringfence",
@@ -84,8 +84,8 @@ pub(crate) enum CliCommand {
 }
 
 impl CliCommand {
-    /// Answers whether it runs something in a new sandbox.
-    pub(crate) fn makes_sandboxes(&self) -> bool {
+    /// True if the command runs something in a new sandbox.
+    pub(crate) fn creates_sandbox(&self) -> bool {
         match self {
             CliCommand::Session(arguments) => arguments.makes_sandboxes(),
             CliCommand::Run(_)
@@ -97,8 +97,8 @@ impl CliCommand {
         }
     }
 
-    /// Whether a program reads the answer.
-    pub(crate) fn wants_json(&self) -> bool {
+    /// True if the result is printed as JSON.
+    pub(crate) fn prints_json(&self) -> bool {
         match self {
             CliCommand::Run(arguments) => arguments.json,
             CliCommand::Session(arguments) => arguments.wants_json(),
@@ -149,24 +149,23 @@ pub(crate) struct RunArgs {
     /// [default: $RINGFENCE_QUIET]
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    /// The agent name to record in the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// What to tell of the run: what was refused, or also everything that was opened, started
-    /// and reached, which takes longer
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// Report denials only, or every file opened, program run and host contacted (slower)
+    #[arg(long, value_enum, value_name = "EVENTS")]
     pub(crate) observe: Option<ObserveArg>,
-    /// Ask on the terminal about what is about to be refused, while the command waits;
-    /// `--ask=never` if a policy says otherwise
-    #[arg(long, value_enum, value_name = "WHOM", num_args = 0..=1, require_equals = true, default_missing_value = "terminal")]
+    /// Ask on the terminal before an access is denied; the command waits for the answer.
+    /// `--ask=never` overrides a policy that asks
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "terminal")]
     pub(crate) ask: Option<AskArg>,
-    /// How long an answer may take; then it is denied [default: 60s]
+    /// Deny the access if there is no answer within this time [default: 60s]
     #[arg(long, value_name = "DURATION")]
     pub(crate) ask_timeout: Option<String>,
-    /// The name of the run in the audit log [default: a new one]
+    /// The session name in the audit log [default: a new one]
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
-    /// Run a line of shell instead of a program
+    /// Run a shell command line instead of a program
     #[arg(
         short = 'c',
         value_name = "STRING",
@@ -177,7 +176,7 @@ pub(crate) struct RunArgs {
     /// The shell for `-c`: `sh` or `bash`
     #[arg(long, value_enum, value_name = "SHELL", default_value = "sh", requires = "line")]
     pub(crate) shell: ShellArg,
-    /// Keep in mind where the line ended, for hooks that rewrite an agent's command
+    /// Remember the directory the line ends in, for hooks that rewrite an agent's command
     #[arg(long, hide = true, requires = "line", requires = "session", conflicts_with = "json")]
     pub(crate) keep_directory: bool,
     /// Run the line in the sandbox of this conversation, for hooks that rewrite an agent's command
@@ -190,7 +189,7 @@ pub(crate) struct RunArgs {
         conflicts_with = "json"
     )]
     pub(crate) conversation: Option<String>,
-    /// Run the line beside the shell of the conversation
+    /// Run the line in a new shell of the conversation's sandbox, not in the shared shell
     #[arg(long, hide = true, requires = "conversation")]
     pub(crate) beside: bool,
     /// The command and its arguments
@@ -200,7 +199,7 @@ pub(crate) struct RunArgs {
     pub(crate) policy: PolicyArgs,
 }
 
-/// Open a shell in the sandbox, at this terminal
+/// Open an interactive shell in the sandbox
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence shell
@@ -209,7 +208,7 @@ pub(crate) struct ShellArgs {
     /// The shell [default: bash, or else sh]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) shell: Option<OsString>,
-    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    /// The agent name to record in the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
     #[command(flatten)]
@@ -217,19 +216,19 @@ pub(crate) struct ShellArgs {
 }
 
 impl From<ShellArgs> for RunArgs {
-    /// A program like any other: it has the terminal.
+    /// Runs the shell as a program that inherits the terminal.
     fn from(ShellArgs { shell, agent, policy }: ShellArgs) -> Self {
-        let is_there = |name: &str| {
+        let is_installed = |name: &str| {
             std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
                 .any(|path| path.join(name).is_file())
         };
         let shell =
-            shell.unwrap_or_else(|| if is_there("bash") { "bash".into() } else { "sh".into() });
+            shell.unwrap_or_else(|| if is_installed("bash") { "bash".into() } else { "sh".into() });
         let command = vec![shell, "-i".into()];
         Self {
             timeout: None,
             json: false,
-            // The status of an interactive shell is that of its last command only.
+            // An interactive shell exits with the status of its last command only.
             quiet: true,
             agent,
             observe: None,
@@ -247,73 +246,73 @@ impl From<ShellArgs> for RunArgs {
     }
 }
 
-/// What every command that resolves a policy takes. It stands last in each of them: its heading
-/// would go on over what follows.
+/// Arguments of every command that resolves a policy. Each command flattens them last: the help
+/// heading applies to every argument after it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy")]
 pub(crate) struct PolicyArgs {
     /// Use this policy file instead of the project's `.ringfence/policy.toml`
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// How much may be written
+    /// The writable paths: none, the project, or all
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) mode: Option<ModeArg>,
     /// Start in this directory
     #[arg(short = 'C', value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Which project is worked on; whoever starts elsewhere is refused [default: the one around
-    /// the directory]
+    /// The project directory; starting outside it is refused [default: the project around the
+    /// directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) project: Option<PathBuf>,
-    /// Where the agent was started that wants this: its settings there are protected
+    /// The directory the agent was started in: its settings there are protected
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) started_in: Option<PathBuf>,
-    /// Open a path for reading
+    /// Allow reading a path
     #[arg(long, value_name = "PATH")]
     pub(crate) read: Vec<String>,
-    /// Open a path for writing
+    /// Allow writing a path
     #[arg(long, value_name = "PATH")]
     pub(crate) write: Vec<String>,
     /// Deny a path or pattern
     #[arg(long, value_name = "PATH")]
     pub(crate) deny: Vec<String>,
-    /// Deny a path or pattern, and let it look absent
+    /// Deny a path or pattern, and make it look absent
     #[arg(long, value_name = "PATH")]
     pub(crate) hide: Vec<String>,
-    /// Keep a path or pattern from being written
+    /// Make a path or pattern read-only
     #[arg(long, value_name = "PATH")]
     pub(crate) protect: Vec<String>,
-    /// Re-open what a pattern caught
+    /// Exempt a path from the deny patterns
     #[arg(long, value_name = "PATH")]
     pub(crate) except: Vec<String>,
-    /// Pass a variable, or set it
+    /// Pass an environment variable, or set it
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
-    /// Whether the network is open
+    /// Network access
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) net: Option<NetArg>,
-    /// Open a host: `host`, `*.host` for all names below it, `host:port`, an address or a CIDR
+    /// Allow a host: `host`, `*.host` for all names below it, `host:port`, an address or a CIDR
     /// range
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
-    /// Deny a host, whatever allows it
+    /// Deny a host, even if another rule allows it
     #[arg(long, value_name = "HOST")]
     pub(crate) deny_host: Vec<String>,
-    /// Open a port of this machine's own loopback
+    /// Allow a port on the host's loopback
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) allow_localhost: Vec<u16>,
-    /// Publish a port of the sandbox to this machine's loopback
+    /// Publish a port of the sandbox on the host's loopback
     #[arg(long, value_name = "PORT", value_parser = published_port)]
     pub(crate) bind: Vec<u16>,
-    /// Let only so much of something be used: `memory=2GiB`, `processes=256`, `cpu=10m`,
-    /// `disk=5GB`, `open-files=1024`, `file-size=1GB`, `output=10MB`
+    /// Limit a resource: `memory=2GiB`, `processes=256`, `cpu=10m`, `disk=5GB`,
+    /// `open-files=1024`, `file-size=1GB`, `output=10MB`
     #[arg(long, value_name = "LIMIT=AMOUNT")]
     pub(crate) limit: Vec<String>,
-    /// Which engine is to confine the command; without it nothing runs
+    /// The engine that confines the command; if it is missing, nothing runs
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "auto")]
     pub(crate) engine: EngineArg,
-    /// What to do when something cannot be enforced
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// Refuse to run, or run anyway, if part of the policy cannot be enforced
+    #[arg(long, value_enum, value_name = "ACTION")]
     pub(crate) on_gap: Option<OnGapArg>,
 }
 
@@ -328,9 +327,9 @@ pub(crate) enum ModeArg {
 pub(crate) enum NetArg {
     /// Loopback between the command's own processes only
     None,
-    /// What was allowed by `--allow-host` or a policy
+    /// Only hosts allowed by `--allow-host` or a policy
     AllowList,
-    /// The host's own
+    /// The host's network, without restrictions
     Full,
 }
 
@@ -342,9 +341,9 @@ pub(crate) enum ShellArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum EngineArg {
-    /// The strongest one there is; none where the policy confines nothing
+    /// The strongest engine available; none if the policy confines nothing
     Auto,
-    /// Linux namespaces; a policy that confines nothing is refused
+    /// Linux namespaces; refuses a policy that confines nothing
     Namespaces,
 }
 
@@ -366,73 +365,70 @@ pub(crate) enum AskArg {
     Terminal,
 }
 
-/// Reads the command line; wrong words end the program with a message and status 125.
+/// Parses the command line. On a usage error, prints a message and exits with status 125.
 pub(crate) fn parse() -> Arguments {
-    let only = only::<RunArgs>("run")
+    let parsed = parse_subcommand::<RunArgs>("run")
         .map(CliCommand::Run)
-        .or_else(|| only::<HookCommand>("hook").map(CliCommand::Hook));
-    if let Some(command) = only {
+        .or_else(|| parse_subcommand::<HookCommand>("hook").map(CliCommand::Hook));
+    if let Some(command) = parsed {
         return Arguments { command };
     }
     Arguments::try_parse().unwrap_or_else(|error| {
         let _ = error.print();
         if error.kind() == ErrorKind::InvalidSubcommand
-            && let Some(line) = run_line(std::env::args_os().skip(1))
+            && let Some(line) = suggest_run_line(std::env::args_os().skip(1))
         {
-            messages::line(&format!("hint: did you mean: {line}"));
+            messages::print_line(&format!("hint: did you mean: {line}"));
         }
-        let wrong = if names("hook") { crate::commands::hook::BLOCKED.into() } else { 125 };
+        let wrong = if is_subcommand("hook") { crate::commands::hook::BLOCKED.into() } else { 125 };
         std::process::exit(if error.use_stderr() { wrong } else { 0 })
     })
 }
 
-/// The words as a command to run, if the first is a program on `PATH`: `ringfence run -- npm test`.
-fn run_line(words: impl Iterator<Item = OsString>) -> Option<String> {
+/// Returns the arguments as a `ringfence run -- npm test` line if the first is a program on `PATH`.
+fn suggest_run_line(words: impl Iterator<Item = OsString>) -> Option<String> {
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let program = words.first().filter(|word| !word.contains('/'))?;
     let search = std::env::var_os("PATH")?;
-    let is_there =
+    let is_installed =
         std::env::split_paths(&search).any(|directory| directory.join(program).is_file());
-    let quoted: Vec<String> = words.iter().map(|word| typed(word)).collect();
-    is_there.then(|| printable(&format!("ringfence run -- {}", quoted.join(" "))))
+    let quoted: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    is_installed.then(|| printable(&format!("ringfence run -- {}", quoted.join(" "))))
 }
 
-/// Whether the words ask for this command, before they are understood.
-pub(crate) fn names(command: &str) -> bool {
+/// True if the first argument is this subcommand. Does not parse the arguments.
+pub(crate) fn is_subcommand(command: &str) -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == command)
 }
 
-/// Answers whether the words run a command in the sandbox of a conversation, which stands already.
-pub(crate) fn is_of_conversation() -> bool {
+/// True if the arguments run a command in the existing sandbox of a conversation.
+pub(crate) fn runs_in_conversation() -> bool {
     std::env::args_os().nth(2).is_some_and(|word| word == "--conversation")
 }
 
-/// A port to publish. Other tools take two ports or an address here.
+/// Parses a port to publish. Other tools accept two ports or an address here.
 fn published_port(text: &str) -> Result<u16, String> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     match (port(text), text.rsplit_once(':')) {
         (Some(port), _) => Ok(port),
         (None, Some((first, last))) => match (port(last), port(first)) {
             (Some(last), Some(first)) if first != last => Err(format!(
-                "a port keeps its number: have the server listen on {first}, and write `--bind {first}`"
+                "the port number cannot change: make the server listen on {first}, and use `--bind {first}`"
             )),
-            (Some(last), Some(_)) => Err(format!("a port keeps its number: write `--bind {last}`")),
-            (Some(last), None) => Err(format!(
-                "it is published to this machine's loopback only: write `--bind {last}`"
-            )),
-            _ => {
-                Err("it is no port: write a number from 1 to 65535, such as `--bind 3000`"
-                    .to_owned())
+            (Some(last), Some(_)) => Err(format!("give the port once: use `--bind {last}`")),
+            (Some(last), None) => {
+                Err(format!("ports are published on the host's loopback only: use `--bind {last}`"))
             }
+            _ => Err("not a port: use a number from 1 to 65535, such as `--bind 3000`".to_owned()),
         },
-        _ => Err("it is no port: write a number from 1 to 65535, such as `--bind 3000`".to_owned()),
+        _ => Err("not a port: use a number from 1 to 65535, such as `--bind 3000`".to_owned()),
     }
 }
 
-/// The words of one command alone: most of the time is spent on the commands that are not meant.
-/// What is wrong with them is left to the whole to say.
-fn only<T: Args + FromArgMatches>(name: &'static str) -> Option<T> {
-    if !names(name) {
+/// Parses the arguments of one subcommand alone: building clap's other subcommands takes most of
+/// the parsing time. Returns `None` on any error; the full parser then reports it.
+fn parse_subcommand<T: Args + FromArgMatches>(name: &'static str) -> Option<T> {
+    if !is_subcommand(name) {
         return None;
     }
     let matches = T::augment_args(clap::Command::new(name))

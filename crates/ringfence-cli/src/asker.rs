@@ -1,9 +1,9 @@
-//! Asking the person at the terminal, while whoever wants something waits.
+//! Asks the user at the terminal, while the process that made the access waits.
 //!
-//! The terminal is the command's as well: it may print there, read from there, and have left it
-//! in any state. So a question begins by ending whatever sequence was begun, shows nothing as
-//! it came, takes only what is typed after it was shown, and is denied in every doubt. A
-//! command cannot type. What it reads at the same time is lost to the question, never gained.
+//! The command also uses the terminal: it may print there, read from there, and leave it in any
+//! state. So a question first resets the terminal, escapes all names, accepts only input typed
+//! after it was shown, and denies in doubt. A command cannot type. Input that the command reads
+//! meanwhile is lost to the question, which can only cause a denial.
 
 mod limits;
 mod question;
@@ -13,66 +13,66 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Ask, AskAnswer, Asker, visible};
+use ringfence_api::{Ask, AskAnswer, Asker, escape_hidden};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::messages;
 use limits::AskLimits;
-use question::{key_of, options_line, question, word_of};
+use question::{answer_key, confirmation, options_line, question};
 use tty::{AskTty, TypedLine};
 
-/// How long an answer may take, unless somebody says otherwise.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The default time limit of an answer.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Stands where the answer is typed.
+/// The prompt for the answer.
 const PROMPT: &str = "> ";
 
-/// The person at the controlling terminal.
+/// Asks the user at the controlling terminal.
 #[derive(Debug)]
 pub(crate) struct TerminalAsker {
     tty: Option<AskTty>,
-    patience: Duration,
-    /// Held by whoever asks: one question at a time.
+    answer_timeout: Duration,
+    /// Held while a question is open: one question at a time.
     turn: Mutex<AskLimits>,
-    has_said_why: AtomicBool,
+    has_warned: AtomicBool,
 }
 
 impl TerminalAsker {
-    /// The terminal of this process, if it has one.
-    pub(crate) fn new(patience: Duration) -> Self {
+    /// Opens the terminal of this process, if it has one.
+    pub(crate) fn new(answer_timeout: Duration) -> Self {
         Self {
             tty: AskTty::open(),
-            patience,
+            answer_timeout,
             turn: Mutex::new(AskLimits::default()),
-            has_said_why: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
         }
     }
 
-    /// Whether there is anybody to ask.
-    pub(crate) fn is_there(&self) -> bool {
+    /// True if there is a terminal.
+    pub(crate) fn has_terminal(&self) -> bool {
         self.tty.is_some()
     }
 
-    /// Gives the terminal back, also from under an open question: nothing waits for it any more.
+    /// Restores the terminal, even during an open question: no process waits for its answer.
     pub(crate) fn close(&self) {
         if let Some(tty) = &self.tty {
             tty.close();
         }
     }
 
-    fn put(&self, tty: &AskTty, ask: &Ask) -> AskAnswer {
-        let until = Instant::now() + self.patience;
-        let Some(open) = tty.begin() else { return AskAnswer::Deny };
-        let shown = open.write(&question(ask, self.patience, tty.width()), until);
-        // Whatever was typed before the question could be seen is no answer to it.
-        if !shown || !open.forget_input() || !open.write(PROMPT, until) {
+    fn put_question(&self, tty: &AskTty, ask: &Ask) -> AskAnswer {
+        let until = Instant::now() + self.answer_timeout;
+        let Some(open) = tty.enter_raw_mode() else { return AskAnswer::Deny };
+        let shown = open.write(&question(ask, self.answer_timeout, tty.width()), until);
+        // Input typed before the question was visible is not an answer.
+        if !shown || !open.discard_input() || !open.write(PROMPT, until) {
             return AskAnswer::Deny;
         }
         loop {
-            let (answer, said) = match open.line(until) {
+            let (answer, message) = match open.read_line(until) {
                 TypedLine::Text(text) if text.is_empty() => (AskAnswer::Deny, "denied"),
                 TypedLine::Text(text) => match answer(&text, &ask.options) {
-                    Some(answer) => (answer, word_of(answer)),
+                    Some(answer) => (answer, confirmation(answer)),
                     None => {
                         open.write(&format!("{}\r\n{PROMPT}", options_line(&ask.options)), until);
                         continue;
@@ -81,7 +81,7 @@ impl TerminalAsker {
                 TypedLine::Signal(signal) => {
                     open.write("denied\r\n", until);
                     drop(open);
-                    // To us alone, and from us to the command: once, as if it had been typed.
+                    // Only to this process, which forwards it: the command gets it once.
                     let _ = kill_process(getpid(), signal);
                     return AskAnswer::Deny;
                 }
@@ -89,16 +89,16 @@ impl TerminalAsker {
                 TypedLine::Gone => (AskAnswer::Deny, "denied"),
             };
             open.write(
-                &format!("ringfence: {said}\r\n"),
+                &format!("ringfence: {message}\r\n"),
                 Instant::now() + Duration::from_millis(200),
             );
             return answer;
         }
     }
 
-    fn say_why_not(&self, why: &str) {
-        if !self.has_said_why.swap(true, Ordering::Relaxed) {
-            messages::warning(&format!("nobody is asked, and what is refused stays so: {why}"));
+    fn warn_once(&self, why: &str) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            messages::print_warning(&format!("cannot ask, so accesses are denied: {why}"));
         }
     }
 }
@@ -107,21 +107,21 @@ impl Asker for TerminalAsker {
     fn ask(&self, ask: &Ask) -> AskAnswer {
         let mut limits = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tty) = &self.tty else {
-            self.say_why_not("there is no terminal");
+            self.warn_once("there is no terminal");
             return AskAnswer::Deny;
         };
         if limits.is_over() {
             return AskAnswer::Deny;
         }
-        if !tty.is_ours() {
-            self.say_why_not("the terminal is somebody else's at the moment");
+        if !tty.is_in_foreground() {
+            self.warn_once("ringfence is not in the foreground of the terminal");
             return AskAnswer::Deny;
         }
-        let end = match limits.begin(Instant::now()) {
+        let end = match limits.count_question(Instant::now()) {
             Some(end) => Some(end),
             None => {
-                let answer = self.put(tty, ask);
-                let end = limits.note(answer);
+                let answer = self.put_question(tty, ask);
+                let end = limits.count_answer(answer);
                 if end.is_none() {
                     return answer;
                 }
@@ -129,7 +129,7 @@ impl Asker for TerminalAsker {
             }
         };
         if let Some(end) = end {
-            self.note(&format!("{end}: everything further is denied without asking"));
+            self.note(&format!("{end}: further accesses are denied without asking"));
         }
         AskAnswer::Deny
     }
@@ -137,16 +137,16 @@ impl Asker for TerminalAsker {
     fn note(&self, text: &str) {
         if let Some(tty) = &self.tty {
             tty.write(
-                &format!("\r\nringfence: {}\r\n", visible(text)),
+                &format!("\r\nringfence: {}\r\n", escape_hidden(text)),
                 Instant::now() + Duration::from_millis(200),
             );
         }
     }
 }
 
-/// What a line says, if it is one of the options.
+/// Parses a line as one of the offered answers.
 fn answer(text: &str, options: &[AskAnswer]) -> Option<AskAnswer> {
-    options.iter().copied().find(|option| text.eq_ignore_ascii_case(key_of(*option)))
+    options.iter().copied().find(|option| text.eq_ignore_ascii_case(answer_key(*option)))
 }
 
 impl Drop for TerminalAsker {
@@ -155,8 +155,8 @@ impl Drop for TerminalAsker {
     }
 }
 
-/// What the terminal may send us in the middle of a question.
-fn passed_on(byte: u8, interrupt: u8, quit: u8) -> Option<Signal> {
+/// Returns the signal of a key typed during a question.
+fn signal_for_key(byte: u8, interrupt: u8, quit: u8) -> Option<Signal> {
     match byte {
         0 => None,
         byte if byte == interrupt => Some(Signal::INT),
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_is_an_answer_if_it_is_offered() {
+    fn letter_is_an_answer_only_if_offered() {
         assert_eq!(answer("o", AskAnswer::ALL), Some(AskAnswer::AllowOnce));
         assert_eq!(answer("P", AskAnswer::ALL), Some(AskAnswer::AllowPermanent));
         assert_eq!(answer("p", &[AskAnswer::AllowOnce, AskAnswer::Deny]), None);
@@ -180,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_switched_off_send_nothing() {
-        assert_eq!(passed_on(3, 3, 28), Some(Signal::INT));
-        assert_eq!(passed_on(28, 3, 28), Some(Signal::QUIT));
-        assert_eq!(passed_on(0, 0, 0), None);
-        assert_eq!(passed_on(b'o', 3, 28), None);
+    fn disabled_signal_keys_send_nothing() {
+        assert_eq!(signal_for_key(3, 3, 28), Some(Signal::INT));
+        assert_eq!(signal_for_key(28, 3, 28), Some(Signal::QUIT));
+        assert_eq!(signal_for_key(0, 0, 0), None);
+        assert_eq!(signal_for_key(b'o', 3, 28), None);
     }
 }

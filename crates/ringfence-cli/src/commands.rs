@@ -31,12 +31,12 @@ use crate::args::{Arguments, CliCommand};
 use crate::error::CliError;
 
 pub(crate) fn run(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, CliError> {
-    let makes_sandboxes = arguments.command.makes_sandboxes();
-    let result = perform(arguments, local);
-    if makes_sandboxes { result.map_err(nested::explain) } else { result }
+    let makes_sandboxes = arguments.command.creates_sandbox();
+    let result = dispatch(arguments, local);
+    if makes_sandboxes { result.map_err(nested::explain_nested) } else { result }
 }
 
-fn perform(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, CliError> {
+fn dispatch(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, CliError> {
     match arguments.command {
         CliCommand::Run(arguments) => run::run(arguments, local),
         CliCommand::Shell(arguments) => run::run(arguments.into(), local),

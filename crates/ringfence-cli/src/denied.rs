@@ -1,4 +1,4 @@
-//! The line that names what was denied to a command that failed.
+//! The line that names the denials of a failed command.
 
 use std::env;
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::{messages, output};
 
-/// At most so many names stand in the line.
+/// The maximum number of names in the line.
 const NAMES: usize = 2;
-/// At most so many characters of a name.
+/// The maximum length of a name.
 const NAME_LENGTH: usize = 80;
 
 /// Denials of a command that has ended.
@@ -33,28 +33,28 @@ pub(crate) fn is_silenced() -> bool {
 
 /// Prints the line for a command that failed and was `blocked`.
 pub(crate) fn report_failure(outcome: &Outcome, home: &AbsPath) {
-    if outcome.exit_code() != 0 && outcome.blocked() && !is_silenced() {
+    if outcome.exit_code() != 0 && outcome.is_blocked() && !is_silenced() {
         Denied { denials: &outcome.denials, dropped: outcome.denials_dropped, home: Some(home) }
             .report();
     }
 }
 
 impl Denied<'_> {
-    /// Prints the line. The caller has made sure that the command failed and was `blocked`.
+    /// Prints the line. The caller has checked that the command failed and was `blocked`.
     pub(crate) fn report(&self) {
         if let Some(text) = self.line() {
-            messages::line(&text);
+            messages::print_line(&text);
         }
     }
 
     /// `ringfence: 1 host was denied (example.org:443); see: ringfence explain --last`
     fn line(&self) -> Option<String> {
         let mut counted: Vec<&Denial> =
-            self.denials.iter().filter(|denial| !denial.is_done_without()).collect();
+            self.denials.iter().filter(|denial| !denial.is_tolerated()).collect();
         counted.sort_by_key(|denial| denial.report_order());
         let mut found: Vec<Found> = Vec::new();
         for denial in counted {
-            let Some(kind) = Kind::of(denial) else { continue };
+            let Some(kind) = Kind::from_denial(denial) else { continue };
             let new = Found {
                 kind,
                 name: self.name(denial, kind),
@@ -88,35 +88,35 @@ impl Denied<'_> {
 
     fn name(&self, denial: &Denial, kind: Kind) -> String {
         match (kind, self.home, AbsPath::new(&denial.target)) {
-            (Kind::Path, Some(home), Some(path)) => output::short(&path, home),
+            (Kind::Path, Some(home), Some(path)) => output::tilde_path(&path, home),
             _ => denial.target.clone(),
         }
     }
 }
 
-/// A host, path or call that was denied.
+/// A denied host, path or syscall.
 #[derive(Debug)]
 struct Found {
     kind: Kind,
     name: String,
-    /// The guarded address that an allowed name led to.
+    /// The guarded address that an allowed name resolved to.
     address: Option<IpAddr>,
 }
 
 impl Found {
-    /// `example.org:443`, or `example.org: it leads to 10.1.2.3, which is not allowed`.
+    /// `example.org:443`, or `example.org: it resolves to 10.1.2.3, which is not allowed`.
     fn text(&self) -> String {
         match self.address {
             Some(address) => {
                 let host = self.name.rsplit_once(':').map_or(self.name.as_str(), |(host, _)| host);
-                format!("{}: it leads to {address}, which is not allowed", fitting(host))
+                format!("{}: it resolves to {address}, which is not allowed", shorten(host))
             }
-            None => fitting(&self.name),
+            None => shorten(&self.name),
         }
     }
 }
 
-/// The thing that was denied.
+/// The kind of the denied target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Host,
@@ -127,8 +127,8 @@ enum Kind {
 impl Kind {
     const ALL: &[Kind] = &[Kind::Host, Kind::Path, Kind::Call];
 
-    /// `None` for a command line that was not run: standard error has the whole reason already.
-    fn of(denial: &Denial) -> Option<Self> {
+    /// `None` for a refused command line: standard error already has the reason.
+    fn from_denial(denial: &Denial) -> Option<Self> {
         match denial.operation {
             // A socket of the host has a path.
             Operation::Connect if !denial.target.starts_with('/') => Some(Kind::Host),
@@ -160,7 +160,7 @@ fn is_same(left: &str, right: &str, kind: Kind) -> bool {
 }
 
 /// The name without control characters, cut in the middle if it is long.
-fn fitting(name: &str) -> String {
+fn shorten(name: &str) -> String {
     let escaped: Vec<char> = name.chars().flat_map(escape).collect();
     if escaped.len() <= NAME_LENGTH {
         return escaped.into_iter().collect();
@@ -265,17 +265,17 @@ mod tests {
     }
 
     #[test]
-    fn address_that_an_allowed_name_leads_to_is_named() {
-        let rule =
-            "it stands for 203.0.113.80 (documentation), which has to be allowed itself".to_owned();
+    fn address_that_an_allowed_name_resolves_to_is_named() {
+        let rule = "it stands for 203.0.113.80 (documentation), which must be allowed by address"
+            .to_owned();
         let guarded = Denial { rule, ..denial(Operation::Connect, "pypi.org:443") };
         let line = line(&[guarded], 0).unwrap();
-        let expected = "1 host was denied (pypi.org: it leads to 203.0.113.80, which is not allowed); see: ringfence explain --last";
+        let expected = "1 host was denied (pypi.org: it resolves to 203.0.113.80, which is not allowed); see: ringfence explain --last";
         assert_eq!(line, format!("ringfence: {expected}"));
     }
 
     #[test]
-    fn optional_denials_and_refused_command_lines_are_not_in_it() {
+    fn line_omits_optional_denials_and_refused_command_lines() {
         let optional = Denial { optional: true, ..denial(Operation::Read, "/home/me/.profile") };
         assert_eq!(line(std::slice::from_ref(&optional), 0), None);
         assert_eq!(line(&[denial(Operation::Command, "rm -rf /")], 0), None);

@@ -1,4 +1,4 @@
-//! What can go wrong at this door.
+//! Errors of the command line interface.
 
 use std::io;
 
@@ -11,34 +11,34 @@ use serde_json::{Value, json};
 
 use crate::commands::remote::RemoteError;
 
-/// Why nothing was run.
+/// A failure of a subcommand.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// The engine refused or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Something was not allowed for good.
+    /// A permanent grant could not be saved.
     #[error(transparent)]
     Allow(#[from] AllowError),
     /// The audit log could not be read.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// The words of the command line do not go together.
+    /// The arguments contradict each other.
     #[error("{what}")]
-    Words {
-        /// What is wrong.
+    Usage {
+        /// The problem.
         what: String,
-        /// What to type instead.
+        /// The hint.
         hint: String,
     },
-    /// A file could not be used.
+    /// A file operation failed.
     #[error("cannot {what} {path}")]
     File {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// On what.
+        /// The file.
         path: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
     /// Another tool's file could not be read.
@@ -46,17 +46,17 @@ pub(crate) enum CliError {
     Import {
         /// The file.
         path: String,
-        /// What is wrong in it.
+        /// The parse error.
         #[source]
         source: ImportError,
     },
-    /// The service does not serve.
+    /// The HTTP server failed.
     #[error(transparent)]
     Serve {
-        /// Why not.
+        /// The cause.
         source: Box<ServeError>,
     },
-    /// A service was not used.
+    /// A request to a remote server failed.
     #[error(transparent)]
     Remote(#[from] RemoteError),
 }
@@ -68,13 +68,13 @@ impl From<PolicyError> for CliError {
 }
 
 impl CliError {
-    /// A stable word for it.
+    /// Returns the stable error code.
     pub(crate) fn code(&self) -> &str {
         match self {
             CliError::Engine(error) => error.code(),
             CliError::Allow(error) => error.code(),
             CliError::Audit(error) => error.code(),
-            CliError::Words { .. } => "usage",
+            CliError::Usage { .. } => "usage",
             CliError::File { .. } => "file",
             CliError::Import { source, .. } => source.code(),
             CliError::Serve { source } => source.code(),
@@ -82,13 +82,13 @@ impl CliError {
         }
     }
 
-    /// What to type next.
+    /// Returns a command to type, or another way to fix the error.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             CliError::Engine(error) => error.hint(),
             CliError::Allow(error) => error.hint(),
             CliError::Audit(error) => Some(error.hint()),
-            CliError::Words { hint, .. } => Some(hint.clone()),
+            CliError::Usage { hint, .. } => Some(hint.clone()),
             CliError::File { .. } => None,
             CliError::Import { source, .. } => Some(source.hint()),
             CliError::Serve { source } => source.hint(),
@@ -96,12 +96,12 @@ impl CliError {
         }
     }
 
-    pub(crate) fn status(&self) -> u8 {
+    pub(crate) fn exit_status(&self) -> u8 {
         match self {
             CliError::Engine(error) => error.status() as u8,
             CliError::Allow(_)
             | CliError::Audit(_)
-            | CliError::Words { .. }
+            | CliError::Usage { .. }
             | CliError::File { .. }
             | CliError::Import { .. }
             | CliError::Serve { .. }
@@ -109,9 +109,9 @@ impl CliError {
         }
     }
 
-    /// What lies behind it, nearest first.
+    /// Returns the causes, nearest first.
     pub(crate) fn causes(&self) -> Vec<String> {
-        // Its own message is the cause's.
+        // Its message already is the message of its cause.
         if matches!(self, CliError::Import { .. }) {
             Vec::new()
         } else {
@@ -119,8 +119,8 @@ impl CliError {
         }
     }
 
-    /// For programs.
-    pub(crate) fn json(&self) -> Value {
+    /// Returns the error as JSON.
+    pub(crate) fn to_json(&self) -> Value {
         json!({ "code": self.code(), "message": self.to_string(), "causes": self.causes(), "hint": self.hint() })
     }
 }

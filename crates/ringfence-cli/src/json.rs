@@ -3,9 +3,12 @@
 use ringfence_api::{Outcome, Permission, StreamOutput, base64};
 use serde_json::{Map, Value, json};
 
-/// The outcome of the run called `session` as one object, in the words of the interface; with
-/// what a person could be asked, where nobody was.
-pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permission>) -> Value {
+/// Formats the outcome of the session, with the permission that could be asked for, if none was.
+pub(crate) fn outcome_json(
+    outcome: &Outcome,
+    session: &str,
+    permission: Option<Permission>,
+) -> Value {
     let blocked_by = outcome.blocked_by();
     let mut object = Map::new();
     stream(&mut object, "stdout", &outcome.stdout);
@@ -13,7 +16,7 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
     let rest = json!({
         "session": session,
         "exitCode": outcome.exit_code(),
-        "blocked": outcome.blocked(),
+        "blocked": outcome.is_blocked(),
         "blockedReason": blocked_by.map(|denial| format!("{} ({})", denial.rule, denial.origin)),
         "blockedResource": blocked_by.map(|denial| &denial.target),
         "permission": permission,
@@ -44,8 +47,8 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
     Value::Object(object)
 }
 
-/// Adds what was written behind a command, if anything was.
-pub(crate) fn background(object: &mut Value, output: &StreamOutput) {
+/// Adds the output of background processes, if any.
+pub(crate) fn add_background(object: &mut Value, output: &StreamOutput) {
     if let Value::Object(object) = object
         && *output != StreamOutput::default()
     {
@@ -53,7 +56,7 @@ pub(crate) fn background(object: &mut Value, output: &StreamOutput) {
     }
 }
 
-/// Text where it is text; bytes that are not are given exactly beside it.
+/// Adds a stream as text; if it is not UTF-8, also as base64.
 fn stream(object: &mut Map<String, Value>, name: &str, output: &StreamOutput) {
     let bytes = output.bytes();
     match String::from_utf8(bytes) {

@@ -1,4 +1,4 @@
-//! `ringfence` on the command line: words in, words out.
+//! The `ringfence` command line program.
 
 #![forbid(unsafe_code)]
 
@@ -19,23 +19,23 @@ use std::process::ExitCode;
 use ringfence_local::LocalProvider;
 
 fn main() -> ExitCode {
-    ringfence_enforce::apply::helper::enter_if_helper();
-    // Begun before anything is understood: it goes on by itself while we read.
-    let local = if args::names("run") && !args::is_of_conversation() {
+    ringfence_enforce::apply::reexec::enter_if_helper();
+    // Started before the arguments are parsed: it prepares the sandbox meanwhile.
+    let local = if args::is_subcommand("run") && !args::runs_in_conversation() {
         LocalProvider::for_one_command()
     } else {
         LocalProvider::default()
     };
     let arguments = args::parse();
-    let wants_json = arguments.command.wants_json();
+    let wants_json = arguments.command.prints_json();
     match commands::run(arguments, &local) {
         Ok(status) => status,
         Err(error) => {
-            messages::error(&error);
+            messages::print_error(&error);
             if wants_json {
-                let _ = output::json(&serde_json::json!({ "error": error.json() }));
+                let _ = output::print_json(&serde_json::json!({ "error": error.to_json() }));
             }
-            ExitCode::from(error.status())
+            ExitCode::from(error.exit_status())
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Talk, to standard error.
+//! Messages on standard error.
 
 use std::io::{self, Write};
 
-use ringfence_api::{Outcome, whole};
+use ringfence_api::{Outcome, error_chain};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -11,16 +11,16 @@ use rustix::time::Timespec;
 use crate::error::CliError;
 use crate::output::printable;
 
-/// Writes one line. A standard error that takes nothing more (`2>/dev/full`) must not change how a
-/// command ends: `eprintln!` would panic.
-pub(crate) fn line(text: &str) {
+/// Writes one line. Does not use `eprintln!`, which panics if standard error fails
+/// (`2>/dev/full`): that must not change the exit status.
+pub(crate) fn print_line(text: &str) {
     write(format!("{text}\n").as_bytes());
 }
 
-/// Writes as long as standard error takes it. A reader that takes nothing for a second gets no
-/// more: a command whose time is up must not be waited for because of what is said about it.
+/// Writes while standard error accepts data. Gives up if the reader accepts nothing for one
+/// second, so that a blocked reader cannot delay the exit after a time limit.
 fn write(bytes: &[u8]) {
-    // A pipe that has room takes as many at once without waiting.
+    // A pipe reported writable accepts this many bytes without blocking.
     const AT_ONCE: usize = 4096;
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     for piece in bytes.chunks(AT_ONCE) {
@@ -34,57 +34,57 @@ fn write(bytes: &[u8]) {
     }
 }
 
-/// An error, its causes and a hint.
-pub(crate) fn error(error: &CliError) {
-    line(&format!("error: {error}"));
+/// Prints an error, its causes and its hint.
+pub(crate) fn print_error(error: &CliError) {
+    print_line(&format!("error: {error}"));
     if let CliError::Engine(EngineError::Gaps { gaps }) = error {
         for gap in gaps {
-            line(&format!("  gap: {}: {}\n       {}", gap.what, gap.why, gap.hint));
+            print_line(&format!("  gap: {}: {}\n       {}", gap.what, gap.why, gap.hint));
         }
     }
     for cause in error.causes() {
-        line(&format!("  caused by: {cause}"));
+        print_line(&format!("  caused by: {cause}"));
     }
     if let Some(hint) = error.hint() {
-        line(&format!("hint: {hint}"));
+        print_line(&format!("hint: {hint}"));
     }
 }
 
-/// Something worth knowing that stops nobody.
-pub(crate) fn warning(text: &str) {
-    line(&format!("ringfence: warning: {text}"));
+/// Prints a warning.
+pub(crate) fn print_warning(text: &str) {
+    print_line(&format!("ringfence: warning: {text}"));
 }
 
-/// What was said already.
-pub(crate) fn verbatim(text: &[u8]) {
+/// Prints text that is already complete.
+pub(crate) fn print_bytes(text: &[u8]) {
     write(text);
 }
 
-/// What a person should know of a run that has ended.
-pub(crate) fn ended(outcome: &Outcome) {
-    // What is only not told of stands in the JSON and in the log: here it would stand at
-    // every command, in what is the command's own.
-    for gap in outcome.gaps.iter().filter(|gap| gap.refuses()) {
-        warning(&format!("not enforced: {}: {}", gap.what, gap.why));
+/// Prints warnings about a run that has ended.
+pub(crate) fn print_outcome_warnings(outcome: &Outcome) {
+    // A gap that loses only reports is in the JSON and in the log. Printed here, it would appear in
+    // the output of every command.
+    for gap in outcome.gaps.iter().filter(|gap| gap.refuses_run()) {
+        print_warning(&format!("not enforced: {}: {}", gap.what, gap.why));
     }
     for moved in &outcome.quarantined {
-        // Names that the command chose.
-        warning(&printable(&format!(
+        // The command chose these names.
+        print_warning(&printable(&format!(
             "{} was moved to {}: {}",
             moved.path, moved.moved_to, moved.reason
         )));
     }
     for breach in &outcome.breaches {
-        warning(&breach.to_string());
+        print_warning(&breach.to_string());
     }
 }
 
-/// Something that was not recorded.
-pub(crate) fn unrecorded(error: &AuditError) {
-    warning(&format!("not recorded in the audit log: {}", whole(error)));
+/// Prints a warning that a record was not written.
+pub(crate) fn warn_unrecorded(error: &AuditError) {
+    print_warning(&format!("not recorded in the audit log: {}", error_chain(error)));
 }
 
-/// Something to read before going on.
-pub(crate) fn note(text: &str) {
-    line(&format!("ringfence: note: {text}"));
+/// Prints a note.
+pub(crate) fn print_note(text: &str) {
+    print_line(&format!("ringfence: note: {text}"));
 }

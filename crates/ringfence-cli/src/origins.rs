@@ -1,6 +1,6 @@
-//! Where settings were written that carry no origin of their own.
+//! The origins of settings whose values carry none.
 
-use ringfence_engine::{ResolvedPolicy, layers};
+use ringfence_engine::{ResolvedPolicy, read_layers};
 use ringfence_policy::{Flags, Origin, Policy, PolicyLayer, Source};
 
 use crate::commands::resolve_args::ResolvedArgs;
@@ -13,23 +13,31 @@ pub(crate) struct PolicyOrigins<'a> {
 }
 
 impl<'a> PolicyOrigins<'a> {
-    /// Reads the files that `meant` was resolved from.
-    pub(crate) fn of(meant: &'a ResolvedArgs) -> Result<Self, CliError> {
-        let ResolvedPolicy { surroundings, .. } = &meant.resolved;
-        Ok(Self { layers: layers(&meant.files, &surroundings.facts)?, flags: &meant.flags })
+    /// Reads the files that the policy was resolved from.
+    pub(crate) fn read(resolved_args: &'a ResolvedArgs) -> Result<Self, CliError> {
+        let ResolvedPolicy { surroundings, .. } = &resolved_args.resolved;
+        Ok(Self {
+            layers: read_layers(&resolved_args.files, &surroundings.facts)?,
+            flags: &resolved_args.flags,
+        })
     }
 
-    /// Who wrote `text` into the list at `key`; what no file has is built in.
-    pub(crate) fn entry(&self, key: &str, list: fn(&Policy) -> &[String], text: &str) -> Origin {
+    /// Returns the origin of `text` in the list at `key`; built in, if no file has it.
+    pub(crate) fn entry_origin(
+        &self,
+        key: &str,
+        list: fn(&Policy) -> &[String],
+        text: &str,
+    ) -> Origin {
         let written = self.layers.iter().find_map(|layer| {
-            let place = list(&layer.policy).iter().position(|entry| entry == text)?;
-            Some(layer.origin(&format!("{key}.{place}"), text))
+            let index = list(&layer.policy).iter().position(|entry| entry == text)?;
+            Some(layer.origin(&format!("{key}.{index}"), text))
         });
         written.unwrap_or_else(|| Origin::new(Source::BuiltIn, text))
     }
 
-    /// Who set the variable `name`, or asked for it by name.
-    pub(crate) fn variable(&self, name: &str) -> Origin {
+    /// Returns the origin of the environment variable `name`.
+    pub(crate) fn variable_origin(&self, name: &str) -> Origin {
         if self.flags.env.iter().any(|(flag, _)| flag == name) {
             return Origin::new(Source::Flag, format!("--env {name}"));
         }
@@ -37,21 +45,23 @@ impl<'a> PolicyOrigins<'a> {
             self.layers.iter().rev().find(|layer| layer.policy.environment.set.contains_key(name));
         match setter {
             Some(layer) => layer.origin("environment.set", name),
-            None => self.entry("environment.allow", |policy| &policy.environment.allow, name),
+            None => {
+                self.entry_origin("environment.allow", |policy| &policy.environment.allow, name)
+            }
         }
     }
 
-    /// The strongest that says so at `key`: the flag, else the last file, else nobody.
-    pub(crate) fn setting(
+    /// Returns the origin of a setting: the flag, else the last file that sets it, else built in.
+    pub(crate) fn setting_origin(
         &self,
         key: &str,
         flag: Option<&str>,
-        says_so: impl Fn(&Policy) -> bool,
+        sets_it: impl Fn(&Policy) -> bool,
     ) -> Origin {
         if let Some(flag) = flag {
             return Origin::new(Source::Flag, flag);
         }
-        let layer = self.layers.iter().rev().find(|layer| says_so(&layer.policy));
+        let layer = self.layers.iter().rev().find(|layer| sets_it(&layer.policy));
         layer.map_or_else(|| Origin::new(Source::BuiltIn, key), |layer| layer.origin(key, key))
     }
 
@@ -86,12 +96,13 @@ mod tests {
         let mut flags = Flags::none(path("/"));
         flags.env.push(("C".into(), None));
         let origins = PolicyOrigins { layers, flags: &flags };
-        check(&origins.variable("A"), "/u:6 (user policy)");
-        check(&origins.variable("B"), "/p:3 (project policy)");
-        check(&origins.variable("C"), "a flag");
-        check(&origins.variable("D"), "built in");
-        let found = origins.setting("network.mode", None, |policy| policy.network.mode.is_some());
+        check(&origins.variable_origin("A"), "/u:6 (user policy)");
+        check(&origins.variable_origin("B"), "/p:3 (project policy)");
+        check(&origins.variable_origin("C"), "a flag");
+        check(&origins.variable_origin("D"), "built in");
+        let found =
+            origins.setting_origin("network.mode", None, |policy| policy.network.mode.is_some());
         check(&found, "/u:3 (user policy)");
-        check(&origins.setting("network.mode", Some("--net"), |_| false), "a flag");
+        check(&origins.setting_origin("network.mode", Some("--net"), |_| false), "a flag");
     }
 }

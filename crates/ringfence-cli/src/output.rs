@@ -1,4 +1,4 @@
-//! Data, to standard output.
+//! Data on standard output.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::error::CliError;
 
-/// Writes `text` as it is.
+/// Writes `text` unchanged.
 ///
-/// A reader that has seen enough, such as `head`, is no failure.
-pub(crate) fn text(text: &str) -> Result<(), CliError> {
-    bytes(text.as_bytes())
+/// A reader that closes the pipe early, such as `head`, is not an error.
+pub(crate) fn print_text(text: &str) -> Result<(), CliError> {
+    print_bytes(text.as_bytes())
 }
 
-/// As [`text`], for what need not be text.
-pub(crate) fn bytes(bytes: &[u8]) -> Result<(), CliError> {
+/// Like [`text`], for bytes that need not be UTF-8.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -26,22 +26,22 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), CliError> {
     }
 }
 
-/// One object on one line.
-pub(crate) fn json(value: &Value) -> Result<(), CliError> {
-    text(&format!("{value}\n"))
+/// Prints a value on one line.
+pub(crate) fn print_json(value: &Value) -> Result<(), CliError> {
+    print_text(&format!("{value}\n"))
 }
 
-/// How words are set off.
+/// The output style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColorMode {
-    /// Not at all.
+    /// No colours.
     Plain,
-    /// By colour.
+    /// Colours.
     Colour,
 }
 
 impl ColorMode {
-    /// Colour only for a person who looks at it and has not declined it (<https://no-color.org>).
+    /// Uses colours only on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
     pub(crate) fn for_stdout() -> Self {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -80,10 +80,10 @@ impl ColorMode {
     }
 }
 
-/// `text` in exactly `width` columns: filled up, or cut with an ellipsis.
+/// Formats `text` in exactly `width` columns: padded, or cut with an ellipsis.
 ///
-/// Control characters, which a file's name may hold, do not reach the terminal.
-pub(crate) fn cell(text: &str, width: usize) -> String {
+/// Replaces control characters, which a file name may contain.
+pub(crate) fn fit_cell(text: &str, width: usize) -> String {
     let clean = printable(text);
     let length = clean.chars().count();
     if length <= width {
@@ -92,7 +92,7 @@ pub(crate) fn cell(text: &str, width: usize) -> String {
     clean.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// `text` in one line, without anything that a terminal would obey. Line ends are written `\n`.
+/// Formats `text` on one line, without control characters. A newline becomes `\n`.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -107,8 +107,11 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// A path for people: `~` for home.
-pub(crate) fn short(path: &ringfence_policy::AbsPath, home: &ringfence_policy::AbsPath) -> String {
+/// Formats a path for display: `~` for home.
+pub(crate) fn tilde_path(
+    path: &ringfence_policy::AbsPath,
+    home: &ringfence_policy::AbsPath,
+) -> String {
     match path.relative_to(home) {
         Some(below) if below.as_os_str().is_empty() => "~".into(),
         Some(below) if home.depth() > 0 => format!("~/{}", below.display()),
@@ -124,12 +127,12 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, width: usize, expect: &str) {
-        assert_eq!(cell(text, width), expect);
-        assert_eq!(cell(text, width).chars().count(), width);
+        assert_eq!(fit_cell(text, width), expect);
+        assert_eq!(fit_cell(text, width).chars().count(), width);
     }
 
     #[test]
-    fn a_cell_has_its_width() {
+    fn cell_has_exactly_the_given_width() {
         check("ab", 4, "ab  ");
         check("abcd", 4, "abcd");
         check("abcde", 4, "abc…");
@@ -138,16 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn home_is_a_tilde() {
+    fn home_is_shown_as_tilde() {
         let path = |text: &str| AbsPath::new(text).unwrap();
-        assert_eq!(short(&path("/home/me/x"), &path("/home/me")), "~/x");
-        assert_eq!(short(&path("/home/me"), &path("/home/me")), "~");
-        assert_eq!(short(&path("/home/meme"), &path("/home/me")), "/home/meme");
-        assert_eq!(short(&path("/etc"), &path("/")), "/etc");
+        assert_eq!(tilde_path(&path("/home/me/x"), &path("/home/me")), "~/x");
+        assert_eq!(tilde_path(&path("/home/me"), &path("/home/me")), "~");
+        assert_eq!(tilde_path(&path("/home/meme"), &path("/home/me")), "/home/meme");
+        assert_eq!(tilde_path(&path("/etc"), &path("/")), "/etc");
     }
 
     #[test]
-    fn plain_is_plain() {
+    fn plain_output_has_no_escapes() {
         assert_eq!(ColorMode::Plain.bad("x"), "x");
         assert_eq!(ColorMode::Colour.good("x"), "\x1b[32mx\x1b[0m");
     }

@@ -1,12 +1,12 @@
-//! What the steps of a plan put into a sandbox without any rule.
+//! Paths that a plan creates in a sandbox without a rule.
 
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::AbsPath;
 
-/// Something every sandbox has.
+/// A path that every sandbox has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Provision {
-    /// In words.
+    /// A description for the user.
     pub(crate) what: &'static str,
     pub(crate) writable: Writable,
 }
@@ -17,38 +17,42 @@ pub(crate) enum Writable {
     No,
 }
 
-const fn own(what: &'static str) -> Option<Provision> {
+const fn writable(what: &'static str) -> Option<Provision> {
     Some(Provision { what, writable: Writable::Yes })
 }
 
-const fn fixed(what: &'static str) -> Option<Provision> {
+const fn read_only(what: &'static str) -> Option<Provision> {
     Some(Provision { what, writable: Writable::No })
 }
 
-const DIRECTORY: &str = "a directory of the sandbox's own, in which only what is opened shows";
+const DIRECTORY: &str = "a directory of the sandbox that shows only allowed entries";
 
-/// What stands at `path` although no rule opens it.
-pub(crate) fn provided(plan: &Plan, path: &AbsPath) -> Option<Provision> {
+/// Returns the provision at `path`, for a path that no rule allows.
+pub(crate) fn find_provision(plan: &Plan, path: &AbsPath) -> Option<Provision> {
     let at = plan.steps.iter().find_map(|step| provision(step, path));
-    let leads_on =
-        || plan.steps.iter().filter_map(place).any(|below| below != path && below.is_within(path));
-    at.or_else(|| if leads_on() { fixed(DIRECTORY) } else { None })
+    let is_ancestor = || {
+        plan.steps
+            .iter()
+            .filter_map(created_path)
+            .any(|below| below != path && below.is_within(path))
+    };
+    at.or_else(|| if is_ancestor() { read_only(DIRECTORY) } else { None })
 }
 
 fn provision(step: &Step, path: &AbsPath) -> Option<Provision> {
     let is_below = |root: &str| path.as_path().starts_with(root);
     match step {
         Step::Scratch { path: root } if path.is_within(root) => {
-            own("private to the sandbox, gone when it ends")
+            writable("private to the sandbox, gone when it ends")
         }
-        Step::Processes { .. } if is_below("/proc") => own("the sandbox's own processes"),
-        Step::Devices if is_below("/dev") && is_device(path) => own("a device that programs need"),
+        Step::Processes { .. } if is_below("/proc") => writable("the sandbox's own processes"),
+        Step::Devices if is_below("/dev") && is_device(path) => writable("a standard device"),
         Step::File { path: at, .. } if at == path => {
-            fixed("a file that ringfence writes for the sandbox")
+            read_only("a file that ringfence generates for the sandbox")
         }
-        Step::Directory { path: at } if at == path => fixed(DIRECTORY),
+        Step::Directory { path: at } if at == path => read_only(DIRECTORY),
         Step::Symlink { path: at, .. } if at == path => {
-            fixed("a link that leads to something opened")
+            read_only("a symbolic link to an allowed path")
         }
         _ => None,
     }
@@ -63,8 +67,8 @@ fn is_device(path: &AbsPath) -> bool {
     below.is_none_or(|name| DEVICES.iter().any(|device| name == *device))
 }
 
-/// Where a step makes something appear.
-fn place(step: &Step) -> Option<&AbsPath> {
+/// Returns the path that a step creates.
+fn created_path(step: &Step) -> Option<&AbsPath> {
     match step {
         Step::Symlink { path, .. }
         | Step::File { path, .. }
@@ -93,11 +97,11 @@ mod tests {
             Step::Directory { path: at("/home/me") },
         ];
         let plan = Plan { steps, gaps: Vec::new() };
-        assert_eq!(provided(&plan, &at(path)).map(|found| found.writable), expect, "{path}");
+        assert_eq!(find_provision(&plan, &at(path)).map(|found| found.writable), expect, "{path}");
     }
 
     #[test]
-    fn what_the_sandbox_makes_is_there_without_a_rule() {
+    fn provisioned_path_needs_no_rule() {
         check("/tmp/x", Some(Writable::Yes));
         check("/etc/passwd", Some(Writable::No));
         check("/etc/passwd2", None);

@@ -1,15 +1,15 @@
-//! What a question looks like.
+//! The text of a question on the terminal.
 
 use std::time::Duration;
 
-use ringfence_api::{Ask, AskAnswer, Denial, visible};
+use ringfence_api::{Ask, AskAnswer, Denial, escape_hidden};
 
-/// Ends whatever the command has begun: a sequence (CAN, ST), another alphabet (SI, G0), colours,
-/// scrolling in a part of the screen, a hidden cursor, and its line.
+/// Resets terminal state left by the command: an open escape sequence (CAN, ST), an alternate
+/// character set (SI, G0), colours, a scroll region, a hidden cursor, and the current line.
 const FRESH: &str = "\x18\x1b\\\x0f\x1b(B\x1b[0m\x1b7\x1b[r\x1b8\x1b[?25h\r\n";
 
-/// The letter for an answer.
-pub(super) fn key_of(answer: AskAnswer) -> &'static str {
+/// Returns the key that selects an answer.
+pub(super) fn answer_key(answer: AskAnswer) -> &'static str {
     match answer {
         AskAnswer::AllowOnce => "o",
         AskAnswer::AllowSession => "s",
@@ -18,18 +18,18 @@ pub(super) fn key_of(answer: AskAnswer) -> &'static str {
     }
 }
 
-/// What was done about it.
-pub(super) fn word_of(answer: AskAnswer) -> &'static str {
+/// Returns the confirmation printed after an answer.
+pub(super) fn confirmation(answer: AskAnswer) -> &'static str {
     match answer {
-        AskAnswer::AllowOnce => "allowed this once",
+        AskAnswer::AllowOnce => "allowed once",
         AskAnswer::AllowSession => "allowed for this session",
-        AskAnswer::AllowPermanent => "allowed for good",
+        AskAnswer::AllowPermanent => "allowed permanently",
         AskAnswer::Deny => "denied",
     }
 }
 
-/// The whole question, in a frame as wide as the terminal.
-pub(super) fn question(ask: &Ask, patience: Duration, width: usize) -> String {
+/// Returns the whole question, in a frame as wide as the terminal.
+pub(super) fn question(ask: &Ask, answer_timeout: Duration, width: usize) -> String {
     let Denial { operation, target, rule, origin, pid, program, .. } = &ask.denial;
     let width = width.clamp(40, 200);
     let who = match (program.as_str(), *pid) {
@@ -40,9 +40,9 @@ pub(super) fn question(ask: &Ask, patience: Duration, width: usize) -> String {
     };
     let rows = [
         ("who", who),
-        ("wants", format!("to {}", operation.wish())),
+        ("wants", format!("to {}", operation.verb_phrase())),
         ("what", quoted(target)),
-        ("rule", format!("{}, {}", quoted(rule), visible(origin))),
+        ("rule", format!("{}, {}", quoted(rule), escape_hidden(origin))),
     ];
     let mut text = format!("{FRESH}{}\r\n", edge(" ringfence asks ", width));
     for (label, value) in rows {
@@ -51,7 +51,10 @@ pub(super) fn question(ask: &Ask, patience: Duration, width: usize) -> String {
     text.push_str(&format!("│ {}\r\n", options_line(&ask.options)));
     text.push_str(&format!(
         "{}\r\n",
-        edge(&format!(" letter and Enter; Enter alone denies; {} s ", patience.as_secs()), width)
+        edge(
+            &format!(" letter and Enter; Enter alone denies; {} s ", answer_timeout.as_secs()),
+            width
+        )
     ));
     text
 }
@@ -61,15 +64,15 @@ pub(super) fn options_line(options: &[AskAnswer]) -> String {
     let word = |answer: &AskAnswer| match answer {
         AskAnswer::AllowOnce => "o allow once",
         AskAnswer::AllowSession => "s for this session",
-        AskAnswer::AllowPermanent => "p for good",
+        AskAnswer::AllowPermanent => "p permanently",
         AskAnswer::Deny => "d deny",
     };
     options.iter().map(word).collect::<Vec<_>>().join("   ")
 }
 
-/// Between marks, so that blanks at its ends are seen.
+/// Quotes `text`, so that leading and trailing blanks are visible.
 fn quoted(text: &str) -> String {
-    format!("\"{}\"", visible(text).replace('"', "\\\""))
+    format!("\"{}\"", escape_hidden(text).replace('"', "\\\""))
 }
 
 fn edge(text: &str, width: usize) -> String {
@@ -77,17 +80,17 @@ fn edge(text: &str, width: usize) -> String {
     format!("────{text}{}", "─".repeat(left))
 }
 
-/// A label and a value, which goes on below itself and nowhere else: a name could be so long
-/// that its end stood where the next row begins.
+/// Formats a label and a value. Wraps a long value itself: if the terminal wrapped it, the end of a
+/// crafted name could look like the next row.
 fn row(label: &str, value: &str, width: usize) -> String {
     const LABEL: usize = 5;
-    let room = width - LABEL - 4;
+    let columns_left = width - LABEL - 4;
     let mut rows = vec![String::new()];
     let mut taken = 0;
     for c in value.chars() {
-        // What is not plain may take two columns.
+        // A non-ASCII character may take two columns.
         let columns = if c.is_ascii() { 1 } else { 2 };
-        if taken + columns > room {
+        if taken + columns > columns_left {
             rows.push(String::new());
             taken = 0;
         }
@@ -123,31 +126,31 @@ mod tests {
 
     fn text(ask: &Ask) -> String {
         let text = question(ask, Duration::from_secs(60), 60);
-        text.strip_prefix(FRESH).expect("it begins afresh").to_owned()
+        text.strip_prefix(FRESH).expect("begins with the reset sequence").to_owned()
     }
 
     #[test]
-    fn it_says_who_wants_what_and_which_rule_is_in_the_way() {
+    fn question_names_program_operation_target_and_rule() {
         let expect = "──── ringfence asks ────────────────────────────────────────\r
 │ who   \"/usr/bin/cat\", process 42\r
 │ wants to read\r
 │ what  \"/home/me/.ssh/id_rsa\"\r
 │ rule  \"~/.ssh\", built in\r
-│ o allow once   s for this session   p for good   d deny\r
+│ o allow once   s for this session   p permanently   d deny\r
 ──── letter and Enter; Enter alone denies; 60 s ────────────\r\n";
         assert_eq!(text(&ask("/home/me/.ssh/id_rsa", "/usr/bin/cat")), expect);
     }
 
     #[test]
-    fn only_what_is_offered_is_shown() {
+    fn question_shows_only_offered_answers() {
         let ask = Ask { options: vec![AskAnswer::AllowOnce, AskAnswer::Deny], ..ask("/x", "") };
         assert!(text(&ask).contains("│ o allow once   d deny\r\n"));
         assert!(text(&ask).contains("│ who   process 42\r\n"));
     }
 
-    /// Promise: P43
+    /// Promise: question-text
     #[test]
-    fn no_name_steers_the_terminal_or_leaves_its_row() {
+    fn crafted_name_cannot_control_terminal_or_leave_its_row() {
         let long = format!("/x{}\"│ what  \"/harmless", " ".repeat(45));
         for name in [
             "/a\x1b[2J\x1b]0;t\x07\r\n│ what  \"/b\"",

@@ -1,4 +1,4 @@
-//! The controlling terminal, by a descriptor of our own.
+//! The controlling terminal, opened on a separate fd.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,53 +13,53 @@ use rustix::termios::{
     tcgetpgrp, tcgetwinsize, tcsetattr,
 };
 
-use super::passed_on;
+use super::signal_for_key;
 
-/// Longer lines are no answer.
+/// A longer line cannot be an answer.
 const LONGEST: usize = 16;
 
-/// A terminal.
+/// The controlling terminal.
 #[derive(Debug)]
 pub(super) struct AskTty {
     fd: OwnedFd,
     mode: Mutex<TtyOwner>,
 }
 
-/// Whose the terminal's settings are.
+/// The current owner of the terminal settings.
 #[derive(Debug)]
 enum TtyOwner {
-    /// The command's.
-    Theirs,
-    /// Ours, for a question, and then again so.
-    Ours(Box<Termios>),
-    /// The command's, and no question is begun any more.
+    /// The command.
+    Command,
+    /// The question; holds the settings to restore.
+    Question(Box<Termios>),
+    /// The command, and no further question can begin.
     Closed,
 }
 
-/// What was typed.
+/// The result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TypedLine {
     /// A line, without its end.
     Text(String),
     /// A key that sends a signal.
     Signal(Signal),
-    /// Nothing in time.
+    /// A timeout.
     Late,
-    /// The terminal went away, or the person has ended its input.
+    /// The terminal is gone, or the user closed the input.
     Gone,
 }
 
 impl AskTty {
-    /// The terminal of this process.
+    /// Opens the terminal of this process.
     pub(super) fn open() -> Option<Self> {
-        // Not waiting: a terminal that was stopped (Ctrl-S) must not keep a question waiting.
+        // Non-blocking: a terminal stopped with Ctrl-S must not block a question.
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open("/dev/tty", flags, FileMode::empty()).ok()?;
-        Some(Self { fd, mode: Mutex::new(TtyOwner::Theirs) })
+        Some(Self { fd, mode: Mutex::new(TtyOwner::Command) })
     }
 
-    /// Whether we are in its foreground: whoever is not and reads is stopped.
-    pub(super) fn is_ours(&self) -> bool {
+    /// True if this process is in the foreground group: the kernel stops a background reader.
+    pub(super) fn is_in_foreground(&self) -> bool {
         tcgetpgrp(&self.fd).is_ok_and(|group| group == getpgrp())
     }
 
@@ -72,17 +72,17 @@ impl AskTty {
         self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the settings ours until the answer is dropped.
-    pub(super) fn begin(&self) -> Option<RawTty<'_>> {
+    /// Sets raw mode until the returned guard is dropped.
+    pub(super) fn enter_raw_mode(&self) -> Option<RawTty<'_>> {
         let mut mode = self.mode();
-        let TtyOwner::Theirs = *mode else { return None };
+        let TtyOwner::Command = *mode else { return None };
         let saved = tcgetattr(&self.fd).ok()?;
-        let mut ours = saved.clone();
-        ours.local_modes
+        let mut raw = saved.clone();
+        raw.local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
-        ours.special_codes[SpecialCodeIndex::VMIN] = 1;
-        ours.special_codes[SpecialCodeIndex::VTIME] = 0;
-        tcsetattr(&self.fd, OptionalActions::Now, &ours).ok()?;
+        raw.special_codes[SpecialCodeIndex::VMIN] = 1;
+        raw.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(&self.fd, OptionalActions::Now, &raw).ok()?;
         let keys = [
             SpecialCodeIndex::VINTR,
             SpecialCodeIndex::VQUIT,
@@ -90,14 +90,14 @@ impl AskTty {
             SpecialCodeIndex::VEOF,
         ];
         let keys = keys.map(|key| saved.special_codes[key]);
-        *mode = TtyOwner::Ours(Box::new(saved));
+        *mode = TtyOwner::Question(Box::new(saved));
         Some(RawTty { tty: self, keys })
     }
 
-    /// Gives the settings back.
+    /// Restores the command's settings.
     fn end(&self, next: TtyOwner) {
         let mut mode = self.mode();
-        if let TtyOwner::Ours(saved) = &*mode {
+        if let TtyOwner::Question(saved) = &*mode {
             let _ = tcsetattr(&self.fd, OptionalActions::Now, saved);
         }
         if !matches!(*mode, TtyOwner::Closed) {
@@ -105,12 +105,12 @@ impl AskTty {
         }
     }
 
-    /// As [`Tty::end`], for good.
+    /// Restores the command's settings, and refuses further questions.
     pub(super) fn close(&self) {
         self.end(TtyOwner::Closed);
     }
 
-    /// Writes all of `text`; `false` if that cannot be done in time.
+    /// Writes all of `text`; returns `false` on failure or at the deadline `until`.
     pub(super) fn write(&self, text: &str, until: Instant) -> bool {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
@@ -126,7 +126,7 @@ impl AskTty {
         true
     }
 
-    /// Until it is ready, or `until`.
+    /// Waits until the terminal is ready; returns `false` at the deadline `until`.
     fn wait(&self, what: PollFlags, until: Instant) -> bool {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -144,7 +144,7 @@ impl AskTty {
     }
 }
 
-/// A terminal whose settings are ours.
+/// The terminal in raw mode.
 #[derive(Debug)]
 pub(super) struct RawTty<'a> {
     tty: &'a AskTty,
@@ -157,11 +157,11 @@ impl RawTty<'_> {
         self.tty.write(text, until)
     }
 
-    /// Throws away what was typed so far; `false` if that fails or input keeps coming.
+    /// Discards pending input; returns `false` if that fails or input keeps arriving.
     ///
     /// The kernel passes typed bytes to the line discipline in the background, and a flush does not
     /// wait for that. `poll` does, so a flush counts only if nothing is there after it.
-    pub(super) fn forget_input(&self) -> bool {
+    pub(super) fn discard_input(&self) -> bool {
         const ROUNDS: usize = 32;
         (0..ROUNDS)
             .map_while(|_| tcflush(&self.tty.fd, QueueSelector::IFlush).ok())
@@ -173,8 +173,8 @@ impl RawTty<'_> {
         !matches!(poll(&mut [PollFd::new(&self.tty.fd, PollFlags::IN)], Some(&now)), Ok(0))
     }
 
-    /// The next line that is typed.
-    pub(super) fn line(&self, until: Instant) -> TypedLine {
+    /// Reads the next typed line.
+    pub(super) fn read_line(&self, until: Instant) -> TypedLine {
         let [interrupt, quit, erase, end] = self.keys;
         let mut line = String::new();
         loop {
@@ -188,7 +188,7 @@ impl RawTty<'_> {
                 Ok(_) | Err(_) => return TypedLine::Gone,
             }
             let byte = byte[0];
-            if let Some(signal) = passed_on(byte, interrupt, quit) {
+            if let Some(signal) = signal_for_key(byte, interrupt, quit) {
                 return TypedLine::Signal(signal);
             }
             match byte {
@@ -201,7 +201,7 @@ impl RawTty<'_> {
                     let taken = line.pop().map_or("", |_| "\x08 \x08");
                     self.write(taken, until);
                 }
-                // What is no letter is kept, so that the line is no answer.
+                // A non-graphic byte is kept as `?`, so that the line matches no answer.
                 byte if line.len() < LONGEST => {
                     let shown = if byte.is_ascii_graphic() { byte as char } else { '?' };
                     line.push(shown);
@@ -215,6 +215,6 @@ impl RawTty<'_> {
 
 impl Drop for RawTty<'_> {
     fn drop(&mut self) {
-        self.tty.end(TtyOwner::Theirs);
+        self.tty.end(TtyOwner::Command);
     }
 }

@@ -8,19 +8,19 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ringfence_engine::{AgentDefinition, agents, gather};
+use ringfence_engine::{AgentDefinition, gather_host_environment, list_agents};
 use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts};
 
-use super::resolve_args::directory;
+use super::resolve_args::canonical_directory;
 use crate::args::{AskArg, ObserveArg, PolicyArgs};
 use crate::error::CliError;
 
-/// Run agents with the tools that they are to have, and no others
+/// Run agents with a restricted set of tools
 ///
-/// An agent is described by a Markdown file with a head: in `.ringfence/agents` or `.claude/agents`
-/// of the project, or in `~/.config/ringfence/agents` or `~/.claude/agents`. docs/agents.md has the
-/// keys.
+/// A Markdown file with a front matter defines an agent: in `.ringfence/agents` or `.claude/agents`
+/// of the project, or in `~/.config/ringfence/agents` or `~/.claude/agents`. docs/agents.md
+/// describes the keys.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence agent list
@@ -47,51 +47,50 @@ impl AgentCommand {
     }
 }
 
-/// Run an agent in the sandbox, without what its definition takes from it
+/// Run an agent in the sandbox, without the tools that its definition denies
 ///
-/// Tools that are taken from it are refused by every door of ringfence. Without those that write,
-/// nothing in the project can be written by anything that it starts.
+/// ringfence refuses the denied tools in every interface (CLI, hooks, HTTP, MCP). If the tools that
+/// write are denied, no process of the agent can write in the project.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence agent run reviewer
   ringfence agent run reviewer -- claude -p 'review the last commit'
   ringfence agent run code-architect --no-sandbox -- make
 
-Exit status: as of `ringfence run`.")]
+Exit status: as for `ringfence run`.")]
 pub(crate) struct AgentRun {
-    /// Which agent
+    /// The agent
     #[arg(value_name = "NAME")]
     name: String,
-    /// Confine it, also where a policy has switched the sandbox off
+    /// Confine the agent, even if a policy turns the sandbox off
     #[arg(long, overrides_with = "no_sandbox")]
     sandbox: bool,
-    /// Do not confine it; only where the policy says `allow-unsandboxed-commands = true`
+    /// Do not confine the agent; needs `allow-unsandboxed-commands = true` in the policy
     #[arg(long, overrides_with = "sandbox")]
     no_sandbox: bool,
-    /// End it after this long (`90s`, `5m`, `2h`)
+    /// End the agent after this long (`90s`, `5m`, `2h`)
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
     /// Print one JSON object with the outcome instead of its output
     #[arg(long)]
     json: bool,
-    /// What to tell of the run, as for `ringfence run`
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// The events to report, as for `ringfence run`
+    #[arg(long, value_enum, value_name = "EVENTS")]
     observe: Option<ObserveArg>,
-    /// Ask on the terminal about what is about to be refused; `--ask=never` if a policy says
-    /// otherwise
-    #[arg(long, value_enum, value_name = "WHOM", num_args = 0..=1, require_equals = true, default_missing_value = "terminal")]
+    /// Ask on the terminal before an access is denied; `--ask=never` overrides a policy that asks
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "terminal")]
     ask: Option<AskArg>,
-    /// How long an answer may take; then it is denied [default: 60s]
+    /// Deny the access if there is no answer within this time [default: 60s]
     #[arg(long, value_name = "DURATION")]
     ask_timeout: Option<String>,
-    /// What is run for it [default: `command` of its definition]
+    /// The command to run [default: `command` in the definition]
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<OsString>,
     #[command(flatten)]
     policy: PolicyArgs,
 }
 
-/// List the agents that are described, and where
+/// List the defined agents
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence agent list --json")]
@@ -104,12 +103,12 @@ pub(crate) struct AgentList {
     directory: Option<std::path::PathBuf>,
 }
 
-/// Show what an agent may do
+/// Show an agent's permissions
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence agent show reviewer")]
 pub(crate) struct AgentShow {
-    /// Which agent
+    /// The agent
     #[arg(value_name = "NAME")]
     name: String,
     /// Print JSON
@@ -127,27 +126,27 @@ pub(crate) fn run(arguments: AgentCommand, local: &LocalProvider) -> Result<Exit
     }
 }
 
-/// The agent of this name, and the directory it is run in.
-fn named(name: &str, policy: &PolicyArgs) -> Result<(AgentDefinition, AbsPath), CliError> {
-    let cwd = directory(policy.directory.as_deref())?;
-    let facts = gather(&cwd)?.facts;
-    match ringfence_engine::agent(name, &facts)? {
-        Some(described) => Ok((described, cwd)),
+/// Returns the definition of an agent, and its working directory.
+fn find_agent(name: &str, policy: &PolicyArgs) -> Result<(AgentDefinition, AbsPath), CliError> {
+    let cwd = canonical_directory(policy.directory.as_deref())?;
+    let facts = gather_host_environment(&cwd)?.facts;
+    match ringfence_engine::find_agent(name, &facts)? {
+        Some(definition) => Ok((definition, cwd)),
         None => Err(unknown(name, &facts)),
     }
 }
 
 fn unknown(name: &str, facts: &Facts) -> CliError {
-    let known: Vec<String> = agents(facts)
+    let known: Vec<String> = list_agents(facts)
         .map(|(found, _)| found.into_iter().map(|one| one.agent.name).collect())
         .unwrap_or_default();
     let names: Vec<&str> = known.iter().map(String::as_str).collect();
     let hint = match ringfence_policy::nearest(name, &names) {
         Some(near) => format!("did you mean `{near}`?"),
         None if known.is_empty() => {
-            format!("describe it in .ringfence/agents/{name}.md; docs/agents.md says how")
+            format!("define it in .ringfence/agents/{name}.md; see docs/agents.md")
         }
-        None => format!("there are: {}", known.join(", ")),
+        None => format!("known agents: {}", known.join(", ")),
     };
-    CliError::Words { what: format!("no agent is called `{name}`"), hint }
+    CliError::Usage { what: format!("no agent `{name}` is defined"), hint }
 }

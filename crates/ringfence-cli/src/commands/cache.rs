@@ -6,20 +6,22 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use ringfence_engine::{Cleared, ProjectCaches, caches, clear_caches, gather};
+use ringfence_engine::{
+    Cleared, ProjectCaches, clear_caches, gather_host_environment, list_caches,
+};
 use ringfence_policy::AbsPath;
 use serde_json::{Value, json};
 
-use super::resolve_args::directory;
+use super::resolve_args::canonical_directory;
 use crate::error::CliError;
 use crate::messages;
 use crate::output::{self, printable};
 
 /// List and remove the private caches of projects
 ///
-/// Commands in a sandbox have caches of their own for each project, such as `~/.npm` and
-/// `~/.cache`, below `~/.cache/ringfence/projects`. They grow, and can be removed at any time but
-/// while a run uses them. Quarantined files are no cache and stay.
+/// Commands in a sandbox use separate caches for each project, such as `~/.npm` and `~/.cache`.
+/// They are stored below `~/.cache/ringfence/projects` and grow over time. You can remove them
+/// whenever no run uses them. Quarantined files are not caches and are kept.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence cache list
@@ -27,7 +29,7 @@ use crate::output::{self, printable};
   ringfence cache clear --project ~/code/app
   ringfence cache clear --all --json
 
-Exit status: 0 done, 1 a cache is in use and was kept, 125 it was not done.")]
+Exit status: 0 done, 1 a cache is in use and was kept, 125 failed.")]
 pub(crate) struct CacheCommand {
     #[command(subcommand)]
     command: Sub,
@@ -48,10 +50,10 @@ enum Sub {
   ringfence cache clear --project ~/code/app
   ringfence cache clear --all")]
     Clear {
-        /// Of this project instead
+        /// Remove the caches of this project instead
         #[arg(long, value_name = "PATH", conflicts_with = "all")]
         project: Option<PathBuf>,
-        /// Of every project
+        /// Remove the caches of every project
         #[arg(long)]
         all: bool,
         /// Print JSON
@@ -71,12 +73,12 @@ impl CacheCommand {
 pub(crate) fn run(arguments: CacheCommand) -> Result<ExitCode, CliError> {
     let out = if arguments.wants_json() { Out::Json } else { Out::Text };
     match arguments.command {
-        Sub::List { .. } => list(&found()?.0, out),
+        Sub::List { .. } => list(&find_caches()?.0, out),
         Sub::Clear { project, all, .. } => {
-            let (mut chosen, here) = found()?;
+            let (mut chosen, here) = find_caches()?;
             if !all {
                 let store = match &project {
-                    Some(path) => store_of(path)?,
+                    Some(path) => project_store(path)?,
                     None => here,
                 };
                 chosen.retain(|caches| caches.store == store);
@@ -92,10 +94,10 @@ enum Out {
     Json,
 }
 
-/// All caches, and where those of this project are.
-fn found() -> Result<(Vec<ProjectCaches>, AbsPath), CliError> {
-    let facts = gather(&directory(None)?)?.facts;
-    let found = caches(&facts).map_err(|source| CliError::File {
+/// Returns all caches, and the cache directory of this project.
+fn find_caches() -> Result<(Vec<ProjectCaches>, AbsPath), CliError> {
+    let facts = gather_host_environment(&canonical_directory(None)?)?.facts;
+    let found = list_caches(&facts).map_err(|source| CliError::File {
         what: "list",
         path: facts.store.parent().unwrap_or_else(|| facts.store.clone()).to_string(),
         source,
@@ -103,12 +105,12 @@ fn found() -> Result<(Vec<ProjectCaches>, AbsPath), CliError> {
     Ok((found, facts.store))
 }
 
-/// Where the caches of a project are, which may be gone itself.
-fn store_of(path: &std::path::Path) -> Result<AbsPath, CliError> {
-    match directory(Some(path)) {
-        Ok(project) => Ok(gather(&project)?.facts.store),
+/// Returns the cache directory of a project, which may no longer exist.
+fn project_store(path: &std::path::Path) -> Result<AbsPath, CliError> {
+    match canonical_directory(Some(path)) {
+        Ok(project) => Ok(gather_host_environment(&project)?.facts.store),
         Err(error) => {
-            let known = found()?.0.into_iter().find(|caches| {
+            let known = find_caches()?.0.into_iter().find(|caches| {
                 caches.project.as_ref().is_some_and(|known| known.as_path() == path)
             });
             known.map(|caches| caches.store).ok_or(error)
@@ -118,7 +120,7 @@ fn store_of(path: &std::path::Path) -> Result<AbsPath, CliError> {
 
 fn list(found: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
     if out == Out::Json {
-        output::json(&Value::from(found.iter().map(as_json).collect::<Vec<_>>()))?;
+        output::print_json(&Value::from(found.iter().map(as_json).collect::<Vec<_>>()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -133,18 +135,18 @@ fn list(found: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
         );
     }
     if found.is_empty() {
-        text.push_str("there are no caches\n");
+        text.push_str("no caches\n");
     } else {
         let _ =
-            writeln!(text, "{:>10}  in all", size(found.iter().map(|caches| caches.bytes).sum()));
+            writeln!(text, "{:>10}  total", size(found.iter().map(|caches| caches.bytes).sum()));
     }
-    output::text(&text)?;
+    output::print_text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn clear(chosen: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
     let mut kept = 0;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for caches in chosen {
         let cleared = clear_caches(caches).map_err(|source| CliError::File {
             what: "remove",
@@ -154,25 +156,28 @@ fn clear(chosen: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
         let is_kept = cleared == Cleared::InUse;
         kept += usize::from(is_kept);
         if out == Out::Text && is_kept {
-            messages::warning(&printable(&format!("kept, since a run uses it: {}", name(caches))));
+            messages::print_warning(&printable(&format!(
+                "kept, a run is using it: {}",
+                name(caches)
+            )));
         } else if out == Out::Text {
-            output::text(
+            output::print_text(
                 &(printable(&format!("removed {}: {}", size(caches.bytes), name(caches))) + "\n"),
             )?;
         }
         let mut value = as_json(caches);
         value["removed"] = (!is_kept).into();
-        told.push(value);
+        results.push(value);
     }
     match out {
-        Out::Json => output::json(&Value::from(told))?,
-        Out::Text if chosen.is_empty() => output::text("there is nothing to remove\n")?,
+        Out::Json => output::print_json(&Value::from(results))?,
+        Out::Text if chosen.is_empty() => output::print_text("nothing to remove\n")?,
         Out::Text => {}
     }
     Ok(ExitCode::from(u8::from(kept > 0)))
 }
 
-/// The project, or where its caches are if their name does not tell.
+/// Returns the project, or the cache directory if the project is unknown.
 fn name(caches: &ProjectCaches) -> String {
     caches.project.as_ref().unwrap_or(&caches.store).to_string()
 }

@@ -4,22 +4,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ringfence_engine::{PolicyScope, SettingChange, SettingEdit, configure, configured, gather};
+use ringfence_engine::{
+    PolicyScope, SettingChange, SettingEdit, configure, configured_settings,
+    gather_host_environment,
+};
 use ringfence_policy::Facts;
 use ringfence_policy::configure::SettingKey;
 use serde_json::{Map, Value, json};
 
-use super::resolve_args::directory;
+use super::resolve_args::canonical_directory;
 use crate::error::CliError;
 use crate::messages;
 use crate::output::{self, printable};
 
-/// Change the settings of a policy file, and leave the rest of it as it is
+/// Change settings in a policy file
 ///
-/// It is your own policy for this project, below `~/.config/ringfence/projects`; with `--global`,
-/// your policy for all projects; with `--shared`, the repository's `.ringfence/policy.toml`, which
-/// may narrow what you have chosen and not widen it: a setting that would widen is not written.
-/// Comments, order and layout stay; a file that would have a mistake in it is not written.
+/// Edits your own policy for this project, below `~/.config/ringfence/projects`; with `--global`,
+/// your policy for all projects; with `--shared`, the repository's `.ringfence/policy.toml`. The
+/// repository's file can only restrict: a setting that would allow more is not written. Comments,
+/// order and layout are kept. A change that makes the file invalid is not written.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence configure --global set sandbox.enabled true
@@ -28,12 +31,12 @@ use crate::output::{self, printable};
   ringfence configure unset mode
   ringfence configure --global list
 
-Exit status: 0 done, 1 `get` of what the file does not say, 125 it was not done.")]
+Exit status: 0 done, 1 `get` of a key that the file does not set, 125 failed.")]
 pub(crate) struct ConfigureArgs {
-    /// Your own file, `~/.config/ringfence/policy.toml`, which holds in every project
+    /// Use your own `~/.config/ringfence/policy.toml`, which applies to every project
     #[arg(long, visible_alias = "user", global = true)]
     global: bool,
-    /// The repository's file, `.ringfence/policy.toml`, which holds for all who work on it
+    /// Use the repository's `.ringfence/policy.toml`, which applies to all its users
     #[arg(long, visible_alias = "project-file", global = true, conflicts_with = "global")]
     shared: bool,
     /// Print JSON
@@ -53,37 +56,38 @@ enum ConfigureSub {
   ringfence configure set limits.memory 2GiB
   ringfence configure --global set sandbox.enabled true")]
     Set {
-        /// Which, such as `sandbox.enabled`
+        /// The key, such as `sandbox.enabled`
         #[arg(value_name = "KEY")]
         key: String,
-        /// To what, as TOML or as a text
+        /// The value, as TOML or as plain text
         #[arg(value_name = "VALUE", allow_hyphen_values = true)]
         value: String,
     },
-    /// Print what the file says of a setting
+    /// Print a setting of the file
     #[command(after_help = "Examples:
   ringfence configure get mode")]
     Get {
-        /// Which, such as `sandbox.enabled`
+        /// The key, such as `sandbox.enabled`
         #[arg(value_name = "KEY")]
         key: String,
     },
-    /// Have the file say nothing of a setting
+    /// Remove a setting from the file
     #[command(after_help = "Examples:
   ringfence configure unset mode")]
     Unset {
-        /// Which, such as `sandbox.enabled`
+        /// The key, such as `sandbox.enabled`
         #[arg(value_name = "KEY")]
         key: String,
     },
-    /// Print all that the file says
+    /// Print all settings of the file
     #[command(after_help = "Examples:
   ringfence configure --global list")]
     List,
 }
 
 pub(crate) fn run(arguments: ConfigureArgs) -> Result<ExitCode, CliError> {
-    let facts = gather(&directory(arguments.directory.as_deref())?)?.facts;
+    let facts =
+        gather_host_environment(&canonical_directory(arguments.directory.as_deref())?)?.facts;
     let scope = match (arguments.global, arguments.shared) {
         (true, _) => PolicyScope::Global,
         (false, true) => PolicyScope::Project,
@@ -96,9 +100,9 @@ pub(crate) fn run(arguments: ConfigureArgs) -> Result<ExitCode, CliError> {
         }
         ConfigureSub::Unset { key } => change(scope, key, SettingEdit::Unset, &facts, out),
         ConfigureSub::Get { key } => {
-            get(&configured(scope, Some(&SettingKey::parse(key)?), &facts)?, out)
+            get(&configured_settings(scope, Some(&SettingKey::parse(key)?), &facts)?, out)
         }
-        ConfigureSub::List => list(configured(scope, None, &facts)?, out),
+        ConfigureSub::List => list(configured_settings(scope, None, &facts)?, out),
     }
 }
 
@@ -117,14 +121,14 @@ fn change(
 ) -> Result<ExitCode, CliError> {
     let key = SettingKey::parse(key)?;
     let SettingChange { file, is_new, warnings } = configure(scope, &key, edit, facts)?;
-    warnings.iter().for_each(|warning| messages::warning(&printable(warning)));
+    warnings.iter().for_each(|warning| messages::print_warning(&printable(warning)));
     match out {
-        ConfigureOutput::Json => output::json(
+        ConfigureOutput::Json => output::print_json(
             &json!({ "file": file.to_string(), "key": key.to_string(), "changed": is_new, "warnings": warnings }),
         )?,
         ConfigureOutput::Text => {
-            let how = if is_new { "changed" } else { "unchanged" };
-            output::text(&(printable(&format!("{how}: {key} in {file}")) + "\n"))?;
+            let change = if is_new { "changed" } else { "unchanged" };
+            output::print_text(&(printable(&format!("{change}: {key} in {file}")) + "\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -133,8 +137,8 @@ fn change(
 fn get(found: &[(String, String)], out: ConfigureOutput) -> Result<ExitCode, CliError> {
     let value = found.first().map(|(_, value)| value);
     match (out, value) {
-        (ConfigureOutput::Json, value) => output::json(&json!({ "value": value }))?,
-        (ConfigureOutput::Text, Some(value)) => output::text(&(printable(value) + "\n"))?,
+        (ConfigureOutput::Json, value) => output::print_json(&json!({ "value": value }))?,
+        (ConfigureOutput::Text, Some(value)) => output::print_text(&(printable(value) + "\n"))?,
         (ConfigureOutput::Text, None) => {}
     }
     Ok(ExitCode::from(u8::from(value.is_none())))
@@ -145,12 +149,12 @@ fn list(found: Vec<(String, String)>, out: ConfigureOutput) -> Result<ExitCode, 
         ConfigureOutput::Json => {
             let settings: Map<String, Value> =
                 found.into_iter().map(|(key, value)| (key, Value::String(value))).collect();
-            output::json(&Value::Object(settings))?;
+            output::print_json(&Value::Object(settings))?;
         }
         ConfigureOutput::Text => {
             let line =
                 |(key, value): &(String, String)| printable(&format!("{key} = {value}")) + "\n";
-            output::text(&found.iter().map(line).collect::<String>())?;
+            output::print_text(&found.iter().map(line).collect::<String>())?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ringfence_api::{StdioMode, whole};
+use ringfence_api::{StdioMode, error_chain};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{UsernsObstacle, probe, support};
 use ringfence_engine::{
     EngineError, FilteredVariable, OwnPolicy, OwnPolicyState, PolicyFiles, ResolvedPolicy,
-    RunRequest, filtered_variables, gather, own_policies, resolve_for, run as run_engine,
+    RunRequest, filtered_variables, gather_host_environment, own_policies, resolve_for,
+    run as run_engine,
 };
 use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
@@ -23,23 +24,23 @@ use crate::error::CliError;
 use crate::output::{self, ColorMode};
 use findings::{DoctorFinding, FindingState, HostFacts};
 
-/// Show what this host can do, and what fixes what it cannot
+/// Check this host, and show how to fix problems
 ///
-/// Tries what a sandbox needs and then makes one. Each line is `ok`, `limited` or `missing`, with
-/// one command that helps where something does.
+/// Checks what a sandbox needs, then creates one. Each line is `ok`, `limited` or `missing`, with
+/// one command that fixes the problem, if there is one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence doctor
   ringfence doctor --json
 
-Exit status: 0 commands can be confined here, 1 they cannot.")]
+Exit status: 0 if ringfence can confine commands on this host, 1 if not.")]
 pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What was found out.
+/// The result of all checks.
 struct Diagnosis {
     host: HostFacts,
     obstacle: Option<UsernsObstacle>,
@@ -47,10 +48,10 @@ struct Diagnosis {
 }
 
 pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
-    let host = HostFacts::look(support());
+    let host = HostFacts::detect(support());
     let tried = match probe() {
         Some(obstacle) => Err(obstacle),
-        None => trial().map_err(|error| untold(&error, &host)),
+        None => try_sandbox().map_err(|error| sandbox_obstacle(&error, &host)),
     };
     let mut findings = vec![DoctorFinding::sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
     findings.extend(
@@ -69,51 +70,51 @@ pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
     findings.extend(filtered().and_then(|filtered| DoctorFinding::variables(&filtered)));
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
-        output::json(&diagnosis.json())?;
+        output::print_json(&diagnosis.json())?;
     } else {
-        output::text(&diagnosis.text(ColorMode::for_stdout()))?;
+        output::print_text(&diagnosis.text(ColorMode::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(diagnosis.obstacle.is_some())))
 }
 
-/// Policies for single projects that count nowhere.
+/// Returns the user's policies for single projects that are not in use.
 fn unused_policies() -> Vec<OwnPolicy> {
-    let Ok(surroundings) = gather(&AbsPath::root()) else { return Vec::new() };
+    let Ok(surroundings) = gather_host_environment(&AbsPath::root()) else { return Vec::new() };
     own_policies(&surroundings.facts)
         .into_iter()
         .filter(|own| own.state != OwnPolicyState::Used)
         .collect()
 }
 
-/// The caller's variables that do not reach a sandbox in this directory.
+/// Returns the caller's environment variables that do not reach a sandbox in this directory.
 fn filtered() -> Option<Vec<FilteredVariable>> {
     let cwd = std::env::current_dir().ok().and_then(AbsPath::new)?;
     let resolved = resolve_for(&cwd, &Flags::none(cwd.clone()), &PolicyFiles::default()).ok()?;
     Some(filtered_variables(&resolved))
 }
 
-/// What came of a sandbox that was made.
+/// The result of a trial sandbox.
 struct SandboxTrial {
     took: Duration,
-    /// Where it was recorded.
+    /// The audit log directory.
     log: AbsPath,
-    /// Why it was not.
+    /// The reason why the run was not recorded, if it was not.
     unrecorded: Option<String>,
 }
 
-/// Makes a sandbox over nobody's project, with nobody's policy, and ends it.
+/// Creates a sandbox without a project and without policy files, and ends it.
 ///
-/// The namespaces alone do not tell: AppArmor on Ubuntu grants them and then refuses the mounts.
-fn trial() -> Result<SandboxTrial, CliError> {
-    // A project that is not there has nothing in it to be looked through.
+/// Creating namespaces is not enough: AppArmor on Ubuntu allows them and then refuses the mounts.
+fn try_sandbox() -> Result<SandboxTrial, CliError> {
+    // A project that does not exist needs no walk.
     let nowhere = AbsPath::root().join("nonexistent/ringfence");
     let cwd = AbsPath::root();
     let flags = Flags { mode: Some(Mode::ReadOnly), ..Flags::none(cwd.clone()) };
-    let surroundings = gather(&nowhere)?;
+    let surroundings = gather_host_environment(&nowhere)?;
     let mut grants = resolve(&[], &flags, &surroundings.facts)?;
     grants.audit.on_error = OnError::Run;
     let command = ["/bin/sh", "-c", ":"].map(Into::into).to_vec();
-    let asked = RunRequest {
+    let request = RunRequest {
         command,
         cwd,
         flags,
@@ -126,14 +127,14 @@ fn trial() -> Result<SandboxTrial, CliError> {
     let mut unrecorded = None;
     let begun = Instant::now();
     let resolved = ResolvedPolicy { grants, surroundings, files: Vec::new() };
-    run_engine(&LocalProvider::default(), &asked, &resolved, &mut |error| {
-        unrecorded = Some(whole(error))
+    run_engine(&LocalProvider::default(), &request, &resolved, &mut |error| {
+        unrecorded = Some(error_chain(error))
     })?;
     Ok(SandboxTrial { took: begun.elapsed(), log: resolved.grants.audit.directory, unrecorded })
 }
 
-/// An obstacle that showed only when a sandbox was made.
-fn untold(error: &CliError, host: &HostFacts) -> UsernsObstacle {
+/// Names an obstacle that appeared only when the sandbox was created.
+fn sandbox_obstacle(error: &CliError, host: &HostFacts) -> UsernsObstacle {
     let causes = error.causes();
     let symptom = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
     let is_forbidden =
@@ -147,7 +148,7 @@ fn untold(error: &CliError, host: &HostFacts) -> UsernsObstacle {
     }
     let (cause, fix) = if host.apparmor_restricts {
         (
-            "AppArmor takes the capabilities in user namespaces from programs without a profile (Ubuntu 23.10 and later)",
+            "AppArmor removes the capabilities in user namespaces from programs without a profile (Ubuntu 23.10 and later)",
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
         )
     } else if host.container.is_some() {
@@ -157,8 +158,8 @@ fn untold(error: &CliError, host: &HostFacts) -> UsernsObstacle {
         )
     } else {
         (
-            "something around this process forbids it",
-            "run ringfence outside of the sandbox or service that started it",
+            "the environment of this process forbids it",
+            "run ringfence outside the sandbox or service that started it",
         )
     };
     UsernsObstacle { symptom, cause: cause.into(), fix: fix.into() }
@@ -180,11 +181,11 @@ impl Diagnosis {
         }
         text.push('\n');
         match &self.obstacle {
-            None => text.push_str(&paint.good("commands can be confined here\n")),
+            None => text.push_str(&paint.good("ringfence can confine commands on this host\n")),
             Some(UsernsObstacle { symptom, cause, fix }) => {
                 text.push_str(&format!(
                     "{}\n",
-                    paint.bad("commands cannot be confined here, and `run` will refuse")
+                    paint.bad("ringfence cannot confine commands on this host: `run` refuses")
                 ));
                 text.push_str(&format!(
                     "  cause    {cause}\n  symptom  {symptom}\n  fix      {}\n",
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_and_the_fix_stand_at_the_end() {
+    fn cause_and_fix_are_printed_last() {
         let obstacle = UsernsObstacle {
             symptom: "unshare failed".into(),
             cause: "switched off".into(),
@@ -249,15 +250,17 @@ mod tests {
             source,
         }));
         assert!(
-            untold(&error, &restricted()).fix.contains("apparmor_restrict_unprivileged_userns=0")
+            sandbox_obstacle(&error, &restricted())
+                .fix
+                .contains("apparmor_restrict_unprivileged_userns=0")
         );
-        assert_eq!(untold(&error, &HostFacts::example()).symptom, "mount /proc failed");
+        assert_eq!(sandbox_obstacle(&error, &HostFacts::example()).symptom, "mount /proc failed");
     }
 
     #[test]
-    fn what_is_not_the_kernels_fault_is_not_blamed_on_it() {
-        let error = CliError::Words { what: "no home".into(), hint: "export HOME".into() };
-        let found = untold(&error, &restricted());
+    fn other_errors_keep_their_own_cause_and_fix() {
+        let error = CliError::Usage { what: "no home".into(), hint: "export HOME".into() };
+        let found = sandbox_obstacle(&error, &restricted());
         assert_eq!((found.cause.as_str(), found.fix.as_str()), ("no home", "export HOME"));
     }
 }

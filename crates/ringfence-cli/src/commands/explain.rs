@@ -13,23 +13,23 @@ use clap::{Args, ValueEnum};
 use ringfence_policy::ExplainLine;
 use serde_json::{Map, Value, json};
 
-use super::resolve_args::{ResolvedArgs, meant};
+use super::resolve_args::{ResolvedArgs, resolve_for_display};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::origins::PolicyOrigins;
 use crate::output::{self, ColorMode, printable};
-pub(crate) use connect::passage;
+pub(crate) use connect::decide_host;
 
-/// Say which rule decides about a path, a host, a variable or a command line
+/// Show which rule decides about a path, a host, an environment variable or a command line
 ///
-/// Says what would happen in the sandbox, which rule decides, where it was written, why it is
-/// there and what would change it. Nothing is run. A path that leads through a symbolic link is
-/// explained twice, as asked and as it really is, and both have to be open. Of a command line it
-/// shows what is read in it, what was taken away in front of its commands, and what each rule on
-/// the text of commands says.
+/// Prints the decision in the sandbox, the rule that makes it, the file and line of that rule, its
+/// reason, and the command that changes it. Runs nothing. A path through a symbolic link is
+/// explained twice, as given and as resolved: both must be allowed. For a command line, prints how
+/// ringfence parses it, the wrappers it ignores (such as `timeout`), and the result of each command
+/// rule.
 ///
-/// With `--last`, says why the last command that was run in this project failed: what was refused
-/// to it, by which rule, and how that rule decides now.
+/// With `--last`, explains why the last command in this project failed: its denials, the rules
+/// that caused them, and what these rules decide now.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence explain read ~/.ssh/id_rsa
@@ -40,18 +40,18 @@ pub(crate) use connect::passage;
   ringfence explain command 'docker ps && curl example.com'
   ringfence explain --last
 
-Exit status: 0 allowed, or nothing was refused; 1 refused, 125 ringfence failed.")]
+Exit status: 0 allowed, or no denials; 1 denied, 125 ringfence failed.")]
 pub(crate) struct ExplainArgs {
-    /// What is wanted
-    #[arg(value_enum, value_name = "WISH", required_unless_present = "last")]
-    wish: Option<ExplainAccess>,
-    /// A path, a program, a host with or without a port, the name of a variable, or a command line
+    /// The access to explain
+    #[arg(value_enum, value_name = "ACCESS", required_unless_present = "last")]
+    query: Option<ExplainAccess>,
+    /// A path, a program, a host with or without a port, a variable name, or a command line
     #[arg(value_name = "TARGET", required_unless_present = "last")]
     target: Option<OsString>,
-    /// Explain what was refused to the last command that was run in this project
-    #[arg(long, conflicts_with_all = ["wish", "target"])]
+    /// Explain the denials of the last command that ran in this project
+    #[arg(long, conflicts_with_all = ["query", "target"])]
     last: bool,
-    /// With `--last`: the run of this name, or the beginning or end of it, wherever it was
+    /// With `--last`: the session with this id, or a prefix or suffix of it, in any project
     #[arg(long, value_name = "ID", requires = "last")]
     session: Option<String>,
     /// Print JSON
@@ -61,18 +61,18 @@ pub(crate) struct ExplainArgs {
     policy: PolicyArgs,
 }
 
-/// What somebody wants to do.
+/// The access that the user asks about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExplainAccess {
     /// Read a file or list a directory
     Read,
-    /// Write, make, rename or remove a file
+    /// Write, create, rename or remove a file
     Write,
     /// Start a program, by path or by name
     Exec,
-    /// Reach a host or a socket
+    /// Connect to a host or a socket
     Connect,
-    /// Have a variable
+    /// Pass an environment variable
     Env,
     /// Run a command line
     Command,
@@ -91,18 +91,18 @@ impl ExplainAccess {
     }
 }
 
-/// What is said about one target.
+/// The explanation of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Explanation {
     target: String,
     /// One or two words.
     verdict: &'static str,
-    fate: ExplainVerdict,
+    result: ExplainVerdict,
     /// Labels are `rule`, `from`, `why`, `kept`, `change`, `secret`, `copy`.
     lines: Vec<ExplainLine>,
 }
 
-/// In which form it is said.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExplainFormat {
     Text,
@@ -116,8 +116,8 @@ enum ExplainVerdict {
 }
 
 impl Explanation {
-    fn new(target: impl Into<String>, verdict: &'static str, fate: ExplainVerdict) -> Self {
-        Self { target: target.into(), verdict, fate, lines: Vec::new() }
+    fn new(target: impl Into<String>, verdict: &'static str, result: ExplainVerdict) -> Self {
+        Self { target: target.into(), verdict, result, lines: Vec::new() }
     }
 
     fn line(mut self, label: &'static str, text: impl Into<String>) -> Self {
@@ -125,7 +125,7 @@ impl Explanation {
         self
     }
 
-    fn maybe(self, label: &'static str, text: Option<String>) -> Self {
+    fn line_if_some(self, label: &'static str, text: Option<String>) -> Self {
         match text {
             Some(text) => self.line(label, text),
             None => self,
@@ -134,68 +134,72 @@ impl Explanation {
 }
 
 pub(crate) fn run(arguments: ExplainArgs) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy)?;
+    let resolved_args = resolve_for_display(&arguments.policy)?;
     let form = if arguments.json { ExplainFormat::Json } else { ExplainFormat::Text };
-    // Without `--last` both are there; the words were checked.
-    let (Some(wish), Some(target)) = (arguments.wish, &arguments.target) else {
-        return last::explain(&meant, arguments.session.as_deref(), form);
+    // Without `--last`, clap guarantees that both are present.
+    let (Some(query), Some(target)) = (arguments.query, &arguments.target) else {
+        return last::explain(&resolved_args, arguments.session.as_deref(), form);
     };
-    if wish == ExplainAccess::Command {
-        let line = target.to_str().ok_or_else(|| CliError::Words {
-            what: "the command line is not UTF-8, so no rule on commands lets it pass".into(),
-            hint: "write it in UTF-8".into(),
+    if query == ExplainAccess::Command {
+        let line = target.to_str().ok_or_else(|| CliError::Usage {
+            what: "the command line is not UTF-8, so the command rules refuse it".into(),
+            hint: "pass it as UTF-8".into(),
         })?;
-        return command::explain(line, &meant.resolved.grants.commands, form);
+        return command::explain(line, &resolved_args.resolved.grants.commands, form);
     }
-    let answers = answers(wish, target, &meant)?;
+    let answers = answers(query, target, &resolved_args)?;
     if arguments.json {
-        output::json(&as_json(wish, &answers))?;
+        output::print_json(&as_json(query, &answers))?;
     } else {
-        output::text(&as_text(wish, &answers, ColorMode::for_stdout()))?;
+        output::print_text(&as_text(query, &answers, ColorMode::for_stdout()))?;
     }
-    Ok(ExitCode::from(u8::from(fate(&answers) == ExplainVerdict::Refused)))
+    Ok(ExitCode::from(u8::from(combined_result(&answers) == ExplainVerdict::Refused)))
 }
 
-/// One answer, or two where a link leads elsewhere.
+/// Returns one explanation, or two if the path goes through a symbolic link.
 fn answers(
-    wish: ExplainAccess,
+    query: ExplainAccess,
     target: &OsStr,
-    meant: &ResolvedArgs,
+    resolved_args: &ResolvedArgs,
 ) -> Result<Vec<Explanation>, CliError> {
-    Ok(match wish {
+    Ok(match query {
         ExplainAccess::Read | ExplainAccess::Write | ExplainAccess::Exec => {
-            path::explain(wish, target, meant)?
+            path::explain(query, target, resolved_args)?
         }
         ExplainAccess::Connect => {
-            vec![connect::explain(&target.to_string_lossy(), meant, &PolicyOrigins::of(meant)?)?]
+            vec![connect::explain(
+                &target.to_string_lossy(),
+                resolved_args,
+                &PolicyOrigins::read(resolved_args)?,
+            )?]
         }
         ExplainAccess::Env => vec![variable::explain(
             &target.to_string_lossy(),
-            &meant.resolved,
-            &PolicyOrigins::of(meant)?,
+            &resolved_args.resolved,
+            &PolicyOrigins::read(resolved_args)?,
         )],
-        // Has more to say than answers hold.
+        // `command::explain` handles it.
         ExplainAccess::Command => Vec::new(),
     })
 }
 
-/// Whoever goes through a link needs both the link and what it leads to.
-fn fate(answers: &[Explanation]) -> ExplainVerdict {
-    if answers.iter().all(|answer| answer.fate == ExplainVerdict::Allowed) {
+/// Combines the results: access through a link needs both the link and its target.
+fn combined_result(answers: &[Explanation]) -> ExplainVerdict {
+    if answers.iter().all(|answer| answer.result == ExplainVerdict::Allowed) {
         ExplainVerdict::Allowed
     } else {
         ExplainVerdict::Refused
     }
 }
 
-fn as_text(wish: ExplainAccess, answers: &[Explanation], paint: ColorMode) -> String {
+fn as_text(query: ExplainAccess, answers: &[Explanation], paint: ColorMode) -> String {
     let mut text = String::new();
     for (at, answer) in answers.iter().enumerate() {
-        let verdict = match answer.fate {
+        let verdict = match answer.result {
             ExplainVerdict::Allowed => paint.good(answer.verdict),
             ExplainVerdict::Refused => paint.bad(answer.verdict),
         };
-        let lead = if at == 0 { wish.word() } else { "which is" };
+        let lead = if at == 0 { query.word() } else { "which is" };
         text.push_str(&format!("{lead} {}: {verdict}\n", printable(&answer.target)));
         for line in &answer.lines {
             text.push_str(&format!(
@@ -208,19 +212,19 @@ fn as_text(wish: ExplainAccess, answers: &[Explanation], paint: ColorMode) -> St
     text
 }
 
-fn as_json(wish: ExplainAccess, answers: &[Explanation]) -> Value {
+fn as_json(query: ExplainAccess, answers: &[Explanation]) -> Value {
     json!({
-        "wish": wish.word(),
-        "allowed": fate(answers) == ExplainVerdict::Allowed,
-        "answers": answers.iter().map(one_as_json).collect::<Vec<_>>(),
+        "wish": query.word(),
+        "allowed": combined_result(answers) == ExplainVerdict::Allowed,
+        "answers": answers.iter().map(explanation_json).collect::<Vec<_>>(),
     })
 }
 
-fn one_as_json(answer: &Explanation) -> Value {
+fn explanation_json(answer: &Explanation) -> Value {
     let mut object = Map::new();
     object.insert("target".into(), answer.target.clone().into());
     object.insert("verdict".into(), answer.verdict.replace(' ', "-").into());
-    object.insert("allowed".into(), (answer.fate == ExplainVerdict::Allowed).into());
+    object.insert("allowed".into(), (answer.result == ExplainVerdict::Allowed).into());
     object.extend(
         answer.lines.iter().map(|line| (line.label.to_owned(), Value::from(line.text.clone()))),
     );
@@ -238,21 +242,21 @@ mod tests {
                 .line("from", "the mode"),
             Explanation::new("/h/.ssh", "denied", ExplainVerdict::Refused)
                 .line("rule", "deny ~/.ssh")
-                .maybe("why", Some("private keys".into()))
-                .maybe("change", None),
+                .line_if_some("why", Some("private keys".into()))
+                .line_if_some("change", None),
         ]
     }
 
     #[test]
-    fn both_ends_of_a_link_are_told_and_both_count() {
+    fn explanation_covers_link_and_target_and_both_count() {
         let expect = "read /p/link: allowed\n  rule    write /p\n  from    the mode\nwhich is /h/.ssh: denied\n  rule    deny ~/.ssh\n  why     private keys\n";
         assert_eq!(as_text(ExplainAccess::Read, &answers(), ColorMode::Plain), expect);
-        assert_eq!(fate(&answers()), ExplainVerdict::Refused);
-        assert_eq!(fate(&answers()[..1]), ExplainVerdict::Allowed);
+        assert_eq!(combined_result(&answers()), ExplainVerdict::Refused);
+        assert_eq!(combined_result(&answers()[..1]), ExplainVerdict::Allowed);
     }
 
     #[test]
-    fn programs_get_the_same_words() {
+    fn json_holds_the_same_text() {
         let value = as_json(ExplainAccess::Read, &answers());
         assert_eq!(value["allowed"], false);
         assert_eq!(value["answers"][1]["why"], "private keys");

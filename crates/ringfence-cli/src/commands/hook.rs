@@ -1,8 +1,8 @@
 //! `ringfence hook`
 //!
-//! An agent runs it before and after each of its tools, with what it is about to do on standard
-//! input. Whatever goes wrong here must stop the agent: both agents let a call through whose hook
-//! fails in any other way than by status 2.
+//! An agent runs it before and after each tool call, with the call on standard input. Every failure
+//! here must stop the agent: both agents let a call through if its hook fails with any status other
+//! than 2.
 
 mod after;
 mod answer;
@@ -29,32 +29,32 @@ use crate::error::CliError;
 use answer::HookReply;
 use call::HookCall;
 use input::{HookEvent, HookInput};
-pub(crate) use rewrite::link;
+pub(crate) use rewrite::cwd_link_path;
 
-/// The status that stops a call, for both agents. Any other lets it through.
+/// The status that blocks a call, for both agents. Any other status lets it through.
 pub(crate) const BLOCKED: u8 = 2;
 
-/// Answer an agent's hook: its commands go into the sandbox, its other tools are checked
+/// Handle an agent's hook: commands go into the sandbox, other tools are checked
 ///
-/// Reads one JSON object of the agent's hook protocol from standard input and answers as its
-/// documentation demands. `ringfence init` writes the settings that call it; docs/hooks.md says
-/// what a hook can hold and what it cannot.
+/// Reads one JSON object of the agent's hook protocol from standard input and prints the reply.
+/// `ringfence init` writes the settings that call it; docs/hooks.md lists what a hook can and
+/// cannot enforce.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence hook claude-code < input.json
 
-Exit status: 0 answered, 2 the call is to be blocked and standard error says why, 1 an answer that
-could block nothing failed.")]
+Exit status: 0 replied, 2 block the call (the reason is on standard error), 1 failed on an event that
+cannot be blocked.")]
 pub(crate) struct HookCommand {
-    /// Whose hook it is
+    /// The agent
     #[arg(value_enum, value_name = "AGENT")]
     agent: HookAgent,
-    /// Answer, while the process that started this one waits
+    /// Reply, while the parent process waits
     #[arg(long, hide = true)]
     watched: bool,
 }
 
-/// Whose hook it is.
+/// The agent whose hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HookAgent {
     ClaudeCode,
@@ -62,7 +62,7 @@ pub(crate) enum HookAgent {
 }
 
 impl HookAgent {
-    /// Who acts, in the audit log.
+    /// Returns the agent name for the audit log.
     pub(crate) fn word(self) -> &'static str {
         match self {
             HookAgent::ClaudeCode => "claude-code",
@@ -72,9 +72,9 @@ impl HookAgent {
 }
 
 pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
-    // A panic would end with a status that lets the call through.
+    // A panic would exit with a status that lets the call through.
     std::panic::set_hook(Box::new(|what| {
-        say(&format!("the hook failed, so the call is blocked: {what}"));
+        print_reason(&format!("the hook failed, so the call is blocked: {what}"));
         std::process::exit(BLOCKED.into());
     }));
     if !arguments.watched {
@@ -87,9 +87,9 @@ pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
     match answer.and_then(|answer| print(arguments.agent, &answer)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&answer::told(&error));
-            // What has happened cannot be blocked any more.
-            ExitCode::from(if event.is_some_and(HookEvent::is_over) { 1 } else { BLOCKED })
+            print_reason(&answer::error_text(&error));
+            // An event after the call cannot be blocked.
+            ExitCode::from(if event.is_some_and(HookEvent::is_unblockable) { 1 } else { BLOCKED })
         }
     }
 }
@@ -97,58 +97,60 @@ pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
 fn answer(agent: HookAgent, input: HookInput) -> Result<HookReply, CliError> {
     match input.event {
         HookEvent::Other => Ok(HookReply::Nothing),
-        HookEvent::Before => before(&HookCall::of(agent, input)?),
-        HookEvent::After | HookEvent::Failed => after::answer(&HookCall::of(agent, input)?),
+        HookEvent::Before => before(&HookCall::new(agent, input)?),
+        HookEvent::After | HookEvent::Failed => after::answer(&HookCall::new(agent, input)?),
         HookEvent::End => {
             if let Some(conversation) = &input.conversation {
                 end_conversation(conversation)?;
             }
             Ok(HookReply::Nothing)
         }
-        HookEvent::Start => Ok(start::answer(&HookCall::of(agent, input)?)),
+        HookEvent::Start => Ok(start::answer(&HookCall::new(agent, input)?)),
     }
 }
 
-/// What is said of a tool that is about to be used.
-fn before(scene: &HookCall) -> Result<HookReply, CliError> {
-    let name = scene.input.tool.as_str();
-    if let Some(rule) = scene.grants().tools.against(name) {
-        return scene.refuse(call::HookRefusal::call(name, rule));
+/// Replies to a tool call before it runs.
+fn before(hook_call: &HookCall) -> Result<HookReply, CliError> {
+    let name = hook_call.input.tool.as_str();
+    if let Some(rule) = hook_call.grants().tools.rule_against(name) {
+        return hook_call.record_refusal(call::HookRefusal::call(name, rule));
     }
-    if let Some(program) = scene.exposed()? {
-        let why = "stands where commands may write, so that one of them could replace it: install it elsewhere";
+    if let Some(program) = hook_call.replaceable_program()? {
+        let why = "is in a writable directory, so a command could replace it: install it elsewhere";
         return Ok(HookReply::Denied { reason: format!("ringfence: {} {why}", program.display()) });
     }
-    match (name, Tool::of(name)) {
-        // Shells by other names, of which it is not known what they are given.
+    match (name, Tool::from_name(name)) {
+        // Other shells, whose arguments have an unknown format.
         (
             "exec_command" | "shell_command" | "local_shell" | "unified_exec" | "container.exec",
             _,
-        ) if scene.agent == HookAgent::Codex => Ok(HookReply::Denied {
-            reason: format!("ringfence does not know how to confine `{name}`; use Bash"),
-        }),
+        ) if hook_call.agent == HookAgent::Codex => {
+            Ok(HookReply::Denied { reason: format!("ringfence cannot confine `{name}`; use Bash") })
+        }
         ("PowerShell", _) => {
-            Ok(HookReply::Denied { reason: "ringfence confines no PowerShell; use Bash".into() })
+            Ok(HookReply::Denied { reason: "ringfence cannot confine PowerShell; use Bash".into() })
         }
-        // It runs a command, too, and tells of what that prints.
-        ("Monitor", _) | (_, Some(Tool::Shell)) => shell::answer(scene),
-        ("WebFetch", _) => web::answer(scene),
-        ("apply_patch", _) => patch::answer(scene),
-        ("NotebookRead", _) => {
-            files::one(scene, Tool::Read, scene.input.text("notebook_path")?.as_ref())
-        }
-        (_, Some(tool)) => files::answer(scene, tool),
-        // Whoever serves it answers for it.
+        // Monitor also runs a command, and reports its output.
+        ("Monitor", _) | (_, Some(Tool::Shell)) => shell::answer(hook_call),
+        ("WebFetch", _) => web::answer(hook_call),
+        ("apply_patch", _) => patch::answer(hook_call),
+        ("NotebookRead", _) => files::check_file(
+            hook_call,
+            Tool::Read,
+            hook_call.input.string_argument("notebook_path")?.as_ref(),
+        ),
+        (_, Some(tool)) => files::answer(hook_call, tool),
+        // The server of an unknown tool is responsible for it.
         (_, None) => Ok(HookReply::Nothing),
     }
 }
 
-/// Says why a call is blocked. It is blocked if nobody hears it, too.
-fn say(why: &str) {
+/// Prints the reason why a call is blocked. A write error does not unblock the call.
+fn print_reason(why: &str) {
     let _ = writeln!(io::stderr(), "ringfence: {why}");
 }
 
-/// All that the agent has to say.
+/// Reads the whole input.
 fn read() -> Result<String, CliError> {
     const LONGEST: u64 = 64 << 20;
     let fail = |source| CliError::File { what: "read", path: "the hook's input".into(), source };
@@ -160,7 +162,7 @@ fn read() -> Result<String, CliError> {
     Ok(text)
 }
 
-/// Nobody is told that a call may go on who does not hear all of it.
+/// Prints the reply. A partly written reply is an error, which blocks the call.
 fn print(agent: HookAgent, answer: &HookReply) -> Result<(), CliError> {
     let Some(value) = answer.json(agent) else { return Ok(()) };
     let mut out = io::stdout().lock();

@@ -13,21 +13,21 @@ use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Observe};
 use serde_json::{Value, json};
 
-use super::resolve_args::{RunOverrides, TypedCommand, agent, meant_to_run};
+use super::resolve_args::{RunOverrides, TypedCommand, agent_from_env, resolve_for_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::{messages, output};
 use policy_output::PolicyOutput;
 
-/// Run a command and propose the smallest policy it can work with
+/// Run a command and propose the smallest policy that it needs
 ///
-/// The command is confined as `run` confines it, and what it opens and is refused is observed.
-/// The policy that is printed then opens what was refused, file by file, or directory by
-/// directory where several files of one are wanted; behind each line stands who wanted it, how
-/// often, and what refused it. Never proposed is what a rule denies or protects, the system, the
-/// home directory as a whole and other projects: such wishes stand in comments at the end. What
-/// the command prints goes to standard error. A command that gets further may want more: go on
-/// with `--policy FILE --output FILE` until nothing is added.
+/// ringfence confines the command as `run` does, and records the files it opens and its denials.
+/// The printed policy allows the denied accesses: single files, or a directory if the command needs
+/// several files in it. A comment after each line names the program, the count and the rule that
+/// denied the access. Paths that a rule denies or protects, system paths, the whole home directory
+/// and other projects are never proposed; they appear as comments at the end. The command's output
+/// goes to standard error. A command that gets further may need more: repeat with
+/// `--policy FILE --output FILE` until nothing is added.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence learn -- npm test
@@ -35,21 +35,21 @@ use policy_output::PolicyOutput;
   ringfence learn --policy learned.toml --output learned.toml -- make
   ringfence run --policy learned.toml -- make
 
-Exit status: 0, whatever the command's own; 125 ringfence failed, 126 not executable, 127 not found.")]
+Exit status: 0, also if the command fails; 125 ringfence failed, 126 not executable, 127 not found.")]
 pub(crate) struct LearnArgs {
-    /// Write the policy to this file: a new one, or one that `learn` wrote
+    /// Write the policy to this file: a new one, or one written by `learn`
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// End the command after this long (`90s`, `5m`, `2h`)
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
-    /// Print one JSON object with the policy and what was learnt
+    /// Print one JSON object with the policy and the observed accesses
     #[arg(long)]
     pub(crate) json: bool,
-    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    /// The agent name to record in the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Run a line of shell instead of a program
+    /// Run a shell command line instead of a program
     #[arg(
         short = 'c',
         value_name = "STRING",
@@ -65,8 +65,8 @@ pub(crate) struct LearnArgs {
 }
 
 pub(crate) fn run(arguments: LearnArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
-    // Whoever learns wants to know what is refused, and nobody is asked to change it meanwhile.
-    let agent = arguments.agent.or_else(agent);
+    // Denials are what `learn` records, so no question may change them during the run.
+    let agent = arguments.agent.or_else(agent_from_env);
     let (observe, ask) = (Some(Observe::All), Some(Asking::Never));
     let chosen = RunOverrides {
         timeout: arguments.timeout.as_deref(),
@@ -75,24 +75,24 @@ pub(crate) fn run(arguments: LearnArgs, local: &LocalProvider) -> Result<ExitCod
         ask,
         ..RunOverrides::default()
     };
-    let meant = meant_to_run(&arguments.policy, chosen)?;
-    if !meant.resolved.grants.is_confined() {
-        return Err(CliError::Words {
-            what: "the policy is to confine nothing, so nothing can be learnt".into(),
-            hint: "leave out `--mode full-access`; `ringfence policy show --origin` says who switched confinement off".into(),
+    let resolved_args = resolve_for_run(&arguments.policy, chosen)?;
+    if !resolved_args.resolved.grants.is_confined() {
+        return Err(CliError::Usage {
+            what: "cannot learn a policy: the current policy confines nothing".into(),
+            hint: "omit `--mode full-access`; `ringfence policy show --origin` shows which file or flag turned the sandbox off".into(),
         });
     }
     let output = arguments.output.as_deref().map(PolicyOutput::prepare).transpose()?;
     let typed = TypedCommand { line: arguments.line, command: arguments.command, agent };
-    let (asked, resolved) = meant.asked(typed, StdioMode::Inherit);
-    let aside = policy_output::SavedStdout::begin()?;
-    let ran = run_engine(local, &asked, &resolved, &mut messages::unrecorded);
-    aside.end()?;
-    let outcome = ran?;
-    let learned = learn(&asked, &resolved, &outcome)?;
+    let (request, resolved) = resolved_args.into_request(typed, StdioMode::Inherit);
+    let saved_stdout = policy_output::SavedStdout::begin()?;
+    let result = run_engine(local, &request, &resolved, &mut messages::warn_unrecorded);
+    saved_stdout.end()?;
+    let outcome = result?;
+    let learned = learn(&request, &resolved, &outcome)?;
     let count = |lessons: &[LearnedRule]| lessons.len();
-    messages::note(&format!(
-        "the command ended with status {}; {} refused, {} proposed, {} left",
+    messages::print_note(&format!(
+        "the command ended with status {}; {} denied, {} proposed, {} not proposed",
         outcome.exit_code(),
         outcome.denials.len(),
         count(&learned.opened),
@@ -100,11 +100,11 @@ pub(crate) fn run(arguments: LearnArgs, local: &LocalProvider) -> Result<ExitCod
     ));
     match &output {
         Some(output) => output.write(&learned.text)?,
-        None if !arguments.json => output::text(&learned.text)?,
+        None if !arguments.json => output::print_text(&learned.text)?,
         None => {}
     }
     if arguments.json {
-        output::json(&as_json(&learned, &asked.session, outcome.exit_code()))?;
+        output::print_json(&as_json(&learned, &request.session, outcome.exit_code()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

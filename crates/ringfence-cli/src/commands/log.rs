@@ -11,21 +11,20 @@ use std::time::Duration;
 
 use clap::Args;
 use ringfence_audit::{LogLine, LogReader, now_ms, ocsf};
-use ringfence_engine::gather;
+use ringfence_engine::gather_host_environment;
 use serde_json::{Map, Value};
 
-use super::resolve_args::{absolute, directory};
+use super::resolve_args::{absolute_path, canonical_directory};
 use crate::error::CliError;
 use crate::messages;
 use crate::output::ColorMode;
 use filter::RecordFilter;
 pub(crate) use table::LogTable;
 
-/// Show what was run, what was refused and what came of it
+/// Show commands, denials and results
 ///
-/// Every run is recorded before it starts and when it has ended, and so is everything that was
-/// refused in it. `--verify` goes through all records and says whether any was changed, removed,
-/// moved or cut off.
+/// ringfence records every run before it starts and after it ends, and every denial. `--verify`
+/// checks all records and reports any that was changed, removed, moved or truncated.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence log --since 2h
@@ -34,36 +33,36 @@ pub(crate) use table::LogTable;
   ringfence log --ocsf --since 2026-01-28 > events.jsonl
   ringfence log --verify
 
-Exit status: 0, or 1 if `--verify` found something.")]
+Exit status: 0, or 1 if `--verify` finds tampering.")]
 pub(crate) struct LogArgs {
-    /// Show only what was refused
+    /// Show only denials
     #[arg(long)]
     blocked_only: bool,
-    /// Show only what happened since then (`90s`, `2h`, `3d`, `2026-01-28`, `2026-01-28T10:30:00Z`)
+    /// Show only records since this time (`90s`, `2h`, `3d`, `2026-01-28`, `2026-01-28T10:30:00Z`)
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// Show only what this agent did
+    /// Show only records of this agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Show only this run, by its name or the beginning or end of it
+    /// Show only this session, by its id or a prefix or suffix of it
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Show only this operation (`execute`, `exit`, `read`, `write`, `connect`, …)
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
-    /// Go on showing what is recorded from now on
+    /// Keep printing new records
     #[arg(short, long, conflicts_with = "verify")]
     follow: bool,
-    /// Print the records as they are, one JSON object a line
+    /// Print the records unchanged, one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print events of the Open Cybersecurity Schema Framework 1.8, one a line
+    /// Print Open Cybersecurity Schema Framework 1.8 events, one per line
     #[arg(long, conflicts_with_all = ["json", "verify"])]
     ocsf: bool,
-    /// Check that all is as it was written, and print the hash of the last record
+    /// Check that no record was changed, and print the hash of the last record
     #[arg(long)]
     verify: bool,
-    /// With `--verify`: a hash that was printed earlier, whose record must still be there
+    /// With `--verify`: a hash printed earlier; its record must still exist
     #[arg(long, value_name = "HASH", requires = "verify")]
     kept: Vec<String>,
     /// Read the log in this directory, such as a copy
@@ -71,18 +70,18 @@ pub(crate) struct LogArgs {
     dir: Option<PathBuf>,
 }
 
-/// How often a reader that follows looks again.
+/// The interval between reads with `--follow`.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: LogArgs) -> Result<ExitCode, CliError> {
     let directory = match &arguments.dir {
-        Some(directory) => absolute(directory)?,
-        None => gather(&directory(None)?)?.facts.state.join("audit"),
+        Some(directory) => absolute_path(directory)?,
+        None => gather_host_environment(&canonical_directory(None)?)?.facts.state.join("audit"),
     };
     if arguments.verify {
         return check::run(directory.as_path(), &arguments);
     }
-    let choice = RecordFilter::meant(&arguments, now_ms())?;
+    let choice = RecordFilter::from_args(&arguments, now_ms())?;
     let mut printer = LogPrinter::new(&arguments);
     loop {
         let mut reader = LogReader::open(directory.as_path(), choice.since_ms)?;
@@ -105,14 +104,14 @@ pub(crate) fn run(arguments: LogArgs) -> Result<ExitCode, CliError> {
     }
 }
 
-/// In which form records are printed.
+/// The output format.
 enum LogFormat {
     Table(LogTable),
     Json,
     Ocsf { host: String },
 }
 
-/// Where they are printed.
+/// Prints records to standard output.
 struct LogPrinter {
     form: LogFormat,
     out: BufWriter<io::StdoutLock<'static>>,
@@ -139,13 +138,13 @@ impl LogPrinter {
 
     fn line(&mut self, line: &LogLine, choice: &RecordFilter) -> PrintFlow {
         let Ok(record) = serde_json::from_slice::<Map<String, Value>>(&line.bytes) else {
-            messages::warning(&format!(
-                "{}:{} is not a record; see `ringfence log --verify`",
+            messages::print_warning(&format!(
+                "{}:{} is not a record; run `ringfence log --verify`",
                 line.file, line.number
             ));
             return PrintFlow::Continue(());
         };
-        if !choice.takes(&record) {
+        if !choice.matches(&record) {
             return PrintFlow::Continue(());
         }
         let text = match &mut self.form {
@@ -154,15 +153,15 @@ impl LogPrinter {
             LogFormat::Ocsf { host } => format!("{}\n", ocsf::event(&record, host)).into_bytes(),
         };
         let written = self.out.write_all(&text);
-        self.heed(written)
+        self.check_write(written)
     }
 
     fn flush(&mut self) -> PrintFlow {
         let flushed = self.out.flush();
-        self.heed(flushed)
+        self.check_write(flushed)
     }
 
-    fn heed(&mut self, result: io::Result<()>) -> PrintFlow {
+    fn check_write(&mut self, result: io::Result<()>) -> PrintFlow {
         match result {
             Ok(()) => PrintFlow::Continue(()),
             Err(error) => {
@@ -172,7 +171,7 @@ impl LogPrinter {
         }
     }
 
-    /// A reader that has seen enough, such as `head`, is no failure.
+    /// Flushes the output. A reader that closes the pipe early, such as `head`, is not an error.
     fn done(mut self) -> Result<ExitCode, CliError> {
         let _ = self.flush();
         match self.failed {

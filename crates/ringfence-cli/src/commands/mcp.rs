@@ -14,26 +14,28 @@ use ringfence_audit::session_id;
 use ringfence_engine::session::Session;
 use ringfence_local::LocalProvider;
 use ringfence_mcp::{
-    HttpOptions, McpServeError, SandboxOpener, ServerToken, is_own_machine, serve_http, serve_stdio,
+    HttpOptions, McpServeError, SandboxOpener, ServerToken, is_loopback, serve_http, serve_stdio,
 };
 use ringfence_policy::{Asking, Mode};
 
-use super::resolve_args::{RunOverrides, TypedCommand, agent, duration, meant_to_run};
+use super::resolve_args::{
+    RunOverrides, TypedCommand, agent_from_env, parse_duration_ms, resolve_for_run,
+};
 use super::session::AskSocket;
 use crate::args::PolicyArgs;
-use crate::asker::PATIENCE;
+use crate::asker::ANSWER_TIMEOUT;
 use crate::error::CliError;
 use crate::messages;
 
-/// How much of each stream is kept for an answer.
+/// The number of bytes of each stream kept for a response.
 const KEPT: usize = 256 * 1024;
-/// Where the token may be given, rather than made up.
+/// The environment variable for the token; without it, a new token is generated.
 const TOKEN: &str = "RINGFENCE_MCP_TOKEN";
 
-/// Serve an agent that speaks the Model Context Protocol
+/// Serve an agent over the Model Context Protocol
 ///
-/// Its tools run commands in a sandbox with a shell that lives on, and read and change files under
-/// the same policy. Without `--http` it serves whoever started it, by standard input and output.
+/// The tools run commands in a sandbox with a persistent shell, and read and change files under the
+/// same policy. Without `--http`, serves the parent process on standard input and output.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -44,7 +46,7 @@ const TOKEN: &str = "RINGFENCE_MCP_TOKEN";
   ringfence mcp --http 127.0.0.1:7411
   ringfence mcp wrap -- npx -y some-mcp-server
 
-Exit status: 0 when the client has left, 125 if there is no sandbox."
+Exit status: 0 when the client has disconnected, 125 if the sandbox cannot be created."
 )]
 pub(crate) struct McpArgs {
     #[command(subcommand)]
@@ -60,17 +62,17 @@ enum McpSub {
 
 #[derive(Debug, Args)]
 struct McpServeArgs {
-    /// Serve over HTTP, at an address of this machine's own loopback; the token that clients need
-    /// is that of RINGFENCE_MCP_TOKEN, or a new one that is printed
+    /// Serve over HTTP, at a loopback address; clients need the token in RINGFENCE_MCP_TOKEN, or a
+    /// new one that is printed
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0")]
     http: Option<SocketAddr>,
-    /// Let what is about to be refused wait for an answer, by the client or by `ringfence ask`
+    /// Ask the client, or `ringfence ask`, before an access is denied; the command waits
     #[arg(long)]
     ask: bool,
-    /// How long a question waits for `ringfence ask answer`; then it is denied [default: 60s]
+    /// Deny the access if `ringfence ask answer` gives no answer in this time [default: 60s]
     #[arg(long, value_name = "DURATION", requires = "ask")]
     ask_timeout: Option<String>,
-    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    /// The agent name to record in the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// The shell
@@ -89,40 +91,44 @@ pub(crate) fn run(arguments: McpArgs, local: &LocalProvider) -> Result<ExitCode,
 
 fn serve(arguments: McpServeArgs) -> Result<ExitCode, CliError> {
     let ask = arguments.ask.then_some(Asking::Terminal);
-    let patience = arguments
+    let answer_timeout = arguments
         .ask_timeout
         .as_deref()
-        .map(duration)
+        .map(parse_duration_ms)
         .transpose()?
-        .map_or(PATIENCE, Duration::from_millis);
-    let site = arguments.http.map(site).transpose()?;
-    // What is wrong with the policy is said now, and not to the agent's first call.
-    let agent = arguments.agent.or_else(agent);
-    let meant = meant_to_run(
+        .map_or(ANSWER_TIMEOUT, Duration::from_millis);
+    let http = arguments.http.map(http_options).transpose()?;
+    // Resolved now, so that policy errors are reported at start and not on the first call.
+    let agent = arguments.agent.or_else(agent_from_env);
+    let resolved_args = resolve_for_run(
         &arguments.policy,
         RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
-    let grants = &meant.resolved.grants;
+    let grants = &resolved_args.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
-        messages::warning("nothing is confined: commands of this server can do whatever you can");
+        messages::print_warning(
+            "nothing is confined: commands of this server have all your permissions",
+        );
     }
     let asks = grants.ask == Asking::Terminal && grants.is_confined();
     let shell = arguments.shell;
     let typed = TypedCommand { line: None, command: vec![shell.clone()], agent };
-    let (asked, resolved) = meant.asked(typed, StdioMode::Capture { limit: KEPT });
-    let desk = asks.then(|| AskSocket::open(&asked.session, &asked.cwd, patience)).transpose()?;
-    let elsewhere = desk.as_ref().map(|desk| desk.questions.clone() as Arc<dyn Asker>);
+    let (request, resolved) = resolved_args.into_request(typed, StdioMode::Capture { limit: KEPT });
+    let socket = asks
+        .then(|| AskSocket::open(&request.session, &request.cwd, answer_timeout))
+        .transpose()?;
+    let elsewhere = socket.as_ref().map(|socket| socket.questions.clone() as Arc<dyn Asker>);
     let open = move |asker: Arc<dyn Asker>| {
-        let (mut asked, resolved) = (asked.clone(), resolved.clone());
-        // Each sandbox is one in the log.
-        asked.session = session_id();
-        asked.asker = asks.then_some(asker);
-        Session::open(Box::new(LocalProvider::for_one_sandbox()), asked, resolved, shell.clone())
+        let (mut request, resolved) = (request.clone(), resolved.clone());
+        // Each sandbox has its own session in the log.
+        request.session = session_id();
+        request.asker = asks.then_some(asker);
+        Session::open(Box::new(LocalProvider::for_one_sandbox()), request, resolved, shell.clone())
     };
-    let opening = SandboxOpener { open: Box::new(open), elsewhere };
-    let served = match site {
-        Some(site) => serve_http(opening, site, |address| {
-            messages::note(&format!("serving at http://{address}/mcp"))
+    let opening = SandboxOpener { open: Box::new(open), fallback_asker: elsewhere };
+    let served = match http {
+        Some(http) => serve_http(opening, http, |address| {
+            messages::print_note(&format!("serving at http://{address}/mcp"))
         }),
         None => serve_stdio(opening),
     };
@@ -135,38 +141,40 @@ fn serve(arguments: McpServeArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where it is served, and the token for it.
-fn site(address: SocketAddr) -> Result<HttpOptions, CliError> {
-    if !is_own_machine(address.ip()) {
-        return Err(CliError::Words {
-            what: format!("`--http {address}` could be reached from other machines"),
+/// Checks the address, and reads or generates the token.
+fn http_options(address: SocketAddr) -> Result<HttpOptions, CliError> {
+    if !is_loopback(address.ip()) {
+        return Err(CliError::Usage {
+            what: format!("`--http {address}` is reachable from other machines"),
             hint: format!(
-                "write `--http 127.0.0.1:{0}`, and let others in by `ssh -L {0}:127.0.0.1:{0}`",
+                "use `--http 127.0.0.1:{0}`, and connect from elsewhere with `ssh -L {0}:127.0.0.1:{0}`",
                 address.port()
             ),
         });
     }
     let token = match std::env::var(TOKEN) {
-        Ok(word) => ServerToken::given(&word).ok_or_else(|| CliError::Words {
+        Ok(word) => ServerToken::from_text(&word).ok_or_else(|| CliError::Usage {
             what: format!(
-                "{TOKEN} is no token: it needs {} characters or more, and no blanks",
-                ServerToken::SHORTEST
+                "{TOKEN} is not a valid token: it needs {} characters or more, and no blanks",
+                ServerToken::MIN_LENGTH
             ),
-            hint: format!("`export {TOKEN}=$(openssl rand -hex 32)`, or leave it out"),
+            hint: format!("`export {TOKEN}=$(openssl rand -hex 32)`, or unset it"),
         })?,
         Err(std::env::VarError::NotPresent) => {
             let made = ServerToken::new().map_err(|source| CliError::File {
-                what: "make",
+                what: "generate",
                 path: "a token".into(),
                 source,
             });
             let (token, word) = made?;
-            messages::note(&format!("clients need the header `Authorization: Bearer {word}`"));
+            messages::print_note(&format!(
+                "clients need the header `Authorization: Bearer {word}`"
+            ));
             token
         }
         Err(std::env::VarError::NotUnicode(_)) => {
-            return Err(CliError::Words {
-                what: format!("{TOKEN} is not text"),
+            return Err(CliError::Usage {
+                what: format!("{TOKEN} is not valid UTF-8"),
                 hint: format!("`unset {TOKEN}`"),
             });
         }

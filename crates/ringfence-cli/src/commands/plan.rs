@@ -10,16 +10,16 @@ use ringfence_local::LocalProvider;
 use ringfence_policy::AbsPath;
 use serde_json::json;
 
-use super::resolve_args::{RunOverrides, meant_to_run};
+use super::resolve_args::{RunOverrides, resolve_for_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::output::{self, ColorMode, printable, short};
+use crate::output::{self, ColorMode, printable, tilde_path};
 
-/// Show what would be enforced, and the gaps
+/// Show the enforcement steps, and the gaps
 ///
-/// Looks at the host and runs nothing. A gap is something that the policy asks for and that cannot
-/// be enforced here; `run` refuses unless the policy accepts it. What is `untold` is enforced, and
-/// stops nobody: it is only not told of.
+/// Inspects the host and runs nothing. A gap is a part of the policy that cannot be enforced on
+/// this host; `run` refuses unless the policy accepts it. A `silent` line is enforced, but denials
+/// of that kind are not reported.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence plan
@@ -34,36 +34,36 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
-    let meant = meant_to_run(&arguments.policy, RunOverrides::default())?;
-    let plan = plan(&LocalProvider::default(), &meant.resolved)?;
-    let filtered = filtered_variables(&meant.resolved);
+    let resolved_args = resolve_for_run(&arguments.policy, RunOverrides::default())?;
+    let plan = plan(&LocalProvider::default(), &resolved_args.resolved)?;
+    let filtered = filtered_variables(&resolved_args.resolved);
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
-        // The same twice: for people who read logs, and for programs.
+        // The steps appear twice: as text for log readers, and as data for programs.
         let filtered: Vec<_> =
             filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
-        let is_confined = meant.resolved.grants.is_confined();
+        let is_confined = resolved_args.resolved.grants.is_confined();
         let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered });
-        output::json(&plan)?;
-    } else if meant.resolved.grants.is_confined() {
-        output::text(&as_text(
+        output::print_json(&plan)?;
+    } else if resolved_args.resolved.grants.is_confined() {
+        output::print_text(&as_text(
             &plan,
             &filtered,
-            &meant.resolved.grants.home,
+            &resolved_args.resolved.grants.home,
             ColorMode::for_stdout(),
         ))?;
     } else {
-        output::text("nothing is confined: a command can do whatever you can\n")?;
+        output::print_text("nothing is confined: a command has all your permissions\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the second column begins.
+/// The column of the second field.
 const INDENT: usize = 10;
-/// Where lines are broken.
+/// The maximum line width.
 const WIDTH: usize = 80;
 
-/// What stands behind each word.
+/// The lines of each group.
 #[derive(Default)]
 struct PlanGroups {
     isolate: Vec<String>,
@@ -76,7 +76,7 @@ struct PlanGroups {
     deny: Vec<AbsPath>,
     protect: Vec<AbsPath>,
     limits: Vec<String>,
-    walls: Vec<String>,
+    harden: Vec<String>,
 }
 
 fn as_text(
@@ -88,36 +88,36 @@ fn as_text(
     let groups = groups(plan, home);
     let mut text = String::new();
     let mut group = |name: &str, lines: Vec<String>| {
-        for (at, line) in lines.iter().flat_map(|line| wrapped(&printable(line))).enumerate() {
+        for (at, line) in lines.iter().flat_map(|line| wrap_line(&printable(line))).enumerate() {
             let label = if at == 0 { name } else { "" };
             text.push_str(&format!("{}{line}\n", paint.strong(&format!("{label:<INDENT$}"))));
         }
     };
     group("isolate", groups.isolate);
     group("write", groups.write);
-    group("private", private(groups.private, &groups.stores, home));
+    group("private", private_lines(groups.private, &groups.stores, home));
     group("scratch", groups.scratch);
-    group("read", folded(&groups.read, home));
+    group("read", fold_siblings(&groups.read, home));
     group(
         "make",
         vec![groups.made.join(", ")].into_iter().filter(|line| !line.is_empty()).collect(),
     );
-    group("deny", folded(&groups.deny, home));
-    group("protect", folded(&groups.protect, home));
+    group("deny", fold_siblings(&groups.deny, home));
+    group("protect", fold_siblings(&groups.protect, home));
     group(
         "limit",
         vec![groups.limits.join(", ")].into_iter().filter(|line| !line.is_empty()).collect(),
     );
-    group("walls", groups.walls);
+    group("harden", groups.harden);
     group("filter", filtered_lines(filtered));
     let gaps = |loss| plan.gaps.iter().filter(move |gap| gap.loss == loss);
     let lines = |gap: &Gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)];
     group("GAP", gaps(GapKind::Enforcement).flat_map(lines).collect());
-    group("untold", gaps(GapKind::Telling).flat_map(lines).collect());
+    group("silent", gaps(GapKind::Reporting).flat_map(lines).collect());
     text
 }
 
-/// The variables that stay outside: those whose values are the reason on lines of their own.
+/// Formats the filtered variables. A variable filtered because of its value gets a line of its own.
 fn filtered_lines(filtered: &[FilteredVariable]) -> Vec<String> {
     let names: Vec<&str> =
         filtered.iter().filter(|one| one.why.is_none()).map(|one| one.name.as_str()).collect();
@@ -138,7 +138,7 @@ fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
             ),
             Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
             Step::Bind { path, access: MountAccess::ReadWrite, .. } => {
-                groups.write.push(short(path, home))
+                groups.write.push(tilde_path(path, home))
             }
             Step::Bind { path, access: MountAccess::ReadOnly, .. } => {
                 groups.read.push(path.clone())
@@ -146,7 +146,7 @@ fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
             Step::Private { path, store, beneath, .. } => {
                 groups.private.push(format!(
                     "{}{}",
-                    short(path, home),
+                    tilde_path(path, home),
                     if beneath.is_some() { " over the host's" } else { "" }
                 ));
                 groups.stores.extend(store.parent());
@@ -156,33 +156,31 @@ fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
                 groups.made.push(format!("{path} -> {}", target.display()))
             }
             Step::File { path, .. } | Step::Directory { path } => {
-                groups.made.push(short(path, home))
+                groups.made.push(tilde_path(path, home))
             }
             Step::Processes { .. } => groups.made.push("/proc".into()),
             Step::Devices => groups.made.push("/dev".into()),
-            Step::Cover { path, cover: Overmount::Deny(_) }
+            Step::Mask { path, mask: Overmount::Deny(_) }
             | Step::Denied { path, .. }
             | Step::Passage { path } => groups.deny.push(path.clone()),
-            Step::Cover { path, cover: Overmount::ReadOnly | Overmount::Shallow } => {
+            Step::Mask { path, mask: Overmount::ReadOnly | Overmount::Shallow } => {
                 groups.protect.push(path.clone())
             }
-            Step::Tripwire => {
-                groups.walls.push("watch: whoever looks for anything else is told of".into())
-            }
-            Step::Lookout { trees } => {
-                let trees: Vec<String> = trees.iter().map(|tree| short(tree, home)).collect();
-                groups.walls.push(format!(
-                    "look out: what is denied or protected and appears in {} is covered",
+            Step::Tripwire => groups.harden.push("watch: report access to any other path".into()),
+            Step::Watcher { trees } => {
+                let trees: Vec<String> = trees.iter().map(|tree| tilde_path(tree, home)).collect();
+                groups.harden.push(format!(
+                    "watch: mask denied or protected paths that appear in {}",
                     trees.join(", ")
                 ));
             }
             Step::Limit { limit, most } => {
-                groups.limits.push(format!("{limit} {}", limit.show(*most)))
+                groups.limits.push(format!("{limit} {}", limit.format_amount(*most)))
             }
-            Step::Seal => groups.walls.push("seal everything else".into()),
-            Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
+            Step::Seal => groups.harden.push("seal everything else".into()),
+            Step::Lock => groups.harden.push("lock the mounts, drop every capability".into()),
             Step::Landlock => {
-                groups.walls.push("Landlock: no signals or abstract sockets out".into())
+                groups.harden.push("Landlock: no signals or abstract sockets out".into())
             }
             Step::Guards(_)
             | Step::Egress
@@ -190,25 +188,25 @@ fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
             | Step::Instead { .. }
             | Step::Proxy
             | Step::Observe
-            | Step::Seccomp => {
-                groups.walls.push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
-            }
+            | Step::Seccomp => groups
+                .harden
+                .push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" ")),
         }
     }
     groups
 }
 
-/// The places of their own, and the one directory they are kept in.
-fn private(mut places: Vec<String>, stores: &[AbsPath], home: &AbsPath) -> Vec<String> {
+/// Formats the private paths, and the directory that stores them.
+fn private_lines(mut paths: Vec<String>, stores: &[AbsPath], home: &AbsPath) -> Vec<String> {
     if let Some(store) = stores.first() {
-        places = vec![places.join(", ")];
-        places.push(format!("kept in {}", short(store, home)));
+        paths = vec![paths.join(", ")];
+        paths.push(format!("kept in {}", tilde_path(store, home)));
     }
-    places
+    paths
 }
 
-/// Many files of one directory take one line.
-fn folded(paths: &[AbsPath], home: &AbsPath) -> Vec<String> {
+/// Formats paths; more than three of one directory share one line.
+fn fold_siblings(paths: &[AbsPath], home: &AbsPath) -> Vec<String> {
     const FEW: usize = 3;
     let mut lines: Vec<String> = Vec::new();
     let mut done: Vec<AbsPath> = Vec::new();
@@ -217,25 +215,25 @@ fn folded(paths: &[AbsPath], home: &AbsPath) -> Vec<String> {
             lines.push(path.to_string());
             continue;
         };
-        let beside: Vec<&AbsPath> =
+        let siblings: Vec<&AbsPath> =
             paths.iter().filter(|other| other.parent().as_ref() == Some(&parent)).collect();
-        if beside.len() <= FEW {
-            lines.push(short(path, home));
+        if siblings.len() <= FEW {
+            lines.push(tilde_path(path, home));
         } else if !done.contains(&parent) {
-            let names: Vec<_> = beside
+            let names: Vec<_> = siblings
                 .iter()
                 .filter_map(|path| path.name())
                 .map(|name| name.to_string_lossy())
                 .collect();
-            lines.push(format!("{}: {}", short(&parent, home), names.join(", ")));
+            lines.push(format!("{}: {}", tilde_path(&parent, home), names.join(", ")));
             done.push(parent);
         }
     }
     lines
 }
 
-/// Broken at spaces, so that all of it stays in the second column.
-fn wrapped(line: &str) -> Vec<String> {
+/// Breaks a line at spaces, so that it stays in the second column.
+fn wrap_line(line: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in line.split_inclusive(' ') {
         let last = lines.len() - 1;
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_grouped_and_files_of_one_directory_folded() {
+    fn steps_are_grouped_and_files_of_one_directory_share_a_line() {
         let read = |text: &str| Step::Bind {
             path: path(text),
             access: MountAccess::ReadOnly,
@@ -293,7 +291,7 @@ mod tests {
             hint: "do y".into(),
             loss,
         };
-        let gaps = vec![gap("t", GapKind::Telling), gap("x", GapKind::Enforcement)];
+        let gaps = vec![gap("t", GapKind::Reporting), gap("x", GapKind::Enforcement)];
         let variable = |name: &str, why| FilteredVariable { name: name.into(), why };
         let filtered =
             [variable("A", None), variable("B", None), variable("PIP_INDEX_URL", Some("a token"))];
@@ -304,12 +302,12 @@ private   ~/.cache
           kept in ~/s
 read      /usr
           /etc: a, b, c, d
-walls     seal everything else
+harden    seal everything else
 filter    PIP_INDEX_URL: a token
           variables A, B
 GAP       x: cannot
             do y
-untold    t: cannot
+silent    t: cannot
             do y
 ";
         assert_eq!(
@@ -321,8 +319,8 @@ untold    t: cannot
     #[test]
     fn long_lines_are_broken() {
         let long = "word ".repeat(40);
-        assert!(wrapped(&long).iter().all(|line| line.chars().count() <= WIDTH - INDENT + 2));
-        assert_eq!(wrapped(&long).join("").replace(' ', "").len(), 160);
-        assert_eq!(wrapped(&"x".repeat(200)).len(), 1);
+        assert!(wrap_line(&long).iter().all(|line| line.chars().count() <= WIDTH - INDENT + 2));
+        assert_eq!(wrap_line(&long).join("").replace(' ', "").len(), 160);
+        assert_eq!(wrap_line(&"x".repeat(200)).len(), 1);
     }
 }

@@ -16,7 +16,7 @@ use crate::output as out;
 
 /// Show, check, extend and import policies
 ///
-/// A policy is laid together from what is built in, `/etc/ringfence/policy.toml`, your own
+/// ringfence merges the built-in policy, `/etc/ringfence/policy.toml`, your own
 /// `~/.config/ringfence/policy.toml` for all projects and `~/.config/ringfence/projects/NAME.toml`
 /// for this one, the repository's `.ringfence/policy.toml` and the flags of a run.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ enum PolicyAction {
 
 /// Print the JSON Schema of policy files
 ///
-/// Made from the same types that read the files; editors complete and check with it.
+/// Generated from the types that parse the files; editors use it to complete and check.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ringfence policy schema > policy.schema.json")]
 struct SchemaArgs {}
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: PolicyCommand) -> Result<ExitCode, CliError> {
         PolicyAction::Check(arguments) => check::run(arguments),
         PolicyAction::Allow(arguments) => allow::run(arguments),
         PolicyAction::Schema(_) => {
-            out::text(&format!("{:#}\n", ringfence_policy::schema()))?;
+            out::print_text(&format!("{:#}\n", ringfence_policy::schema()))?;
             Ok(ExitCode::SUCCESS)
         }
         PolicyAction::Import(arguments) => import::run(arguments),

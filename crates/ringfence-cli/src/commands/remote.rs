@@ -21,10 +21,10 @@ use crate::error::CliError;
 pub(crate) use error::RemoteError;
 use wire::ServiceClient;
 
-/// Use a service that somebody runs with `ringfence serve`
+/// Use a server started with `ringfence serve`
 ///
-/// The token comes from `RINGFENCE_TOKEN` or from a file, and never stands on a command line, where
-/// everybody on the machine would read it.
+/// The token comes from `RINGFENCE_TOKEN` or from a file. It is never given on the command line,
+/// where every user of the machine could read it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   export RINGFENCE_URL=https://skills.example.org RINGFENCE_TOKEN=rf_…
@@ -32,28 +32,28 @@ use wire::ServiceClient;
   ringfence remote exec alice helper csv -- python3 convert.py data.csv
   ringfence remote log alice --blocked-only
 
-Exit status: the command's own for `exec`; otherwise 0, or 125 if the service refused or could not
-be reached.")]
+Exit status: the command's own for `exec`; otherwise 0, or 125 if the server refused the request or
+could not be reached.")]
 pub(crate) struct RemoteCommand {
     #[command(flatten)]
-    reach: ServiceArgs,
+    service: ServiceArgs,
     #[command(subcommand)]
     command: RemoteSub,
 }
 
-/// Where the service is, and how it is spoken to.
+/// The address of the server, and the credentials.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
-    /// Where it is [default: RINGFENCE_URL, or http://127.0.0.1:7420]
+    /// The server's URL [default: RINGFENCE_URL, or http://127.0.0.1:7420]
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
-    /// A file in which the token stands [default: the variable RINGFENCE_TOKEN]
+    /// A file with the token [default: the environment variable RINGFENCE_TOKEN]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// Certificates of those who vouch for it, PEM [default: this machine's]
+    /// The CA certificates for the server, PEM [default: the system's]
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
-    /// Print what the service answers, as JSON
+    /// Print the server's response as JSON
     #[arg(long, global = true)]
     json: bool,
 }
@@ -80,11 +80,11 @@ enum RemoteSub {
 
 impl RemoteCommand {
     pub(crate) fn wants_json(&self) -> bool {
-        self.reach.json
+        self.service.json
     }
 }
 
-/// How an answer is shown.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RemoteOutput {
     ForPeople,
@@ -92,8 +92,8 @@ enum RemoteOutput {
 }
 
 pub(crate) fn run(arguments: RemoteCommand) -> Result<ExitCode, CliError> {
-    let service = ServiceClient::new(&arguments.reach)?;
-    let shown = if arguments.reach.json { RemoteOutput::AsJson } else { RemoteOutput::ForPeople };
+    let service = ServiceClient::new(&arguments.service)?;
+    let shown = if arguments.service.json { RemoteOutput::AsJson } else { RemoteOutput::ForPeople };
     match arguments.command {
         RemoteSub::Upload(arguments) => skills::upload(&service, &arguments, shown),
         RemoteSub::List(arguments) => skills::list(&service, &arguments, shown),

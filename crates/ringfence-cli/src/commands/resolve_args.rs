@@ -1,4 +1,4 @@
-//! From words as typed to what they mean.
+//! Resolves the command line's policy arguments.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -6,11 +6,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use ringfence_api::{StdioMode, typed};
+use ringfence_api::{StdioMode, shell_word};
 use ringfence_audit::session_id;
 use ringfence_engine::{
-    EngineError, HostEnvironment, PolicyFiles, ResolvedPolicy, RunRequest, gather, inspect_in,
-    resolve_in,
+    EngineError, HostEnvironment, PolicyFiles, ResolvedPolicy, RunRequest, gather_host_environment,
+    inspect_in, resolve_in,
 };
 use ringfence_policy::{
     AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode,
@@ -21,7 +21,7 @@ use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
 use crate::messages;
 
-/// A command line's policy, resolved.
+/// The arguments, with the resolved policy.
 pub(crate) struct ResolvedArgs {
     pub(crate) cwd: AbsPath,
     pub(crate) flags: Flags,
@@ -29,7 +29,7 @@ pub(crate) struct ResolvedArgs {
     pub(crate) resolved: ResolvedPolicy,
 }
 
-/// A command as it was typed: a line for the shell, or words.
+/// A command as typed: a shell line, or words.
 pub(crate) struct TypedCommand {
     pub(crate) line: Option<String>,
     pub(crate) command: Vec<OsString>,
@@ -37,8 +37,8 @@ pub(crate) struct TypedCommand {
 }
 
 impl ResolvedArgs {
-    /// The request for a command under this policy, in a session of its own.
-    pub(crate) fn asked(
+    /// Returns the request to run a command under this policy, in a new session.
+    pub(crate) fn into_request(
         self,
         typed: TypedCommand,
         stdio: StdioMode,
@@ -47,8 +47,8 @@ impl ResolvedArgs {
             Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
             None => typed.command,
         };
-        let agent = typed.agent.or_else(agent);
-        let asked = RunRequest {
+        let agent = typed.agent.or_else(agent_from_env);
+        let request = RunRequest {
             command,
             cwd: self.cwd,
             flags: self.flags,
@@ -58,24 +58,24 @@ impl ResolvedArgs {
             agent,
             session: session_id(),
         };
-        (asked, self.resolved)
+        (request, self.resolved)
     }
 }
 
-/// Who acts, by the environment.
-pub(crate) fn agent() -> Option<String> {
+/// Returns the agent name from the environment.
+pub(crate) fn agent_from_env() -> Option<String> {
     std::env::var_os("RINGFENCE_AGENT")
         .map(|name| name.to_string_lossy().into_owned())
         .filter(|name| !name.is_empty())
 }
 
-/// Resolves the policy that `arguments` ask for, to be shown: no command runs by it.
-pub(crate) fn meant(arguments: &PolicyArgs) -> Result<ResolvedArgs, CliError> {
-    meant_by(inspect_in, arguments, RunOverrides::default())
+/// Resolves the policy for display; no command runs under it.
+pub(crate) fn resolve_for_display(arguments: &PolicyArgs) -> Result<ResolvedArgs, CliError> {
+    resolve_args(inspect_in, arguments, RunOverrides::default())
 }
 
-/// Flags that open what is not there.
-fn without_effect(arguments: &PolicyArgs, resolved: &ResolvedPolicy) -> Vec<String> {
+/// Returns warnings about flags that have no effect.
+fn flags_without_effect(arguments: &PolicyArgs, resolved: &ResolvedPolicy) -> Vec<String> {
     let ResolvedPolicy { grants, surroundings, .. } = resolved;
     let root = |entry: &String| {
         grants.rules.iter().find(|rule| {
@@ -92,40 +92,40 @@ fn without_effect(arguments: &PolicyArgs, resolved: &ResolvedPolicy) -> Vec<Stri
             && !surroundings.variables.iter().any(|(name, _)| name == word.as_str())
     });
     let paths = absent
-        .map(|entry| format!("--read {entry} opens nothing: there is no such file or directory"));
+        .map(|entry| format!("--read {entry} has no effect: there is no such file or directory"));
     paths
-        .chain(unset.map(|name| format!("--env {name} passes nothing: the variable is not set")))
+        .chain(unset.map(|name| format!("--env {name} has no effect: the variable is not set")))
         .collect()
 }
 
-/// What is chosen for a command that is to be run, and for no other purpose.
+/// Settings that only commands that run have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RunOverrides<'a> {
     pub(crate) timeout: Option<&'a str>,
-    /// Whose definition holds.
+    /// The agent whose definition applies.
     pub(crate) agent: Option<&'a str>,
-    /// Whether there is a sandbox, if somebody says so.
+    /// The value of `--sandbox` and `--no-sandbox`, if given.
     pub(crate) sandbox: Option<bool>,
     pub(crate) observe: Option<Observe>,
     pub(crate) ask: Option<Asking>,
 }
 
-/// The same for a command that is to be run.
-pub(crate) fn meant_to_run(
+/// Resolves the policy for a command to run.
+pub(crate) fn resolve_for_run(
     arguments: &PolicyArgs,
     chosen: RunOverrides<'_>,
 ) -> Result<ResolvedArgs, CliError> {
-    meant_by(resolve_in, arguments, chosen)
+    resolve_args(resolve_in, arguments, chosen)
 }
 
-type Resolve = fn(HostEnvironment, &Flags, &PolicyFiles) -> Result<ResolvedPolicy, EngineError>;
+type ResolveMode = fn(HostEnvironment, &Flags, &PolicyFiles) -> Result<ResolvedPolicy, EngineError>;
 
-fn meant_by(
-    resolve: Resolve,
+fn resolve_args(
+    resolve: ResolveMode,
     arguments: &PolicyArgs,
     chosen: RunOverrides<'_>,
 ) -> Result<ResolvedArgs, CliError> {
-    let cwd = directory(arguments.directory.as_deref())?;
+    let cwd = canonical_directory(arguments.directory.as_deref())?;
     let mut flags = Flags::none(cwd.clone());
     flags.mode = arguments.mode.map(|mode| match mode {
         ModeArg::ReadOnly => Mode::ReadOnly,
@@ -145,8 +145,11 @@ fn meant_by(
         OnGapArg::Refuse => OnGap::Refuse,
         OnGapArg::Run => OnGap::Run,
     });
-    flags.started_in =
-        arguments.started_in.as_deref().map(|start| directory(Some(start))).transpose()?;
+    flags.started_in = arguments
+        .started_in
+        .as_deref()
+        .map(|start| canonical_directory(Some(start)))
+        .transpose()?;
     flags.enabled = chosen.sandbox;
     flags.observe = chosen.observe;
     flags.ask = chosen.ask;
@@ -159,29 +162,34 @@ fn meant_by(
     flags.env = arguments.env.iter().map(|word| variable(word)).collect::<Result<_, _>>()?;
     flags.limits = limits(&arguments.limit)?;
     if let Some(timeout) = chosen.timeout {
-        flags.limits.wall_ms = Some(duration(timeout)?);
+        flags.limits.wall_ms = Some(parse_duration_ms(timeout)?);
     }
     let files = PolicyFiles {
-        project: arguments.policy.as_deref().map(absolute).transpose()?,
+        project: arguments.policy.as_deref().map(absolute_path).transpose()?,
         agent: chosen.agent.map(str::to_owned),
         ..PolicyFiles::default()
     };
-    let resolved = resolve(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
+    let resolved = resolve(gather_host_environment(&project(arguments, &cwd)?)?, &flags, &files)?;
     stay_within(arguments, &cwd, &resolved)?;
     check_engine(arguments.engine, &resolved.grants)?;
     check_absent_writes(&resolved.grants)?;
-    for warning in resolved.grants.warnings.iter().chain(&without_effect(arguments, &resolved)) {
-        messages::warning(warning);
+    for warning in
+        resolved.grants.warnings.iter().chain(&flags_without_effect(arguments, &resolved))
+    {
+        messages::print_warning(warning);
     }
     Ok(ResolvedArgs { cwd, flags, files, resolved })
 }
 
-/// From where the project is looked for.
+/// Returns the directory to search for the project from.
 fn project(arguments: &PolicyArgs, cwd: &AbsPath) -> Result<AbsPath, CliError> {
-    arguments.project.as_deref().map_or_else(|| Ok(cwd.clone()), |project| directory(Some(project)))
+    arguments
+        .project
+        .as_deref()
+        .map_or_else(|| Ok(cwd.clone()), |project| canonical_directory(Some(project)))
 }
 
-/// Whoever names a project does not work in another one.
+/// Refuses a working directory outside the project given with `--project`.
 fn stay_within(
     arguments: &PolicyArgs,
     cwd: &AbsPath,
@@ -191,30 +199,29 @@ fn stay_within(
     if arguments.project.is_none() || cwd.is_within(workspace) {
         return Ok(());
     }
-    Err(CliError::Words {
+    Err(CliError::Usage {
         what: format!("{cwd} is not in the project {workspace}"),
-        hint: format!("go there first: `cd {workspace}`"),
+        hint: format!("run `cd {workspace}` first"),
     })
 }
 
-/// Whoever names an engine wants to be confined by it, and is not obeyed by half.
+/// Refuses `--engine` with a policy that confines nothing.
 ///
-/// Every engine that can be named is the one that `auto` takes, so there is nothing to choose
-/// beyond that yet.
+/// `auto` selects the only engine there is, so there is no other choice to check yet.
 fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
     match engine {
-        EngineArg::Namespaces if !grants.is_confined() => Err(CliError::Words {
-            what: "`--engine namespaces` asks for confinement, and the policy is to confine nothing".into(),
-            hint: "leave out `--engine`; `ringfence policy show --origin` says who switched confinement off".into(),
+        EngineArg::Namespaces if !grants.is_confined() => Err(CliError::Usage {
+            what: "`--engine namespaces` requires a sandbox, but the policy turns it off".into(),
+            hint: "omit `--engine`; `ringfence policy show --origin` shows which file or flag turned the sandbox off".into(),
         }),
         EngineArg::Auto | EngineArg::Namespaces => Ok(()),
     }
 }
 
-/// Refuses a `--write` that could have no effect in this run.
+/// Refuses a `--write` that can have no effect in this run.
 ///
-/// A path is opened by mounting it, so it has to be there, or to be made in a directory that is
-/// writable itself. An entry of a policy file may be meant for later; a flag is meant for now.
+/// A path is allowed by mounting it, so it must exist, or its directory must be writable. An entry
+/// of a policy file may be for later; a flag is for now.
 fn check_absent_writes(grants: &Grants) -> Result<(), CliError> {
     let is_flag = |rule: &&Rule| rule.effect == Effect::Write && rule.origin.source == Source::Flag;
     for rule in grants.rules.iter().filter(is_flag).filter(|_| grants.is_confined()) {
@@ -224,19 +231,19 @@ fn check_absent_writes(grants: &Grants) -> Result<(), CliError> {
         {
             continue;
         }
-        let path = typed(&rule.root.to_string_lossy());
-        return Err(CliError::Words {
+        let path = shell_word(&rule.root.to_string_lossy());
+        return Err(CliError::Usage {
             what: format!(
-                "`{}` opens nothing: {} does not exist, and nothing may be made in {around}",
+                "`{}` has no effect: {} does not exist, and {around} is not writable",
                 rule.origin.text, rule.root
             ),
-            hint: format!("make it first: `mkdir -p {path}` or `touch {path}`"),
+            hint: format!("create it first: `mkdir -p {path}` or `touch {path}`"),
         });
     }
     Ok(())
 }
 
-/// As it is written in a policy.
+/// Returns the policy word.
 pub(crate) fn gap_word(on_gap: OnGap) -> &'static str {
     match on_gap {
         OnGap::Refuse => "refuse",
@@ -244,7 +251,7 @@ pub(crate) fn gap_word(on_gap: OnGap) -> &'static str {
     }
 }
 
-/// As it is written in a policy.
+/// Returns the policy word.
 pub(crate) fn fsync_word(fsync: Fsync) -> &'static str {
     match fsync {
         Fsync::Always => "always",
@@ -253,7 +260,7 @@ pub(crate) fn fsync_word(fsync: Fsync) -> &'static str {
     }
 }
 
-/// As it is written in a policy.
+/// Returns the policy word.
 pub(crate) fn on_error_word(on_error: OnError) -> &'static str {
     match on_error {
         OnError::Refuse => "refuse",
@@ -261,9 +268,9 @@ pub(crate) fn on_error_word(on_error: OnError) -> &'static str {
     }
 }
 
-/// A directory to stand in, without symbolic links on the way.
-pub(crate) fn directory(asked: Option<&Path>) -> Result<AbsPath, CliError> {
-    let path = asked.unwrap_or(Path::new("."));
+/// Resolves a directory to an absolute path without symbolic links.
+pub(crate) fn canonical_directory(given: Option<&Path>) -> Result<AbsPath, CliError> {
+    let path = given.unwrap_or(Path::new("."));
     let fail = |source| CliError::File { what: "enter", path: path.display().to_string(), source };
     let real = fs::canonicalize(path).map_err(fail)?;
     if !real.is_dir() {
@@ -272,15 +279,15 @@ pub(crate) fn directory(asked: Option<&Path>) -> Result<AbsPath, CliError> {
     AbsPath::new(real).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))
 }
 
-/// A path as typed, from where the person stands.
-pub(crate) fn absolute(path: &Path) -> Result<AbsPath, CliError> {
+/// Makes a path absolute, relative to the current directory.
+pub(crate) fn absolute_path(path: &Path) -> Result<AbsPath, CliError> {
     let fail = |source| CliError::File { what: "find", path: path.display().to_string(), source };
     let here = env::current_dir().map_err(fail)?;
     AbsPath::new(here.join(path)).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))
 }
 
-/// A path to ask about: from `cwd`, and from `home` behind a `~` that no shell has replaced.
-pub(crate) fn below_home(path: &OsStr, cwd: &AbsPath, home: &AbsPath) -> AbsPath {
+/// Makes a path absolute: relative to `cwd`, or to `home` after a `~` that no shell has expanded.
+pub(crate) fn expand_path(path: &OsStr, cwd: &AbsPath, home: &AbsPath) -> AbsPath {
     match Path::new(path).strip_prefix("~") {
         Ok(below) => home.join(below),
         Err(_) => cwd.join(path),
@@ -293,32 +300,32 @@ fn variable(word: &str) -> Result<(String, Option<String>), CliError> {
         None => (word, None),
     };
     if name.is_empty() || name.contains('\0') {
-        return Err(CliError::Words {
+        return Err(CliError::Usage {
             what: format!("`{word}` is not a variable"),
-            hint: "write `--env NAME` or `--env NAME=VALUE`".into(),
+            hint: "use `--env NAME` or `--env NAME=VALUE`".into(),
         });
     }
     Ok((name.to_owned(), value))
 }
 
-/// `memory=2GiB` and the like; of one that is said twice, the last.
+/// Parses `memory=2GiB` and the like; the last value of a limit wins.
 fn limits(words: &[String]) -> Result<Limits, CliError> {
     let mut limits = Limits::default();
     for word in words {
-        let wrong = |what: String, hint: String| CliError::Words { what, hint };
+        let wrong = |what: String, hint: String| CliError::Usage { what, hint };
         let (name, amount) = word.split_once('=').unwrap_or((word, ""));
         let known = || Limit::ALL.iter().map(|limit| limit.word()).collect::<Vec<_>>().join(", ");
         let limit: Limit = name.parse().map_err(|()| {
             wrong(
-                format!("there is no limit `{name}`"),
-                format!("write `--limit NAME=AMOUNT` with one of {}", known()),
+                format!("unknown limit `{name}`"),
+                format!("use `--limit NAME=AMOUNT` with one of {}", known()),
             )
         })?;
-        let most = limit.amount(amount).filter(|most| *most > 0);
+        let most = limit.parse_amount(amount).filter(|most| *most > 0);
         let most = most.ok_or_else(|| {
             wrong(
-                format!("`{amount}` is no amount for `--limit {name}`"),
-                format!("write {}", limit.expected()),
+                format!("`{amount}` is not an amount for `--limit {name}`"),
+                format!("use {}", limit.expected_format()),
             )
         })?;
         limits = limits.with(limit, Some(most));
@@ -326,11 +333,11 @@ fn limits(words: &[String]) -> Result<Limits, CliError> {
     Ok(limits)
 }
 
-/// `90`, `90s`, `500ms`, `5m`, `2h` in milliseconds.
-pub(crate) fn duration(word: &str) -> Result<u64, CliError> {
-    let wrong = || CliError::Words {
+/// Parses `90`, `90s`, `500ms`, `5m`, `2h` to milliseconds.
+pub(crate) fn parse_duration_ms(word: &str) -> Result<u64, CliError> {
+    let wrong = || CliError::Usage {
         what: format!("`{word}` is not a duration"),
-        hint: "write for example `--timeout 90s`, `5m` or `500ms`".into(),
+        hint: "use for example `--timeout 90s`, `5m` or `500ms`".into(),
     };
     let split = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     let (number, unit) = word.split_at(split);
@@ -351,11 +358,11 @@ mod tests {
 
     #[track_caller]
     fn check(word: &str, expect: Option<u64>) {
-        assert_eq!(super::duration(word).ok(), expect, "{word}");
+        assert_eq!(super::parse_duration_ms(word).ok(), expect, "{word}");
     }
 
     #[test]
-    fn durations() {
+    fn durations_have_a_unit_or_are_seconds() {
         check("90", Some(90_000));
         check("90s", Some(90_000));
         check("500ms", Some(500));
@@ -371,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tilde_is_home_and_the_rest_is_from_here() {
+    fn tilde_is_home_and_other_paths_are_relative_to_cwd() {
         let path = |text: &str| AbsPath::new(text).unwrap();
         for (text, expect) in [
             ("~/x", "/h/x"),
@@ -382,7 +389,7 @@ mod tests {
             (".", "/c"),
         ] {
             assert_eq!(
-                super::below_home(text.as_ref(), &path("/c"), &path("/h")),
+                super::expand_path(text.as_ref(), &path("/c"), &path("/h")),
                 path(expect),
                 "{text}"
             );

@@ -2,63 +2,65 @@
 
 pub(crate) mod cwd_link;
 mod sandbox_flag;
-mod untold;
+mod unreported;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, ExitStatus, StdioMode};
+use ringfence_api::{Asker, ExitStatus, Outcome, Permission, StdioMode};
 use ringfence_enforce::SandboxUser;
-use ringfence_engine::{EngineError, permission, run as run_engine, telling_directory};
+use ringfence_engine::{
+    EngineError, ResolvedPolicy, permission_for_outcome, run as run_engine, with_directory_report,
+};
 use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Grants, Observe};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError};
 
-use super::resolve_args::{RunOverrides, TypedCommand, agent, duration};
+use super::resolve_args::{RunOverrides, TypedCommand, agent_from_env, parse_duration_ms};
 use super::session::conversation;
 use crate::args::{AskArg, ObserveArg, RunArgs, ShellArg};
-use crate::asker::{PATIENCE, TerminalAsker};
+use crate::asker::{ANSWER_TIMEOUT, TerminalAsker};
 use crate::error::CliError;
 use crate::{denied, messages, output};
 use cwd_link::CwdLink;
 pub(crate) use sandbox_flag::{CommandAuthor, SandboxFlag};
 
-/// How much of each stream `--json` keeps.
+/// The number of bytes of each stream that `--json` keeps.
 const KEPT: usize = 16 * 1024 * 1024;
-/// `SIGINT`, the same number everywhere.
+/// `SIGINT` has the same number on every platform.
 const INTERRUPT: i32 = 2;
 
-/// An error with the name of the run, by which the log has it too.
+/// Prints an error as JSON, with the session name that the audit log also uses.
 fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
-    messages::error(error);
-    output::json(&serde_json::json!({ "session": session, "error": error.json() }))?;
-    Ok(ExitCode::from(error.status()))
+    messages::print_error(error);
+    output::print_json(&serde_json::json!({ "session": session, "error": error.to_json() }))?;
+    Ok(ExitCode::from(error.exit_status()))
 }
 
-/// The name of a run, as it stands in the log and in names of files.
-pub(crate) fn named(name: String) -> Result<String, CliError> {
+/// Checks a session name: it is used in the audit log and in file names.
+pub(crate) fn check_session_name(name: String) -> Result<String, CliError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if !name.is_empty() && name.len() <= 128 && name.chars().all(is_plain) {
         return Ok(name);
     }
-    Err(CliError::Words {
-        what: format!("`{}` is no name for a run", output::printable(&name)),
-        hint: "letters, digits, `-` and `_`, at most 128".into(),
+    Err(CliError::Usage {
+        what: format!("invalid session name `{}`", output::printable(&name)),
+        hint: "use letters, digits, `-` and `_`, at most 128 characters".into(),
     })
 }
 
-/// A line for bash, which is where it is on every system that has it.
+/// Returns the command for a bash line. Every system that has bash has `/bin/bash`.
 fn in_bash(line: String) -> Vec<OsString> {
     vec!["/bin/bash".into(), "-c".into(), line.into()]
 }
 
-/// This machine's sandbox. Says that there is none when a command is about to run without: a
-/// command that is refused is not.
-struct Announced<'a>(&'a LocalProvider);
+/// The local provider, with a warning before a command runs unconfined. A refused command prints
+/// no such warning.
+struct WarnsUnconfined<'a>(&'a LocalProvider);
 
-impl Provider for Announced<'_> {
+impl Provider for WarnsUnconfined<'_> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -66,12 +68,12 @@ impl Provider for Announced<'_> {
     fn open(
         &self,
         grants: &Grants,
-        person: &SandboxUser,
+        user: &SandboxUser,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
         if !grants.is_confined() {
-            messages::warning("nothing is confined: the command can do whatever you can");
+            messages::print_warning("nothing is confined: the command has all your permissions");
         }
-        self.0.open(grants, person)
+        self.0.open(grants, user)
     }
 }
 
@@ -81,108 +83,125 @@ pub(crate) fn run(arguments: RunArgs, local: &LocalProvider) -> Result<ExitCode,
     {
         return Ok(status);
     }
-    run_for(arguments, SandboxFlag::AsWritten, CommandAuthor::Persons, local)
+    run_for(arguments, SandboxFlag::FromPolicy, CommandAuthor::User, local)
+}
+
+/// The choices of `run`'s flags that override the policy.
+fn overrides<'a>(arguments: &'a RunArgs, agent: Option<&'a str>) -> RunOverrides<'a> {
+    RunOverrides {
+        timeout: arguments.timeout.as_deref(),
+        agent,
+        sandbox: None,
+        observe: arguments.observe.map(|observe| match observe {
+            ObserveArg::Denials => Observe::Denials,
+            ObserveArg::All => Observe::All,
+        }),
+        ask: arguments
+            .ask
+            .map(|ask| if ask == AskArg::Never { Asking::Never } else { Asking::Terminal }),
+    }
+}
+
+/// Writes the result as JSON. If that fails, ringfence failed: the command's status is not used.
+fn write_json(
+    outcome: &Outcome,
+    session: &str,
+    permission: Option<Permission>,
+) -> Result<(), CliError> {
+    output::print_json(&crate::json::outcome_json(outcome, session, permission)).inspect_err(|_| {
+        messages::print_outcome_warnings(outcome);
+        messages::print_warning(&format!(
+            "the command ended with status {}, but its result could not be written",
+            outcome.exit_code()
+        ));
+    })
+}
+
+/// The form in which a run is reported on standard error.
+struct RunReport {
+    is_json: bool,
+    is_quiet: bool,
+}
+
+impl RunReport {
+    fn print(&self, outcome: &Outcome, resolved: &ResolvedPolicy) {
+        if outcome.refusal.is_some() && !self.is_json {
+            messages::print_bytes(&outcome.stderr.head);
+        }
+        messages::print_outcome_warnings(outcome);
+        if !self.is_json {
+            if !self.is_quiet {
+                denied::report_failure(outcome, &resolved.grants.home);
+            }
+            unreported::warn_once(&outcome.gaps, &resolved.surroundings.facts.state);
+        }
+    }
 }
 
 pub(crate) fn run_for(
     arguments: RunArgs,
-    wall: SandboxFlag,
-    whose: CommandAuthor,
+    sandbox_flag: SandboxFlag,
+    author: CommandAuthor,
     local: &LocalProvider,
 ) -> Result<ExitCode, CliError> {
-    let observe = arguments.observe.map(|observe| match observe {
-        ObserveArg::Denials => Observe::Denials,
-        ObserveArg::All => Observe::All,
-    });
-    let ask = arguments
-        .ask
-        .map(|ask| if ask == AskArg::Never { Asking::Never } else { Asking::Terminal });
-    let patience = arguments
-        .ask_timeout
-        .as_deref()
-        .map(duration)
-        .transpose()?
-        .map_or(PATIENCE, Duration::from_millis);
-    let agent = arguments.agent.clone().or_else(agent);
-    let chosen = RunOverrides {
-        timeout: arguments.timeout.as_deref(),
-        agent: agent.as_deref(),
-        sandbox: None,
-        observe,
-        ask,
-    };
-    let meant = sandbox_flag::walled(&arguments, (wall, whose), chosen)?;
-    let grants = &meant.resolved.grants;
+    let answer_timeout = arguments.ask_timeout.as_deref().map(parse_duration_ms).transpose()?;
+    let answer_timeout = answer_timeout.map_or(ANSWER_TIMEOUT, Duration::from_millis);
+    let agent = arguments.agent.clone().or_else(agent_from_env);
+    let chosen = overrides(&arguments, agent.as_deref());
+    let resolved_args = sandbox_flag::resolve_policy(&arguments, (sandbox_flag, author), chosen)?;
+    let grants = &resolved_args.resolved.grants;
     if grants.ask == Asking::Never && grants.is_confined() {
         grants.network.refuse_empty_list().map_err(EngineError::from)?;
     }
     let stdio =
         if arguments.json { StdioMode::Capture { limit: KEPT } } else { StdioMode::Inherit };
     let terminal = (grants.ask == Asking::Terminal && grants.is_confined())
-        .then(|| Arc::new(TerminalAsker::new(patience)));
+        .then(|| Arc::new(TerminalAsker::new(answer_timeout)));
+    let report = RunReport { is_json: arguments.json, is_quiet: arguments.quiet };
     let (line, command) = match (arguments.line, arguments.shell) {
         (Some(line), ShellArg::Bash) if arguments.keep_directory => {
-            (None, telling_directory(line.into()))
+            (None, with_directory_report(line.into()))
         }
         (Some(line), ShellArg::Bash) => (None, in_bash(line)),
         (line, _) => (line, arguments.command),
     };
-    let (mut asked, resolved) =
-        meant.asked(TypedCommand { line, command, agent: arguments.agent }, stdio);
+    let (mut request, resolved) =
+        resolved_args.into_request(TypedCommand { line, command, agent: arguments.agent }, stdio);
     if let Some(name) = arguments.session {
-        asked.session = named(name)?;
+        request.session = check_session_name(name)?;
     }
     let state = &resolved.surroundings.facts.state;
-    let ended = arguments
+    let cwd_link = arguments
         .keep_directory
-        .then(|| CwdLink::begin(state, &asked.session, &asked.cwd))
+        .then(|| CwdLink::begin(state, &request.session, &request.cwd))
         .transpose()?;
-    asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
-    let mut result = run_engine(&Announced(local), &asked, &resolved, &mut messages::unrecorded);
-    if let Some(outside) = sandbox_flag::outside(&result, &resolved, whose) {
-        messages::warning(
-            "no sandbox can be made here, and the policy accepts that: the command can do whatever you can",
+    request.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
+    let mut result =
+        run_engine(&WarnsUnconfined(local), &request, &resolved, &mut messages::warn_unrecorded);
+    if let Some(outside) = sandbox_flag::without_sandbox(&result, &resolved, author) {
+        messages::print_warning(
+            "the sandbox is unavailable here, and the policy accepts that: the command has all your permissions",
         );
-        result = run_engine(local, &asked, &outside, &mut messages::unrecorded);
+        result = run_engine(local, &request, &outside, &mut messages::warn_unrecorded);
     }
-    // Whatever was still to be asked has nobody to wait for it, and we are about to leave.
+    // The command has ended: no process waits for the answer to an open question.
     terminal.iter().for_each(|terminal| terminal.close());
     let outcome = match result {
         Ok(outcome) => outcome,
-        Err(error) if arguments.json => return refused(&error.into(), &asked.session),
+        Err(error) if arguments.json => return refused(&error.into(), &request.session),
         Err(error) => return Err(error.into()),
     };
-    ended.into_iter().for_each(|ended| ended.end(&resolved.grants));
-    if arguments.json {
-        let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.is_there());
-        let permission =
-            if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
-        let shown = output::json(&crate::json::outcome(&outcome, &asked.session, permission));
-        if let Err(error) = shown {
-            // A result that does not arrive is a failure of ringfence, and not the command's
-            // status.
-            messages::ended(&outcome);
-            messages::warning(&format!(
-                "the command ended with status {}, and its result is lost",
-                outcome.exit_code()
-            ));
-            return Err(error);
-        }
+    cwd_link.into_iter().for_each(|link| link.end(&resolved.grants));
+    let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.has_terminal());
+    if report.is_json {
+        let permission = permission_for_outcome(&outcome, &request.files, &resolved);
+        write_json(&outcome, &request.session, permission.filter(|_| !was_asked))?;
     }
-    if outcome.refusal.is_some() && !arguments.json {
-        messages::verbatim(&outcome.stderr.head);
-    }
-    messages::ended(&outcome);
-    if !arguments.json {
-        if !arguments.quiet {
-            denied::report_failure(&outcome, &resolved.grants.home);
-        }
-        untold::warn_once(&outcome.gaps, &resolved.surroundings.facts.state);
-    }
+    report.print(&outcome, &resolved);
     ringfence_local::reap_children();
     if outcome.status == ExitStatus::Killed(INTERRUPT) && !outcome.timed_out {
         ringfence_local::die_of_interrupt();
     }
-    // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.
+    // Exits without dropping values: the kernel frees memory faster than destructors do.
     std::process::exit(outcome.exit_code())
 }

@@ -1,7 +1,7 @@
-//! `ringfence session`: a sandbox that stands, with a shell that lives on.
+//! `ringfence session`: a long-lived sandbox with a persistent shell.
 //!
-//! Each session has a process of its own that keeps it, and a socket that only its owner can
-//! use. There is no other daemon.
+//! Each session has one server process, and a socket that only its owner can use. There is no
+//! other daemon.
 
 mod ask_socket;
 mod attach;
@@ -26,7 +26,7 @@ use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::output;
 
-/// Keep a sandbox with a shell that lives on
+/// Keep a sandbox with a persistent shell
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   id=$(ringfence session start)
@@ -42,17 +42,17 @@ pub(crate) struct SessionCommand {
 enum SessionSub {
     Start(SessionStartArgs),
     Exec(SessionExecArgs),
-    /// Open a shell of its own in a session, at this terminal
+    /// Open a separate shell in a session, at this terminal
     #[command(after_help = "Examples:\n  ringfence session attach tests")]
     Attach(SessionRef),
     List(SessionListArgs),
-    /// Print what is known of a session as one JSON object
+    /// Print the state of a session as one JSON object
     #[command(after_help = "Examples:\n  ringfence session inspect tests")]
     Inspect(SessionRef),
-    /// Send a signal to what the commands of a session have started
+    /// Send a signal to the processes that a session's commands have started
     #[command(after_help = "Examples:\n  ringfence session signal tests TERM")]
     Signal(SessionSignalArgs),
-    /// End a session and everything in it
+    /// Stop a session and all its processes
     #[command(after_help = "Examples:\n  ringfence session stop tests")]
     Stop(SessionRef),
     #[command(hide = true)]
@@ -61,35 +61,35 @@ enum SessionSub {
     Keep(Box<Keep>),
 }
 
-/// Keep the sandbox of a conversation, as a call of it asks for it
+/// Serve the sandbox of a conversation, as its first call requests it
 #[derive(Debug, Args)]
 pub(crate) struct Keep {
-    /// Leave the process that started this one, and keep the sandbox in another
+    /// Detach from the parent process, and serve the sandbox in a child
     #[arg(long)]
     detach: bool,
-    /// The process that the conversation ends with, and when it was started
+    /// The process whose end ends the conversation, and its start time
     #[arg(long, value_name = "PID:START")]
     watch: Option<String>,
     #[command(flatten)]
     run: crate::args::RunArgs,
 }
 
-/// Open a session and print its id
+/// Start a session and print its id
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence session start
   ringfence session start --name tests --mode read-only --read ~/data")]
 pub(crate) struct SessionStartArgs {
-    /// What to call it by, beside its id
+    /// A name for the session, in addition to its id
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// On whose behalf, for the audit log [default: $RINGFENCE_AGENT]
+    /// The agent name to record in the audit log [default: $RINGFENCE_AGENT]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Let what is about to be refused wait for an answer (`ringfence ask`)
+    /// Ask before an access is denied; the command waits for the answer (`ringfence ask`)
     #[arg(long)]
     ask: bool,
-    /// How long a question waits for its answer, which is then no [default: 60s]
+    /// Deny the access if there is no answer within this time [default: 60s]
     #[arg(long, value_name = "DURATION", requires = "ask")]
     ask_timeout: Option<String>,
     /// The shell
@@ -99,7 +99,7 @@ pub(crate) struct SessionStartArgs {
     policy: PolicyArgs,
 }
 
-/// Run a line in the shell of a session, or a program beside it
+/// Run a line in a session's shell, or a program in its sandbox
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence session exec tests -c 'cd src && make'
@@ -108,10 +108,10 @@ pub(crate) struct SessionStartArgs {
 
 Exit status: the command's own; 124 time limit, 125 ringfence failed.")]
 pub(crate) struct SessionExecArgs {
-    /// The session: its id, the beginning of it, or its name
+    /// The session: its id, a prefix of its id, or its name
     #[arg(value_name = "SESSION")]
     session: String,
-    /// The line
+    /// The shell command line
     #[arg(
         short = 'c',
         value_name = "LINE",
@@ -129,15 +129,15 @@ pub(crate) struct SessionExecArgs {
     /// Interrupt the command after this long (`90s`, `5m`, `2h`)
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
-    /// Let the command read standard input, as it comes
+    /// Forward standard input to the command
     #[arg(short, long)]
     input: bool,
-    /// A program and its arguments, to be run beside the shell
+    /// A program and its arguments, run outside the session's shell
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
-/// List the sessions there are
+/// List the running sessions
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence session list
@@ -148,17 +148,17 @@ pub(crate) struct SessionListArgs {
     json: bool,
 }
 
-/// Which session is meant
+/// A reference to a session
 #[derive(Debug, Args)]
 pub(crate) struct SessionRef {
-    /// The session: its id, the beginning of it, or its name
+    /// The session: its id, a prefix of its id, or its name
     #[arg(value_name = "SESSION")]
     session: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionSignalArgs {
-    /// The session: its id, the beginning of it, or its name
+    /// The session: its id, a prefix of its id, or its name
     #[arg(value_name = "SESSION")]
     session: String,
     /// The signal
@@ -166,7 +166,7 @@ pub(crate) struct SessionSignalArgs {
     signal: SignalName,
 }
 
-/// One that a program may want to hear of.
+/// A signal that `session signal` can send.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum SignalName {
     Hup,
@@ -200,7 +200,7 @@ impl SignalName {
     }
 }
 
-/// Answer what the commands of sessions ask
+/// Answer questions from sessions
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence session start --ask
@@ -223,13 +223,13 @@ enum AskSub {
 
 #[derive(Debug, Args)]
 pub(crate) struct AskAnswerArgs {
-    /// The session: its id, the beginning of it, or its name
+    /// The session: its id, a prefix of its id, or its name
     #[arg(value_name = "SESSION")]
     session: String,
     /// The number of the question
     #[arg(value_name = "QUESTION")]
     question: u64,
-    /// What to say
+    /// The answer
     #[arg(value_enum, value_name = "ANSWER")]
     answer: AnswerArg,
 }
@@ -254,7 +254,7 @@ impl From<AnswerArg> for AskAnswer {
 }
 
 impl AskCommand {
-    /// Whether a program reads the answer.
+    /// True if the result is printed as JSON.
     pub(crate) fn wants_json(&self) -> bool {
         matches!(&self.what, AskSub::List(arguments) if arguments.json)
     }
@@ -268,12 +268,12 @@ pub(crate) fn ask(arguments: AskCommand) -> Result<ExitCode, CliError> {
 }
 
 impl SessionCommand {
-    /// Answers whether it starts a session.
+    /// True if the command starts a session.
     pub(crate) fn makes_sandboxes(&self) -> bool {
         matches!(self.what, SessionSub::Start(_) | SessionSub::Serve(_) | SessionSub::Keep(_))
     }
 
-    /// Whether a program reads the answer.
+    /// True if the result is printed as JSON.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.what {
             SessionSub::Exec(arguments) => arguments.json,
@@ -293,7 +293,7 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
     match arguments.what {
         SessionSub::Start(_) => start(),
         SessionSub::Serve(arguments) => server::serve(arguments),
-        SessionSub::Keep(arguments) => conversation::keep(*arguments),
+        SessionSub::Keep(arguments) => conversation::serve_conversation(*arguments),
         SessionSub::Exec(arguments) => client::exec(arguments),
         SessionSub::Attach(arguments) => attach::attach(&arguments),
         SessionSub::List(arguments) => client::list(&arguments),
@@ -303,21 +303,20 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
     }
 }
 
-/// Starts the process that keeps the session, with the same words.
+/// Starts the session's server process, with the same arguments.
 fn start() -> Result<ExitCode, CliError> {
-    let fail =
-        |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
+    let fail = |source| CliError::File { what: "start", path: "the session server".into(), source };
     let words = std::env::args_os().skip(3);
-    let mut keeper = Command::new("/proc/self/exe");
-    keeper.args(["session", "serve"]).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut keeper = keeper.spawn().map_err(fail)?;
-    let mut said = String::new();
-    let heard =
-        keeper.stdout.take().map_or(Ok(0), |said_by| BufReader::new(said_by).read_line(&mut said));
-    match heard.map_err(fail)? {
+    let mut server = Command::new("/proc/self/exe");
+    server.args(["session", "serve"]).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut server = server.spawn().map_err(fail)?;
+    let mut id_line = String::new();
+    let length =
+        server.stdout.take().map_or(Ok(0), |stdout| BufReader::new(stdout).read_line(&mut id_line));
+    match length.map_err(fail)? {
         0 => {
-            // It has said why.
-            let status = keeper.wait().map_err(fail)?;
+            // The server has printed its error.
+            let status = server.wait().map_err(fail)?;
             Ok(ExitCode::from(
                 status
                     .code()
@@ -327,7 +326,7 @@ fn start() -> Result<ExitCode, CliError> {
             ))
         }
         _ => {
-            output::text(&said)?;
+            output::print_text(&id_line)?;
             Ok(ExitCode::SUCCESS)
         }
     }

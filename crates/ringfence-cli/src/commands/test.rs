@@ -14,30 +14,31 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use ringfence_api::{Outcome, StdioMode};
 use ringfence_audit::session_id;
-use ringfence_engine::{RunRequest, accept, plan, run as run_engine};
+use ringfence_engine::{RunRequest, check_gaps, plan, run as run_engine};
 use ringfence_local::LocalProvider;
 
-use super::resolve_args::{ResolvedArgs, RunOverrides, meant_to_run};
+use super::resolve_args::{ResolvedArgs, RunOverrides, resolve_for_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::messages;
-use crate::output::{self, ColorMode, short};
+use crate::output::{self, ColorMode, tilde_path};
 use choose::{DecoyFiles, ProbeChooser, VARIABLE};
 use probe::{HostObservation, ProbeAttempt, ProbeFunction, ProbeReply, PromiseProbe, SCRIPT};
 use table::TestTable;
 
-/// Try the policy for real, from inside the sandbox
+/// Test the policy with real attempts from inside the sandbox
 ///
-/// Does what the policy forbids and shows what came of it: reads your keys, writes outside the
-/// project, looks for a token, connects, kills. What it makes has a name of its own and is removed.
-/// With `--unconfined` the same is done without the sandbox, to show that each attempt can succeed.
+/// Attempts what the policy forbids and shows the results: reads your keys, writes outside the
+/// project, looks for a token, connects, kills a process. Test files have unique names and are
+/// removed. `--unconfined` makes the same attempts without the sandbox, to show that each can
+/// succeed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence test
   ringfence test --unconfined
   ringfence test -C ~/project --mode read-only
 
-Exit status: 0 every promise held, 1 one was broken, 125 ringfence failed.")]
+Exit status: 0 every guarantee held, 1 a guarantee was broken, 125 ringfence failed.")]
 pub(crate) struct TestArgs {
     /// Make the same attempts without the sandbox
     #[arg(long)]
@@ -49,118 +50,131 @@ pub(crate) struct TestArgs {
     policy: PolicyArgs,
 }
 
-/// How long all attempts together may take.
-const PATIENCE_MS: u64 = 30_000;
-/// How much of their answers is kept.
+/// The time limit of all attempts together.
+const TIME_LIMIT_MS: u64 = 30_000;
+/// The number of bytes of the replies that are kept.
 const KEPT: usize = 1024 * 1024;
-/// How often a sandbox is started to see how long that takes.
+/// The number of sandbox starts that are measured.
 const STARTS: usize = 3;
 
 pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
-    let mut meant = meant_to_run(&arguments.policy, RunOverrides::default())?;
-    if !meant.resolved.grants.is_confined() {
-        return Err(CliError::Words {
-            what: "nothing is confined, so nothing is promised".into(),
+    let mut resolved_args = resolve_for_run(&arguments.policy, RunOverrides::default())?;
+    if !resolved_args.resolved.grants.is_confined() {
+        return Err(CliError::Usage {
+            what: "nothing is confined, so there is nothing to test".into(),
             hint: "use `--mode workspace-write`, or see `ringfence policy show --origin`".into(),
         });
     }
-    meant.resolved.surroundings.variables.push((VARIABLE.into(), "not-a-secret".into()));
-    meant.resolved.grants.limits.wall_ms = Some(PATIENCE_MS);
-    let plan = plan(&LocalProvider::default(), &meant.resolved)?;
-    accept(&plan.gaps, meant.resolved.grants.on_gap)?;
-    for gap in plan.gaps.iter().filter(|gap| gap.refuses()) {
-        messages::warning(&format!("not enforced, and not tried: {}: {}", gap.what, gap.why));
+    resolved_args.resolved.surroundings.variables.push((VARIABLE.into(), "not-a-secret".into()));
+    resolved_args.resolved.grants.limits.wall_ms = Some(TIME_LIMIT_MS);
+    let plan = plan(&LocalProvider::default(), &resolved_args.resolved)?;
+    check_gaps(&plan.gaps, resolved_args.resolved.grants.on_gap)?;
+    for gap in plan.gaps.iter().filter(|gap| gap.refuses_run()) {
+        messages::print_warning(&format!(
+            "not enforced, and not tested: {}: {}",
+            gap.what, gap.why
+        ));
     }
-    let start_ms = if arguments.unconfined { None } else { Some(start_ms(&meant)?) };
-    let mut outside = HostBaits::lay_out();
-    let copies = meant.resolved.settings_copies().into_iter().map(|copy| copy.path).collect();
+    let start_ms = if arguments.unconfined { None } else { Some(start_ms(&resolved_args)?) };
+    let mut baits = HostBaits::create();
+    let copies =
+        resolved_args.resolved.settings_copies().into_iter().map(|copy| copy.path).collect();
     let chooser = ProbeChooser {
-        grants: &meant.resolved.grants,
+        grants: &resolved_args.resolved.grants,
         plan: &plan,
         name: unique_name(),
-        baits: outside.baits(),
+        baits: baits.decoys(),
         copies,
     };
     let probes = chooser.probes();
-    let headline = headline(&meant);
+    let headline = headline(&resolved_args);
     if arguments.unconfined {
-        messages::warning("these attempts are not confined");
-        meant.resolved.grants.enabled = false;
+        messages::print_warning("these attempts are not confined");
+        resolved_args.resolved.grants.enabled = false;
     }
-    let replies = probe::replies(&attempt(&probes, &meant)?.stdout.bytes());
-    let table = TestTable { headline, rows: judge(probes, replies, &mut outside), start_ms };
+    let replies = probe::parse_replies(&attempt(&probes, &resolved_args)?.stdout.bytes());
+    let table = TestTable { headline, rows: judge(probes, replies, &mut baits), start_ms };
     if arguments.json {
-        output::json(&table.json())?;
+        output::print_json(&table.json())?;
     } else {
-        output::text(&table.text(ColorMode::for_stdout()))?;
+        output::print_text(&table.text(ColorMode::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(table.broken() > 0)))
 }
 
-fn headline(meant: &ResolvedArgs) -> String {
-    let grants = &meant.resolved.grants;
-    let place = short(&grants.workspace, &grants.home);
+fn headline(resolved_args: &ResolvedArgs) -> String {
+    let grants = &resolved_args.resolved.grants;
+    let project = tilde_path(&grants.workspace, &grants.home);
     format!(
-        "ringfence test in {place} (mode {}, network {})",
+        "ringfence test in {project} (mode {}, network {})",
         grants.mode.word(),
         grants.network.mode.word()
     )
 }
 
-/// Different from everything in the project: files of this name are made and removed.
+/// Returns a name that differs from everything in the project: such files are created and removed.
 fn unique_name() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("ringfence-test-{}-{:x}", process::id(), now.as_nanos())
 }
 
-/// The middle of a few starts of the shortest command.
-fn start_ms(meant: &ResolvedArgs) -> Result<f64, CliError> {
+/// Returns the median time of a few starts of the shortest command.
+fn start_ms(resolved_args: &ResolvedArgs) -> Result<f64, CliError> {
     let mut times = Vec::new();
     for _ in 0..STARTS {
         let begun = Instant::now();
-        shell(":", Vec::new(), meant)?;
+        shell(":", Vec::new(), resolved_args)?;
         times.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
     times.sort_by(f64::total_cmp);
     Ok(times[STARTS / 2])
 }
 
-fn attempt(probes: &[PromiseProbe], meant: &ResolvedArgs) -> Result<Outcome, CliError> {
-    shell(SCRIPT, probe::arguments(probes.iter().flat_map(|probe| probe.trial.acts())), meant)
+fn attempt(probes: &[PromiseProbe], resolved_args: &ResolvedArgs) -> Result<Outcome, CliError> {
+    shell(
+        SCRIPT,
+        probe::script_arguments(probes.iter().flat_map(|probe| probe.trial.attempts())),
+        resolved_args,
+    )
 }
 
 fn shell(
     script: &str,
     arguments: Vec<OsString>,
-    meant: &ResolvedArgs,
+    resolved_args: &ResolvedArgs,
 ) -> Result<Outcome, CliError> {
     let mut command: Vec<OsString> =
         ["/bin/sh", "-c", script, "ringfence-test"].map(Into::into).to_vec();
     command.extend(arguments);
-    let asked = RunRequest {
+    let request = RunRequest {
         command,
-        cwd: meant.cwd.clone(),
-        flags: meant.flags.clone(),
-        files: meant.files.clone(),
+        cwd: resolved_args.cwd.clone(),
+        flags: resolved_args.flags.clone(),
+        files: resolved_args.files.clone(),
         stdio: StdioMode::Capture { limit: KEPT },
         asker: None,
         agent: Some("ringfence test".into()),
         session: session_id(),
     };
-    Ok(run_engine(&LocalProvider::default(), &asked, &meant.resolved, &mut messages::unrecorded)?)
+    Ok(run_engine(
+        &LocalProvider::default(),
+        &request,
+        &resolved_args.resolved,
+        &mut messages::warn_unrecorded,
+    )?)
 }
 
 fn judge(
     probes: Vec<PromiseProbe>,
     mut replies: BTreeMap<usize, ProbeReply>,
-    outside: &mut HostBaits,
+    baits: &mut HostBaits,
 ) -> Vec<(PromiseProbe, probe::ProbeVerdict)> {
     let mut numbers = 0..;
     let one = |probe: PromiseProbe| {
-        let acts = probe.trial.acts().iter();
+        let acts = probe.trial.attempts().iter();
         let answers: Vec<_> = acts
             .zip(&mut numbers)
-            .map(|(act, number)| (replies.remove(&number), outside.see(act)))
+            .map(|(act, number)| (replies.remove(&number), baits.observe(act)))
             .collect();
         let verdict = probe.trial.judge(&answers);
         (probe, verdict)
@@ -168,14 +182,14 @@ fn judge(
     probes.into_iter().map(one).collect()
 }
 
-/// What the host has for the sandbox to be kept from.
+/// Targets on the host that the sandbox must not reach.
 struct HostBaits {
     process: Option<Child>,
     server: Option<TcpListener>,
 }
 
 impl HostBaits {
-    fn lay_out() -> Self {
+    fn create() -> Self {
         let mut sleep = process::Command::new("sleep");
         sleep
             .arg("60")
@@ -188,20 +202,20 @@ impl HostBaits {
         }
     }
 
-    fn baits(&self) -> DecoyFiles {
+    fn decoys(&self) -> DecoyFiles {
         let server = self.server.as_ref().and_then(|server| server.local_addr().ok());
         DecoyFiles { process: self.process.as_ref().map(Child::id), server }
     }
 
-    /// What `act` left on the host; files are removed.
-    fn see(&mut self, act: &ProbeAttempt) -> HostObservation {
-        let is_traced = match act.deed {
+    /// Checks for a trace of `act` on the host; removes files.
+    fn observe(&mut self, act: &ProbeAttempt) -> HostObservation {
+        let is_traced = match act.function {
             ProbeFunction::Make | ProbeFunction::Leave => {
-                let is_there = fs::symlink_metadata(&act.target).is_ok();
-                if is_there {
+                let exists = fs::symlink_metadata(&act.target).is_ok();
+                if exists {
                     let _ = fs::remove_file(&act.target);
                 }
-                is_there
+                exists
             }
             ProbeFunction::Signal => {
                 self.process.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))

@@ -1,5 +1,5 @@
-//! Settings that agents and editors obey: protected where they are looked for, also below the root
-//! of the project, and moved away where a command made one that starts programs.
+//! Settings of agents and editors: protected where the programs look for them, also below the root
+//! of the project, and quarantined where a command made one that starts programs.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::json;
@@ -24,8 +24,8 @@ fn monorepo(project: &TestProject) {
     project.sh_bare("git init -q . && mkdir nested && git init -q nested && git add packages && git commit -qm one").ok();
 }
 
-/// A line that tries to make each name in each directory, as a file and as a directory, and tells
-/// which it made.
+/// A line that tries to make each name in each directory, as a file and as a directory, and prints
+/// those it made.
 fn making(project: &TestProject, directories: &[&str]) -> String {
     let (root, directories, names) =
         (project.root().display().to_string(), directories.join(" "), NAMES.join(" "));
@@ -49,19 +49,19 @@ fn cannot_be_made(project: &TestProject, directories: &[&str], flags: &[&str]) {
     );
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
 fn settings_in_the_start_directory_cannot_be_made() {
     each_user(|user| {
         let project = project(user);
         monorepo(&project);
         cannot_be_made(&project, &["packages/app", "packages", "."], &["-C", "packages/app"]);
-        // Another package is no start directory.
+        // Another package is not a start directory.
         project.tries("os.mkdir('packages/other/.vscode')").with(&["-C", "."]).inside(&["ok"]);
     });
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
 fn start_directory_cannot_be_replaced_by_one_with_settings() {
     each_user(|user| {
@@ -73,7 +73,7 @@ fn start_directory_cannot_be_replaced_by_one_with_settings() {
     });
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
 fn settings_at_the_top_of_a_nested_repository_or_worktree_cannot_be_made() {
     each_user(|user| {
@@ -97,7 +97,7 @@ fn settings_at_the_top_of_a_nested_repository_or_worktree_cannot_be_made() {
     });
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
 fn existing_settings_cannot_be_changed_at_any_depth() {
     each_user(|user| {
@@ -121,7 +121,7 @@ fn existing_settings_cannot_be_changed_at_any_depth() {
         }
         project.tries("os.unlink('a/.mcp.json')").inside(&["EACCES", "EROFS", "EBUSY"]);
         project.tries("os.rename('a/b/c/.claude', 'a/b/c/old')").inside(&["EACCES", "EBUSY"]);
-        // Moved away with its directory, it stays what it was, and none is put in its place.
+        // Moved with its directory, it stays unchanged, and none can be put in its place.
         project.sh("mv a/b/c gone; mkdir -p a/b/c/.claude; echo x > a/b/c/.claude/settings.json; echo x > gone/.claude/settings.json");
         assert_eq!(
             project
@@ -135,9 +135,9 @@ fn existing_settings_cannot_be_changed_at_any_depth() {
     });
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
-fn settings_that_a_person_opens_by_name_can_be_written_and_stay() {
+fn settings_opened_by_name_can_be_written_and_stay() {
     each_user(|user| {
         let project = project(user);
         monorepo(&project);
@@ -167,7 +167,7 @@ fn settings_that_a_person_opens_by_name_can_be_written_and_stay() {
     });
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
 fn settings_that_start_programs_are_moved_away_wherever_they_are_made() {
     each_user(|user| {
@@ -190,16 +190,20 @@ fn settings_that_start_programs_are_moved_away_wherever_they_are_made() {
                 project.at(gone).symlink_metadata().is_err(),
                 "{gone} is still there as {user}"
             );
-            assert!(ran.talk().contains(gone), "{gone} is not reported as {user}:\n{}", ran.talk());
+            assert!(
+                ran.stderr_text().contains(gone),
+                "{gone} is not reported as {user}:\n{}",
+                ran.stderr_text()
+            );
         }
-        // Agents are not started among the packages that a project uses.
+        // Agents are not started in vendored packages.
         assert!(project.has("v/node_modules/m/.claude/settings.json"));
     });
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
-fn settings_that_leave_a_vendored_tree_are_moved_away() {
+fn settings_moved_out_of_a_vendored_tree_are_quarantined() {
     each_user(|user| {
         let project = project(user);
         project.run(["-c", "mkdir -p node_modules/m/deep/.claude && echo '{}' > node_modules/m/deep/.claude/settings.json"]).ok();
@@ -210,16 +214,16 @@ fn settings_that_leave_a_vendored_tree_are_moved_away() {
             "it is still there as {user}"
         );
         assert!(
-            ran.talk().contains("out/deep/.claude/settings.json"),
+            ran.stderr_text().contains("out/deep/.claude/settings.json"),
             "not reported as {user}:\n{}",
-            ran.talk()
+            ran.stderr_text()
         );
     });
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
-fn settings_that_templates_and_clones_ship_stay() {
+fn settings_from_templates_and_clones_stay() {
     each_user(|user| {
         let project = project(user);
         let line = "mkdir -p app/.vscode app/.idea app/.devcontainer app/.claude/commands fixtures/home z/.hg && \
@@ -242,7 +246,7 @@ fn settings_that_templates_and_clones_ship_stay() {
         ]) {
             assert!(project.has(kept), "{kept} was moved away as {user}");
         }
-        assert!(!ran.talk().contains("quarantine"), "{}", ran.talk());
+        assert!(!ran.stderr_text().contains("quarantine"), "{}", ran.stderr_text());
     });
 }
 
@@ -262,7 +266,7 @@ fn hook(
 }
 
 fn hook_with(project: &TestProject, start: &str, input: &serde_json::Value) -> serde_json::Value {
-    let ran = TestOutput::of(
+    let ran = TestOutput::run(
         project
             .ringfence()
             .env("CLAUDE_PROJECT_DIR", project.at(start))
@@ -274,7 +278,7 @@ fn hook_with(project: &TestProject, start: &str, input: &serde_json::Value) -> s
     answer["hookSpecificOutput"].clone()
 }
 
-/// Promise: P127
+/// Promise: settings-names
 #[test]
 fn agent_started_in_a_package_cannot_change_its_own_settings() {
     each_user(|user| {
@@ -290,7 +294,7 @@ fn agent_started_in_a_package_cannot_change_its_own_settings() {
                 format!("mkdir {target}; echo '{{}}' > {target}/settings.json; ls -d {target}");
             let said = hook(&project, "packages/app", cwd, "Bash", json!({ "command": line }));
             let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.command("bash").current_dir(project.at(cwd)).args(["-c", &rewritten]),
                 b"",
             );
@@ -325,13 +329,13 @@ fn agent_started_in_a_package_cannot_change_its_own_settings() {
 fn confined(project: &TestProject, line: &str) -> TestOutput {
     let said = hook(project, ".", ".", "Bash", json!({ "command": line }));
     let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-    TestOutput::of(
+    TestOutput::run(
         project.command("bash").current_dir(project.root()).args(["-c", &rewritten]),
         b"",
     )
 }
 
-/// Promise: P127, P129
+/// Promise: settings-names, claude-rules
 #[test]
 fn file_rules_of_claude_code_hold_for_commands() {
     each_user(|user| {
@@ -344,7 +348,7 @@ fn file_rules_of_claude_code_hold_for_commands() {
             "permissions": { "deny": ["Read(./private/**)", "Edit(/docs/**)", "Read(*.draft)"], "allow": ["Read(~/code/theirs/**)"] },
             "sandbox": { "filesystem": { "allowRead": ["~/code/theirs", "~/.ssh"], "denyWrite": ["src"] } },
         });
-        let of_person =
+        let user_settings =
             json!({ "permissions": { "allow": ["Read(~/code/notes/**)", "Read(~/.ssh/**)"] } });
         project.write("x.draft", "draft\n");
         assert_eq!(
@@ -354,7 +358,7 @@ fn file_rules_of_claude_code_hold_for_commands() {
         );
         project.write("docs/page", "page\n");
         project.write(".claude/settings.json", of_project.to_string());
-        project.write_at(&project.home().join(".claude/settings.json"), of_person.to_string());
+        project.write_at(&project.home().join(".claude/settings.json"), user_settings.to_string());
         for (line, expect) in [
             ("cat private/notes; cat x.draft; true", ""),
             ("echo x > docs/page; echo x > src/new; cat docs/page", "page"),
@@ -369,9 +373,9 @@ fn file_rules_of_claude_code_hold_for_commands() {
     });
 }
 
-/// Promise: P153
+/// Promise: claude-narrows
 #[test]
-fn agent_that_plans_writes_nothing_whatever_its_settings_open() {
+fn plan_mode_writes_nothing_whatever_the_settings_open() {
     each_user(|user| {
         let project = project(user);
         let settings = json!({ "sandbox": { "filesystem": { "allowWrite": [".", "~/other"] } } });
@@ -385,7 +389,7 @@ fn agent_that_plans_writes_nothing_whatever_its_settings_open() {
             });
             let said = hook_with(&project, ".", &input);
             let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.command("bash").current_dir(project.root()).args(["-c", &rewritten]),
                 b"",
             );
@@ -400,9 +404,9 @@ fn agent_that_plans_writes_nothing_whatever_its_settings_open() {
     });
 }
 
-/// Promise: P153
+/// Promise: claude-narrows
 #[test]
-fn hosts_that_claude_code_denies_stay_shut_beside_those_it_allows() {
+fn hosts_denied_by_claude_code_stay_shut() {
     each_user(|user| {
         let project = project(user);
         let rewritten = |settings: &serde_json::Value| {
@@ -418,7 +422,7 @@ fn hosts_that_claude_code_denies_stay_shut_beside_those_it_allows() {
         let network = json!({ "allowedDomains": ["corp.example"], "deniedDomains": ["*"] });
         let line = rewritten(&json!({ "sandbox": { "network": network } }));
         assert!(line.contains("--net=none") && !line.contains("--allow-host"), "{user}: {line}");
-        TestOutput::of(
+        TestOutput::run(
             project.command("bash").current_dir(project.root()).args(["-c", &line]),
             b"",
         )
@@ -426,7 +430,7 @@ fn hosts_that_claude_code_denies_stay_shut_beside_those_it_allows() {
     });
 }
 
-/// Promise: P153
+/// Promise: claude-narrows
 #[test]
 fn settings_that_open_a_missing_path_break_no_command() {
     each_user(|user| {

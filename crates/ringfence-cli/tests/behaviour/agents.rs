@@ -1,4 +1,5 @@
-//! Agents have the tools that their definitions leave them, by every door and by the kernel.
+//! Agents have only the tools that their definitions leave them, in every frontend and by the
+//! kernel.
 
 use std::fs;
 
@@ -11,11 +12,11 @@ const REVIEWER: &str = "---\nname: reviewer\ndescription: Looks: never touches\n
 
 /// `ringfence agent run NAME -- WORDS`
 fn run(project: &TestProject, name: &str, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().args(["agent", "run", name, "--"]).args(words), b"")
+    TestOutput::run(project.ringfence().args(["agent", "run", name, "--"]).args(words), b"")
 }
 
 fn tool(project: &TestProject, words: &[&str]) -> (TestOutput, Value) {
-    let ran = TestOutput::of(project.ringfence().arg("tool").args(words), b"");
+    let ran = TestOutput::run(project.ringfence().arg("tool").args(words), b"");
     let answer = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
     (ran, answer)
 }
@@ -27,9 +28,9 @@ fn records(project: &TestProject) -> Vec<Value> {
     log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Promise: P94
+/// Promise: read-only-agent
 #[test]
-fn an_agent_without_tools_that_write_changes_no_file() {
+fn agent_without_write_tools_changes_no_file() {
     each_user(|user| {
         let Some(python) = ringfence_testkit::python() else { return };
         let project = project(user);
@@ -54,12 +55,12 @@ fn an_agent_without_tools_that_write_changes_no_file() {
             ["edit", r#"{"path": "README", "old": "hello", "new": "x"}"#],
         ] {
             let (ran, answer) = tool(&project, &["--agent", "reviewer", call[0], call[1]]);
-            ran.ends(1);
+            ran.expect_status(1);
             assert_eq!(answer["error"]["code"], "denied");
         }
         assert!(!project.has("f"));
         assert_eq!(project.read("README").as_deref(), Some("hello\n"));
-        // It can do what it is for.
+        // It can still read.
         assert_eq!(run(&project, "reviewer", &["cat", "README"]).ok(), "hello");
         tool(&project, &["--agent", "reviewer", "read", r#"{"path": "README"}"#]).0.ok();
 
@@ -86,12 +87,12 @@ fn an_agent_without_tools_that_write_changes_no_file() {
 
 /// `ringfence WORDS…`
 fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().args(words), b"")
+    TestOutput::run(project.ringfence().args(words), b"")
 }
 
-/// Promise: P94
+/// Promise: read-only-agent
 #[test]
-fn a_definition_holds_at_every_door() {
+fn agent_definition_holds_in_every_frontend() {
     each_user(|user| {
         let project = project(user);
         project.write(
@@ -109,20 +110,20 @@ fn a_definition_holds_at_every_door() {
             [("write", json!({ "path": "f", "content": "" })), ("list", json!({ "path": "." }))]
         {
             let (ran, answer) = tool(&project, &["--agent", "looker", call, &input.to_string()]);
-            ran.ends(1);
+            ran.expect_status(1);
             assert_eq!(answer["error"]["denial"]["rule"], "only Read, Grep, Bash", "{answer}");
         }
         assert!(!project.has("f"));
         tool(&project, &["--agent", "looker", "search", r#"{"pattern": "hello"}"#]).0.ok();
-        // Others are not meant.
-        ringfence(&project, &["run", "--agent", "somebody", "-c", "echo x > f"]).ok();
+        // Other agents are not affected.
+        ringfence(&project, &["run", "--agent", "unknown", "-c", "echo x > f"]).ok();
         assert!(project.has("f"));
     });
 }
 
-/// Promise: P95
+/// Promise: agent-definitions
 #[test]
-fn no_command_changes_a_definition_or_makes_one() {
+fn command_cannot_change_or_make_an_agent_definition() {
     each_user(|user| {
         let project = project(user);
         for line in [
@@ -149,27 +150,30 @@ fn no_command_changes_a_definition_or_makes_one() {
         }
         assert_ne!(project.sh("echo x > .claude/agents/new.md").status, 0);
         assert_eq!(project.read(".ringfence/agents/reviewer.md").as_deref(), Some(REVIEWER));
-        // One that leads to where a command can write says nothing.
+        // A definition behind a symlink to a writable place is refused.
         project.write("mine.md", "---\nname: mine\n---\n");
         std::os::unix::fs::symlink("../../mine.md", project.at(".ringfence/agents/mine.md"))
             .unwrap();
         let ran = run(&project, "mine", &["touch", "f"]);
-        assert!(ran.ends(125).talk().contains("lies where commands can write"), "{ran:?}");
-        // Nor does one that leads out of the project, and nothing of it is quoted.
+        assert!(ran.expect_status(125).stderr_text().contains("commands can write to"), "{ran:?}");
+        // So is one behind a symlink out of the project, and nothing of its target is quoted.
         std::os::unix::fs::symlink(
             project.home().join("notes.txt"),
             project.at(".ringfence/agents/out.md"),
         )
         .unwrap();
         let ran = run(&project, "out", &["touch", "f"]);
-        assert!(ran.ends(125).talk().contains("leads out of the project"), "{ran:?}");
+        assert!(
+            ran.expect_status(125).stderr_text().contains("link to a file outside the project"),
+            "{ran:?}"
+        );
         assert!(!project.has("f"));
     });
 }
 
-/// Promise: P95
+/// Promise: agent-definitions
 #[test]
-fn a_project_takes_away_and_never_gives() {
+fn project_definition_only_narrows() {
     each_user(|user| {
         let project = project(user);
         let own = project.home().join(".config/ringfence/agents/reviewer.md");
@@ -192,10 +196,10 @@ fn a_project_takes_away_and_never_gives() {
             .status,
             0
         );
-        // What it takes is taken, seen from the project.
+        // Tools that the project's definition removes are removed.
         assert_ne!(run(&project, "reviewer", &["cat", "src/main.rs"]).status, 0);
         assert!(!project.has("f"));
-        // A person's own definition has the person's voice.
+        // A definition in the user's home counts as the user's.
         let policy = project.home().join(".config/ringfence/agents/own.toml");
         project.write_at(&policy, "version = 1\n[filesystem]\nread = [\"~/notes.txt\"]\n");
         project.write_at(
@@ -203,17 +207,20 @@ fn a_project_takes_away_and_never_gives() {
             "---\nname: own\npolicy: own.toml\ncommand: cat ~/notes.txt\n---\n",
         );
         assert_eq!(ringfence(&project, &["agent", "run", "own"]).ok(), ringfence_testkit::SECRET);
-        // A project's policy file lies beside the definition.
+        // A policy file of the project is next to the definition.
         project.write(".ringfence/agents/far.md", "---\nname: far\npolicy: ../../README\n---\n");
         assert!(
-            run(&project, "far", &["true"]).ends(125).talk().contains("lies beside its definition")
+            run(&project, "far", &["true"])
+                .expect_status(125)
+                .stderr_text()
+                .contains("must be in the directory of its definition")
         );
     });
 }
 
-/// Promise: P96
+/// Promise: no-unconfined-run
 #[test]
-fn without_a_sandbox_only_where_the_policy_lets_it_and_that_is_on_record() {
+fn running_without_a_sandbox_needs_the_policy_and_is_audited() {
     each_user(|user| {
         let project = project(user);
         project.write(
@@ -223,21 +230,21 @@ fn without_a_sandbox_only_where_the_policy_lets_it_and_that_is_on_record() {
         project.write(".ringfence/agents/reviewer.md", REVIEWER);
         let outside = |name: &str, words: &[&str]| {
             let flags = ["agent", "run", name, "--no-sandbox"];
-            TestOutput::of(project.ringfence().args(flags).args(words), b"")
+            TestOutput::run(project.ringfence().args(flags).args(words), b"")
         };
         let look = format!("cat {}", project.home().join("notes.txt").display());
         assert!(
             outside("worker", &["--", "sh", "-c", &look])
-                .ends(125)
-                .talk()
-                .contains("does not allow to run without a sandbox")
+                .expect_status(125)
+                .stderr_text()
+                .contains("does not allow running without a sandbox")
         );
         ringfence(
             &project,
             &["configure", "--global", "set", "sandbox.allow-unsandboxed-commands", "true"],
         )
         .ok();
-        // Not even then by itself.
+        // Even then a flag is needed.
         assert_ne!(run(&project, "worker", &["sh", "-c", &look]).status, 0);
         assert_eq!(outside("worker", &["--", "sh", "-c", &look]).ok(), ringfence_testkit::SECRET);
         let begun = records(&project)
@@ -252,17 +259,22 @@ fn without_a_sandbox_only_where_the_policy_lets_it_and_that_is_on_record() {
         ] {
             assert_eq!(begun[key], expect, "{begun}");
         }
-        // What the project's author has run is confined or not run.
-        assert!(outside("worker", &[]).ends(125).talk().contains("is confined or does not run"));
+        // A command of the project's definition runs confined or not at all.
+        assert!(
+            outside("worker", &[])
+                .expect_status(125)
+                .stderr_text()
+                .contains("must run in a sandbox")
+        );
         assert!(!project.has("made"));
         ringfence(&project, &["agent", "run", "worker"]).ok();
         assert!(project.has("made"));
-        // Nobody would keep it from writing, and that is not passed over.
+        // Without a sandbox nothing would keep it from writing, so it is refused.
         assert!(
             outside("reviewer", &["--", "touch", "f"])
-                .ends(125)
-                .talk()
-                .contains("cannot be enforced here: tools")
+                .expect_status(125)
+                .stderr_text()
+                .contains("cannot be enforced on this host: tools")
         );
         assert!(!project.has("f"));
         outside("reviewer", &["--on-gap", "run", "--", "touch", "f"]).ok();
@@ -270,15 +282,15 @@ fn without_a_sandbox_only_where_the_policy_lets_it_and_that_is_on_record() {
     });
 }
 
-/// Promise: P96
+/// Promise: no-unconfined-run
 #[test]
-fn a_sandbox_that_is_switched_off_is_off_and_one_that_is_asked_for_is_there() {
+fn sandbox_setting_of_the_policy_is_honoured() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/agents/worker.md", "---\nname: worker\n---\n");
         let look = ["cat".into(), project.home().join("notes.txt").to_string_lossy().into_owned()];
         let ran = |flag: Option<&str>| {
-            TestOutput::of(
+            TestOutput::run(
                 project
                     .ringfence()
                     .args(["agent", "run", "worker"])
@@ -291,24 +303,24 @@ fn a_sandbox_that_is_switched_off_is_off_and_one_that_is_asked_for_is_there() {
         assert_ne!(ran(None).status, 0);
         ringfence(&project, &["configure", "--global", "set", "sandbox.enabled", "false"]).ok();
         assert_eq!(ran(None).ok(), ringfence_testkit::SECRET);
-        // It runs, and does not find it.
-        ran(Some("--sandbox")).ends(1);
-        // A project cannot switch it off, and is told so.
+        // With `--sandbox` it is confined and does not find the file.
+        ran(Some("--sandbox")).expect_status(1);
+        // A project cannot switch the sandbox off, and a warning says so.
         ringfence(&project, &["configure", "--global", "unset", "sandbox.enabled"]).ok();
         let said =
             ringfence(&project, &["configure", "--shared", "set", "sandbox.enabled", "false"]);
         assert!(
             String::from_utf8_lossy(&said.stderr)
-                .contains("is ignored: a project's file cannot widen this"),
+                .contains("is ignored: a project's file cannot widen it"),
             "{said:?}"
         );
         assert_ne!(ran(None).status, 0);
     });
 }
 
-/// Promise: P95
+/// Promise: agent-definitions
 #[test]
-fn agents_are_listed_and_shown_and_a_wrong_name_runs_nothing() {
+fn agents_are_listed_and_an_unknown_name_runs_nothing() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/agents/reviewer.md", REVIEWER);
@@ -343,22 +355,22 @@ fn agents_are_listed_and_shown_and_a_wrong_name_runs_nothing() {
         assert!(text.contains("writes     nothing in the project: Write ("), "{text}");
         for (name, says) in [
             ("reviwer", "did you mean `reviewer`?"),
-            ("nobody", "there are: reviewer, writer"),
+            ("unknown", "known agents: reviewer, writer"),
             ("broken", "broken.md:3:1: unknown key `tool`"),
-            ("reviewer", "does not say what is run"),
+            ("reviewer", "defines no `command`"),
         ] {
             let ran = ringfence(&project, &["agent", "run", name]);
-            assert!(ran.ends(125).talk().contains(says), "{name}: {ran:?}");
+            assert!(ran.expect_status(125).stderr_text().contains(says), "{name}: {ran:?}");
         }
     });
 }
 
-/// Promise: P96
+/// Promise: no-unconfined-run
 #[test]
-fn where_no_sandbox_can_be_made_nothing_runs_unless_its_owner_accepts_that() {
+fn without_a_sandbox_nothing_runs_unless_the_policy_accepts_it() {
     each_user(|user| {
         let project = project(user);
-        // Within a sandbox none can be made, and no record be written.
+        // Within a sandbox no other can be made, and no audit record be written.
         fs::copy(env!("CARGO_BIN_EXE_ringfence"), project.at("rf")).unwrap();
         project.executable("rf");
         project.write("refuse.toml", "version = 1\n[audit]\non-error = \"run\"\n");
@@ -368,8 +380,13 @@ fn where_no_sandbox_can_be_made_nothing_runs_unless_its_owner_accepts_that() {
         );
         let within =
             |policy: &str| project.sh(&format!("./rf run --policy {policy} -- touch {policy}.ran"));
-        within("refuse.toml").ends(125);
-        assert!(within("accept.toml").ends(0).talk().contains("no sandbox can be made here"));
+        within("refuse.toml").expect_status(125);
+        assert!(
+            within("accept.toml")
+                .expect_status(0)
+                .stderr_text()
+                .contains("the sandbox is unavailable here")
+        );
         assert!(!project.has("refuse.toml.ran") && project.has("accept.toml.ran"));
     });
 }

@@ -1,4 +1,4 @@
-//! What a person allows for good is open from then on, and nothing else is.
+//! `ringfence allow` opens the named path permanently, and nothing else.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user};
 
@@ -6,43 +6,43 @@ use crate::project;
 
 #[track_caller]
 fn allow(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().arg("allow").args(words), b"")
+    TestOutput::run(project.ringfence().arg("allow").args(words), b"")
 }
 
 fn policy(project: &TestProject) -> std::path::PathBuf {
     project.home().join(".config/ringfence/policy.toml")
 }
 
-/// Promise: P44
+/// Promise: permanent-grant
 #[test]
-fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
+fn allow_opens_exactly_the_named_path() {
     each_user(|user| {
         let project = project(user);
         project.write("sub/.env", "other");
-        project.sh("cat ~/.ssh/id_rsa").ends(1);
-        project.sh("cat .env").ends(1);
+        project.sh("cat ~/.ssh/id_rsa").expect_status(1);
+        project.sh("cat .env").expect_status(1);
         let said = allow(&project, &["read", "~/.ssh/id_rsa"]).ok();
         let home = project.home().display().to_string();
         let own = project.own_policy().display().to_string();
-        assert_eq!(said, format!("open from now on: {home}/.ssh/id_rsa, by {own}:6"));
-        // By its older name, too.
-        TestOutput::of(project.ringfence().args(["policy", "allow", "write", ".env"]), b"").ok();
+        assert_eq!(said, format!("allowed from now on: {home}/.ssh/id_rsa, by {own}:6"));
+        // Also by the command's older name.
+        TestOutput::run(project.ringfence().args(["policy", "allow", "write", ".env"]), b"").ok();
         project.sh("cat ~/.ssh/id_rsa && echo new > .env && grep -q new .env").ok();
         assert_eq!(project.read(".env").as_deref(), Some("new\n"));
-        project.sh("cat sub/.env").ends(1);
-        project.sh("ls ~/.ssh").ends(2);
-        project.sh("cat ~/.netrc").ends(1);
-        // In another project of the same user it stays shut, unless it is opened for all.
+        project.sh("cat sub/.env").expect_status(1);
+        project.sh("ls ~/.ssh").expect_status(2);
+        project.sh("cat ~/.netrc").expect_status(1);
+        // In another project of the same user it stays denied, unless it is opened for all.
         project.write_at(&project.home().join("code/second/x"), "");
-        project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).ends(1);
+        project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).expect_status(1);
         // `explain` names the line.
-        let explained = TestOutput::of(
+        let explained = TestOutput::run(
             project.ringfence().args(["explain", "read"]).arg(project.home().join(".ssh/id_rsa")),
             b"",
         )
         .ok();
         assert!(explained.contains(&format!("{own}:6 (user policy)")), "{explained}");
-        assert!(allow(&project, &["read", "~/.ssh/id_rsa"]).ok().starts_with("open already: "));
+        assert!(allow(&project, &["read", "~/.ssh/id_rsa"]).ok().starts_with("already allowed: "));
         assert!(!policy(&project).exists());
         assert!(
             allow(&project, &["read", "~/.ssh/id_rsa", "--global"])
@@ -53,9 +53,9 @@ fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
     });
 }
 
-/// Promise: P45
+/// Promise: policy-file-kept
 #[test]
-fn the_file_keeps_what_the_person_wrote() {
+fn policy_file_keeps_the_users_text() {
     each_user(|user| {
         let project = project(user);
         let before = "# mine\nversion = 1\n\n[filesystem] # files\nread = [\n  \"~/notes.txt\", # notes\n]\ndeny = [\"*.sqlite\"]   # data\n";
@@ -67,16 +67,16 @@ fn the_file_keeps_what_the_person_wrote() {
     });
 }
 
-/// Promise: P45
+/// Promise: policy-file-kept
 #[test]
-fn a_file_with_a_mistake_is_told_with_its_place_and_left() {
+fn broken_policy_file_is_reported_and_left_unchanged() {
     each_user(|user| {
         let project = project(user);
         project.write_at(&policy(&project), "version = 1\n[filesystem]\n  raed = []\n");
         let ran = allow(&project, &["read", "~/.netrc", "--global"]);
-        ran.ends(125);
+        ran.expect_status(125);
         let place = format!("{}:3:3: unknown key `raed`", policy(&project).display());
-        assert!(ran.talk().contains(&place), "{}", ran.talk());
+        assert!(ran.stderr_text().contains(&place), "{}", ran.stderr_text());
         assert_eq!(
             std::fs::read_to_string(policy(&project)).unwrap(),
             "version = 1\n[filesystem]\n  raed = []\n"
@@ -84,9 +84,9 @@ fn a_file_with_a_mistake_is_told_with_its_place_and_left() {
     });
 }
 
-/// Promise: P44
+/// Promise: permanent-grant
 #[test]
-fn a_policy_of_the_project_opens_nothing_by_the_same_words() {
+fn project_policy_cannot_open_denied_paths() {
     each_user(|user| {
         let project = project(user);
         let home = project.home().display().to_string();
@@ -96,51 +96,51 @@ fn a_policy_of_the_project_opens_nothing_by_the_same_words() {
         );
         for line in ["cat ~/.ssh/id_rsa", "cat .env"] {
             let ran = project.sh(line);
-            ran.ends(1);
+            ran.expect_status(1);
             assert!(
-                ran.talk()
-                    .contains("`ask = terminal` is ignored: a project's file cannot widen this"),
+                ran.stderr_text()
+                    .contains("`ask = terminal` is ignored: a project's file cannot widen it"),
                 "{}",
-                ran.talk()
+                ran.stderr_text()
             );
         }
     });
 }
 
-/// Promise: P44
+/// Promise: permanent-grant
 #[test]
-fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
+fn paths_locked_by_the_managed_policy_stay_denied() {
     each_user(|user| {
         let project = project(user);
         let managed =
             "version = 1\n[filesystem]\ndeny = [{ path = \"~/.netrc\", locked = true }]\n";
         project.write_at(&project.home().join("managed/policy.toml"), managed);
-        // The machine's own settings with one more among them, for this program alone.
+        // The machine's `/etc` with one more file, mounted for this process only.
         let etc = project.home().join("etc").display().to_string();
         let mounts = format!(
             "mkdir -p {etc} && mount -t tmpfs none {etc} && cp -a /etc/. {etc}/ 2> /dev/null; mkdir -p {etc}/ringfence && \
              cp {}/managed/policy.toml {etc}/ringfence/ && mount --bind {etc} /etc",
             project.home().display()
         );
-        let refused = TestOutput::of(
+        let refused = TestOutput::run(
             project.ringfence_after(&mounts).args(["allow", "read", "~/.netrc"]),
             b"",
         );
-        refused.ends(125);
+        refused.expect_status(125);
         assert!(
-            refused.talk().contains(
-                "would stay shut: ~/.netrc (/etc/ringfence/policy.toml:3 (managed policy))"
+            refused.stderr_text().contains(
+                "would stay denied by ~/.netrc (/etc/ringfence/policy.toml:3 (managed policy))"
             ),
             "{}",
-            refused.talk()
+            refused.stderr_text()
         );
         assert!(!policy(&project).exists() && !project.own_policy().exists());
-        let told = TestOutput::of(
+        let report = TestOutput::run(
             project.ringfence_after(&mounts).args(["run", "--json", "-c", "cat ~/.netrc"]),
             b"",
         );
-        let result: serde_json::Value = serde_json::from_slice(&told.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", told.talk()));
+        let result: serde_json::Value = serde_json::from_slice(&report.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", report.stderr_text()));
         assert_eq!(
             (&result["blocked"], &result["permission"]),
             (&true.into(), &serde_json::Value::Null),
@@ -150,19 +150,19 @@ fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
 }
 
 #[test]
-fn absent_path_to_read_is_warned_of() {
+fn allow_warns_about_an_absent_path() {
     each_user(|user| {
         let project = project(user);
         let ran = allow(&project, &["read", "~/absent"]);
         ran.ok();
         assert!(
-            ran.talk().contains("warning: allow read ")
-                && ran.talk().contains("no such file or directory"),
+            ran.stderr_text().contains("warning: allow read ")
+                && ran.stderr_text().contains("no such file or directory"),
             "{user}: {}",
-            ran.talk()
+            ran.stderr_text()
         );
         for words in [["read", "~/.ssh/id_rsa"], ["host", "a.example.org"], ["write", "new.txt"]] {
-            assert_eq!(allow(&project, &words).talk(), "", "{user}: {words:?}");
+            assert_eq!(allow(&project, &words).stderr_text(), "", "{user}: {words:?}");
         }
     });
 }

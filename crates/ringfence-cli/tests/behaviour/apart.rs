@@ -1,12 +1,12 @@
-//! What a command runs cannot get at its shell, or at what other commands have open.
+//! A command's processes cannot reach the session's shell, or files that other commands have open.
 
 use std::time::Duration;
 
-use ringfence_testkit::{each_user, soon};
+use ringfence_testkit::{becomes_true, each_user};
 
-use crate::sessions::Session;
+use crate::sessions::TestSession;
 
-/// Tries to get hold of process `sys.argv[1]`, and of its descriptors from 0 to 255.
+/// Tries to trace and read process `sys.argv[1]`, and to take its fds from 0 to 255.
 const GRASP: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -34,19 +34,19 @@ for number in range(256):
 print("done")
 "#;
 
-/// Promise: P48
+/// Promise: end-marker
 #[test]
-fn the_shell_cannot_be_got_at_by_what_it_runs() {
+fn shell_cannot_be_traced_or_read_by_its_commands() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.project.write("grasp.py", GRASP);
         assert_eq!(session.exec("python3 grasp.py $$").ok(), "done");
-        // A copy of it that is no other program yet has what it has.
+        // A forked copy of the shell that has not called `exec` has the same fds.
         assert_eq!(
             session.exec("( read x < <(sleep 20) ) & sleep 0.1; python3 grasp.py $!; kill $!").ok(),
             "done"
         );
-        // It is the same for whoever is beside it, and it can still use what is its own.
+        // The same for a sibling process; a process can still use its own fds.
         let shell = session.exec("echo $$").ok();
         assert_eq!(
             session.words(&["exec", &session.id, "--", "python3", "grasp.py", &shell]).ok(),
@@ -59,8 +59,8 @@ fn the_shell_cannot_be_got_at_by_what_it_runs() {
     });
 }
 
-/// Writes to whatever any process has open, also by way of a descriptor that it gets first to
-/// read from it, or to look at it.
+/// Writes to every fd of every process, also through one that was first opened to read or with
+/// `O_PATH`.
 const FORGE: &str = r#"
 import glob, os
 open("forging-too", "w").close()
@@ -79,7 +79,7 @@ while os.path.exists("forging"):
                 os.closerange(3, 64)
 "#;
 
-/// Reads what the shell says of ends, if it can, and says it all the same of others.
+/// Reads the shell's reports of ended commands, if it can, and forges reports of others.
 const THIEF: &str = r#"
 import os
 for number in range(3, 256):
@@ -91,11 +91,11 @@ for number in range(3, 256):
             pass
 "#;
 
-/// Promise: P48
+/// Promise: end-marker
 #[test]
-fn nobody_hears_what_the_shell_tells() {
+fn commands_cannot_read_or_forge_the_shells_reports() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.project.write("thief.py", THIEF);
         assert_eq!(
             session.exec("exec 5<thief.py; python3 thief.py | sort -u; exec 5<&-").ok(),
@@ -104,32 +104,32 @@ fn nobody_hears_what_the_shell_tells() {
     });
 }
 
-/// Promise: P48
+/// Promise: end-marker
 #[test]
-fn what_was_left_running_cannot_write_to_another_commands_output() {
+fn background_process_cannot_write_to_another_commands_output() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let write = "for f in /proc/[0-9]*/fd/*; do case $f in /proc/$$/*) ;; *) echo forged >$f;; esac; done";
         session
             .project
             .write("forge.sh", format!("echo $$ >forging; while [ -e forging ]; do {write}; done 2>/dev/null; echo over >ended"));
         session.project.write("forge.py", FORGE);
         session.exec("sh forge.sh >/dev/null &").ok();
-        assert!(soon(Duration::from_secs(5), || session.project.has("forging")));
+        assert!(becomes_true(Duration::from_secs(5), || session.project.has("forging")));
         session.exec("python3 forge.py >/dev/null 2>&1 &").ok();
-        assert!(soon(Duration::from_secs(5), || session.project.has("forging-too")));
+        assert!(becomes_true(Duration::from_secs(5), || session.project.has("forging-too")));
         for round in 0..20 {
             let ran = session.exec(&format!(
                 "sh -c 'sleep 0.05; echo {round}; echo own >/proc/self/fd/1; sleep 0.05'"
             ));
             assert_eq!(ran.ok(), format!("{round}\nown"));
         }
-        // Whoever shares an output may name it by another process that has it.
+        // A process may open an output that it shares through the `/proc` entry of another.
         assert_eq!(
             session.exec("sh -c 'sh -c \"echo shared >/proc/\\$PPID/fd/1\"; true'").ok(),
             "shared"
         );
         session.exec("rm forging").ok();
-        assert!(soon(Duration::from_secs(5), || session.project.has("ended")));
+        assert!(becomes_true(Duration::from_secs(5), || session.project.has("ended")));
     });
 }

@@ -1,4 +1,4 @@
-//! A person is asked on the terminal, and what they say counts, and nothing else does.
+//! The user is asked on the terminal, and only the user's answer counts.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
@@ -8,12 +8,12 @@ use crate::project;
 /// Starts the program.
 const GO: &str = "open('go', 'w').close()";
 
-/// Asks `times` about a path on a terminal while `script` plays the person; what was
-/// answered, one word each.
+/// Asks about paths on a terminal while `script` types for the user; returns one word for each
+/// answer.
 #[track_caller]
 fn asked(project: &TestProject, flags: &[&str], script: &str) -> TestOutput {
     let binary = project.binary().to_string_lossy().into_owned();
-    // The answers go where no question is, and the terminal's settings are told at the end.
+    // The answers go to a file, and the terminal's settings are saved before and after.
     let line = format!(
         "until [ -e go ]; do sleep .01; done; rm go; stty -a | md5sum > before; {binary} question \"$@\" > answers < /dev/null; stty -a | md5sum > after; echo done"
     );
@@ -34,9 +34,9 @@ fn check(project: &TestProject, flags: &[&str], script: &str, expect: &[&str]) {
     assert_eq!(project.read("before"), project.read("after"), "the terminal is as it was");
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn a_letter_is_an_answer_and_everything_else_is_none() {
+fn only_a_listed_letter_is_an_answer() {
     each_user(|user| {
         let project = project(user);
         let ready = "expect('\\r\\n> ');";
@@ -50,7 +50,7 @@ fn a_letter_is_an_answer_and_everything_else_is_none() {
         ] {
             check(&project, &["/data/x"], &format!("{ready} type('{typed}')"), &[expect]);
         }
-        // What was mistyped can be taken back, and what is no letter is asked again.
+        // Typed letters can be erased, and other input repeats the question.
         check(&project, &["/data/x"], &format!("{ready} type('d\\x7fo\\r')"), &["allow_once"]);
         check(
             &project,
@@ -61,25 +61,25 @@ fn a_letter_is_an_answer_and_everything_else_is_none() {
     });
 }
 
-/// Promise: P43
+/// Promise: question-text
 #[test]
-fn the_question_says_who_wants_what_and_shows_what_does_not_show() {
+fn question_names_program_and_path_and_escapes_control_characters() {
     each_user(|user| {
         let project = project(user);
         let script = "expect('ringfence asks'); expect('\"ringfence question\", process '); expect('to read'); \
                       expect('\"/data/\\\\u{202e}x\\\\u{1b}[2J\"'); expect('nothing opens it'); expect('Enter alone denies; 60 s'); \
-                      expect('> '); type('o\\r'); expect('allowed this once')";
+                      expect('> '); type('o\\r'); expect('allowed once')";
         check(&project, &["/data/\u{202e}x\u{1b}[2J"], script, &["allow_once"]);
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn what_was_typed_before_the_question_is_no_answer() {
+fn input_typed_before_the_question_is_discarded() {
     each_user(|user| {
         let project = project(user);
-        // Typed before the program is even started, with the line's end and without. The terminal
-        // echoes what it holds for the program.
+        // Typed before the program starts, with a newline and without. The terminal echoes its
+        // input buffer.
         let script = format!(
             "type('o\\ro\\ro'); expect('o\\r\\no\\r\\no'); {GO}; expect('\\r\\n> '); type('d\\r')"
         );
@@ -87,9 +87,9 @@ fn what_was_typed_before_the_question_is_no_answer() {
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn several_questions_are_asked_one_after_the_other() {
+fn concurrent_questions_are_asked_in_sequence() {
     each_user(|user| {
         let project = project(user);
         let script = "
@@ -108,9 +108,9 @@ for key in 'osd':
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn no_answer_in_time_is_no() {
+fn timeout_means_deny() {
     each_user(|user| {
         let project = project(user);
         check(
@@ -122,9 +122,9 @@ fn no_answer_in_time_is_no() {
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn an_interrupt_ends_the_question_and_the_program_and_not_the_terminal() {
+fn interrupt_ends_the_question_and_restores_the_terminal() {
     each_user(|user| {
         let project = project(user);
         let script = "expect('\\r\\n> '); type('\\x03'); expect('denied')";
@@ -132,16 +132,16 @@ fn an_interrupt_ends_the_question_and_the_program_and_not_the_terminal() {
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn after_ten_times_no_nothing_more_is_asked() {
+fn ten_denials_stop_further_questions() {
     each_user(|user| {
         let project = project(user);
         let script = "
 for i in range(10): expect('\\r\\n> '); type('\\r')
-expect('10 times in a row no: everything further is denied without asking')";
+expect('10 denials in a row: further accesses are denied without asking')";
         check(&project, &["--times", "13", "/data/x"], script, &["deny"; 13]);
-        // One yes, and the count begins anew.
+        // One grant resets the count.
         let script = "
 for i in range(9): expect('\\r\\n> '); type('\\r')
 expect('\\r\\n> '); type('o\\r')
@@ -152,27 +152,27 @@ expect('\\r\\n> '); type('s\\r')";
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn more_than_thirty_in_a_minute_are_too_many() {
+fn at_most_thirty_questions_a_minute() {
     each_user(|user| {
         let project = project(user);
         let script = "
 for i in range(30): expect('\\r\\n> '); type('o\\r')
-expect('more than 30 questions in a minute: everything further is denied without asking')";
+expect('more than 30 questions in a minute: further accesses are denied without asking')";
         let expect = [&["allow_once"; 30][..], &["deny"; 2]].concat();
         check(&project, &["--times", "32", "/data/x"], script, &expect);
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn without_a_terminal_it_is_no_and_said_once() {
+fn no_terminal_means_deny_with_one_warning() {
     each_user(|user| {
         let project = project(user);
-        // A session of its own has none, whatever its streams are.
+        // A process in a new session has no terminal, whatever its streams are.
         let binary = project.binary().to_owned();
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             project
                 .command("setsid")
                 .args(["-w".as_ref(), binary.as_os_str()])
@@ -181,37 +181,37 @@ fn without_a_terminal_it_is_no_and_said_once() {
         );
         assert_eq!(ran.ok(), "deny\ndeny\ndeny");
         assert_eq!(
-            ran.talk(),
-            "ringfence: warning: nobody is asked, and what is refused stays so: there is no terminal\n"
+            ran.stderr_text(),
+            "ringfence: warning: cannot ask, so accesses are denied: there is no terminal\n"
         );
     });
 }
 
-/// Promise: P42
+/// Promise: only-typed-answers
 #[test]
-fn in_the_background_nobody_is_asked_and_nothing_stops() {
+fn background_job_is_denied_without_a_question() {
     each_user(|user| {
         let project = project(user);
         let binary = project.binary().to_string_lossy().into_owned();
         let line = format!("set -m; {binary} question /data/x > answers & wait; echo ended");
         let script =
-            "expect('the terminal is somebody else'); expect('ended'); wait(); print('good')";
+            "expect('ringfence is not in the foreground'); expect('ended'); wait(); print('good')";
         assert_eq!(project.on_terminal(&["/bin/sh", "-c", &line], script).ok(), "good");
         assert_eq!(project.read("answers").as_deref(), Some("deny\n"));
     });
 }
 
 #[test]
-fn what_could_be_allowed_is_told_where_nobody_is_asked() {
+fn denial_without_a_question_names_the_allow_command() {
     each_user(|user| {
         let project = project(user);
-        let told = |words: &[&str]| -> Value {
+        let report = |words: &[&str]| -> Value {
             serde_json::from_slice(&project.run([&["--json"], words].concat()).stdout).unwrap()
         };
         let env = project.at(".env").display().to_string();
-        let result = told(&["-c", "cat .env"]);
+        let result = report(&["-c", "cat .env"]);
         let permission = &result["permission"];
-        // Without `/dev/fuse` it is guessed from standard error, and the same.
+        // Without `/dev/fuse` the denial is guessed from standard error, with the same result.
         assert_eq!(
             (permission["type"].as_str(), permission["resource"].as_str()),
             (Some("sandbox_access"), Some(env.as_str())),
@@ -225,6 +225,6 @@ fn what_could_be_allowed_is_told_where_nobody_is_asked() {
             permission["reason"].as_str().unwrap().contains("refused by **/.env (built in)"),
             "{permission}"
         );
-        assert_eq!(told(&["-c", "exit 3"])["permission"], Value::Null);
+        assert_eq!(report(&["-c", "exit 3"])["permission"], Value::Null);
     });
 }

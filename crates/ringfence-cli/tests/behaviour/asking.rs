@@ -1,11 +1,11 @@
-//! `run --ask`: what a command wants waits for the person, and goes through or not as they say.
+//! `run --ask`: a denied access waits for the user's answer, and follows it.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user, fuse_for_all};
 use serde_json::Value;
 
 use crate::project;
 
-/// Runs a line on a terminal while `script` plays the person; its output goes to `out`.
+/// Runs a line on a terminal while `script` types for the user; its output goes to `out`.
 #[track_caller]
 fn check(project: &TestProject, line: &str, script: &str, out: &str) {
     let script = format!("{script}\ns = wait(); print(os.WEXITSTATUS(s))");
@@ -21,7 +21,7 @@ fn check(project: &TestProject, line: &str, script: &str, out: &str) {
 
 #[track_caller]
 fn records(project: &TestProject) -> Vec<(String, String, String)> {
-    let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
+    let log = TestOutput::run(project.ringfence().args(["log", "--json"]), b"").ok();
     let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_owned();
     let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let asked = records.filter(|record| {
@@ -37,16 +37,15 @@ fn records(project: &TestProject) -> Vec<(String, String, String)> {
 const QUESTION: &str = "expect('ringfence asks'); expect('.ssh/id_rsa\"'); expect('\\r\\n> ');";
 
 #[test]
-fn once_is_once_and_the_next_is_asked_about_again() {
+fn allow_once_holds_for_one_access() {
     if !fuse_for_all() {
         return;
     }
     each_user(|user| {
         let project = project(user);
         project.write_at(&project.home().join(".ssh/id_rsa"), "key\n");
-        let script = format!(
-            "{QUESTION} type('o\\r'); expect('allowed this once'); {QUESTION} type('d\\r')"
-        );
+        let script =
+            format!("{QUESTION} type('o\\r'); expect('allowed once'); {QUESTION} type('d\\r')");
         check(
             &project,
             "cat ~/.ssh/id_rsa; cat ~/.ssh/id_rsa",
@@ -60,7 +59,7 @@ fn once_is_once_and_the_next_is_asked_about_again() {
 }
 
 #[test]
-fn for_the_session_is_until_the_command_ends() {
+fn allow_session_holds_until_the_command_ends() {
     if !fuse_for_all() {
         return;
     }
@@ -73,12 +72,12 @@ fn for_the_session_is_until_the_command_ends() {
             &format!("{QUESTION} type('s\\r')"),
             "key\nkey\n",
         );
-        project.sh("cat ~/.ssh/id_rsa").ends(1);
+        project.sh("cat ~/.ssh/id_rsa").expect_status(1);
     });
 }
 
 #[test]
-fn for_good_is_written_down_with_what_the_person_wrote_around_it() {
+fn allow_always_is_added_to_the_users_policy_file() {
     if !fuse_for_all() {
         return;
     }
@@ -88,8 +87,7 @@ fn for_good_is_written_down_with_what_the_person_wrote_around_it() {
         let policy = project.own_policy();
         let head = format!("version = 1 # mine\nproject = \"{}\"\n", project.root().display());
         project.write_at(&policy, &head);
-        let script =
-            format!("{QUESTION} type('p\\r'); expect('now stands in '); expect('app.toml:5')");
+        let script = format!("{QUESTION} type('p\\r'); expect('added '); expect('app.toml:5')");
         check(&project, "cat ~/.ssh/id_rsa", &script, "key\n");
         assert_eq!(
             std::fs::read_to_string(&policy).unwrap(),
@@ -103,7 +101,7 @@ fn for_good_is_written_down_with_what_the_person_wrote_around_it() {
 }
 
 #[test]
-fn a_command_that_ends_while_it_is_asked_about_leaves_the_terminal_as_it_was() {
+fn command_that_ends_during_a_question_restores_the_terminal() {
     if !fuse_for_all() {
         return;
     }
@@ -119,13 +117,13 @@ fn a_command_that_ends_while_it_is_asked_about_leaves_the_terminal_as_it_was() {
     });
 }
 
-/// The question about making a file, by its path.
+/// Waits for the question about making a file.
 const MAKING: &str =
     "expect('ringfence asks'); expect('to make'); expect('~made\"'); expect('\\r\\n> ');";
 
-/// Promise: P60
+/// Promise: ask-write
 #[test]
-fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
+fn file_creation_is_asked_about_and_each_answer_holds() {
     if !fuse_for_all() {
         return;
     }
@@ -144,7 +142,7 @@ fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
         check(&project, "(echo a > ~/papers/new)", &format!("{made} type('d\\r')"), refused);
         assert_eq!(read("new"), None);
         let script = format!(
-            "{made} type('o\\r'); expect('allowed this once'); {} type('d\\r')",
+            "{made} type('o\\r'); expect('allowed once'); {} type('d\\r')",
             question("new", "read and write")
         );
         check(&project, "echo a > ~/papers/new; (echo b > ~/papers/new)", &script, refused);
@@ -158,8 +156,7 @@ fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
         let policy = project.own_policy();
         let head = format!("version = 1 # mine\nproject = \"{}\"\n", project.root().display());
         project.write_at(&policy, &head);
-        let script =
-            format!("{written} type('p\\r'); expect('now stands in '); expect('app.toml:5')");
+        let script = format!("{written} type('p\\r'); expect('added '); expect('app.toml:5')");
         check(&project, "echo d >> ~/papers/old; echo e >> ~/papers/old", &script, "");
         assert_eq!(
             std::fs::read_to_string(&policy).unwrap(),
@@ -167,7 +164,7 @@ fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
         );
         project.sh("echo f >> ~/papers/old").ok();
         assert_eq!(read("old").as_deref(), Some("old\nb\nc\nd\ne\nf\n"));
-        let told: Vec<String> = records(&project)
+        let report: Vec<String> = records(&project)
             .into_iter()
             .map(|(operation, result, reason)| format!("{operation} {result} {reason}"))
             .collect();
@@ -178,14 +175,14 @@ fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
             "allowed answered allow_session",
             "allowed answered allow_permanent",
         ];
-        assert_eq!(&told[..5], expect.map(|one| format!("ask {one}")));
-        assert!(told[5].starts_with("permit allowed ") && told.len() == 6, "{told:?}");
+        assert_eq!(&report[..5], expect.map(|one| format!("ask {one}")));
+        assert!(report[5].starts_with("permit allowed ") && report.len() == 6, "{report:?}");
     });
 }
 
-/// Promise: P60
+/// Promise: ask-write
 #[test]
-fn no_answer_to_a_question_about_writing_is_no() {
+fn unanswered_write_question_means_deny() {
     if !fuse_for_all() {
         return;
     }

@@ -1,11 +1,11 @@
-//! Every run is on record, and what is on record is out of a command's reach.
+//! Every run is in the audit log, and the log is out of a command's reach.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{TestOutput, TestProject, each_user, finish, signal, soon};
+use ringfence_testkit::{TestOutput, TestProject, becomes_true, each_user, finish, signal};
 use serde_json::Value;
 
 use crate::project;
@@ -37,13 +37,13 @@ fn short(project: &TestProject) -> Vec<String> {
     records(project).iter().map(line).collect()
 }
 
-/// Promise: P28
+/// Promise: recorded
 #[test]
-fn a_run_is_recorded_before_and_after() {
+fn run_is_audited_at_start_and_end() {
     each_user(|user| {
         let project = project(user);
         let json = project.run(["--json", "--agent", "tester", "-c", "exit 3"]);
-        let object: Value = serde_json::from_slice(&json.ends(3).stdout).unwrap();
+        let object: Value = serde_json::from_slice(&json.expect_status(3).stdout).unwrap();
         let records = records(&project);
         assert_eq!(
             short(&project),
@@ -71,9 +71,9 @@ fn a_run_is_recorded_before_and_after() {
     });
 }
 
-/// Promise: P28
+/// Promise: recorded
 #[test]
-fn the_record_is_there_while_the_command_runs_and_stays_if_ringfence_is_killed() {
+fn start_record_survives_a_killed_ringfence() {
     each_user(|user| {
         let project = project(user);
         let mut command = project.ringfence();
@@ -83,18 +83,18 @@ fn the_record_is_there_while_the_command_runs_and_stays_if_ringfence_is_killed()
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let child = command.spawn().expect("ringfence starts");
-        assert!(soon(Duration::from_secs(20), || project.has("ready")));
+        assert!(becomes_true(Duration::from_secs(20), || project.has("ready")));
         assert_eq!(short(&project), ["execute /bin/sh -c 'touch ready; sleep 60' allowed"]);
         signal(child.id(), 9);
-        finish(child).ends(137);
+        finish(child).expect_status(137);
         project.run(["--", "true"]).ok();
         assert_eq!(short(&project)[1..], ["execute true allowed", "exit true allowed"]);
     });
 }
 
-/// Promise: P28
+/// Promise: recorded
 #[test]
-fn what_was_refused_before_an_error_of_our_own_is_recorded() {
+fn denials_before_an_internal_error_are_audited() {
     each_user(|user| {
         let project = project(user);
         let mut command = project.ringfence();
@@ -105,16 +105,16 @@ fn what_was_refused_before_an_error_of_our_own_is_recorded() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("ringfence starts");
-        assert!(soon(Duration::from_secs(20), || project.has("ready")));
+        assert!(becomes_true(Duration::from_secs(20), || project.has("ready")));
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()))
             .expect("it has children");
-        let warden = children
+        let supervisor = children
             .split_whitespace()
             .next()
             .and_then(|pid| pid.parse().ok())
-            .expect("the warden is one of them");
-        signal(warden, 9);
-        finish(child).ends(125);
+            .expect("the supervisor is one of them");
+        signal(supervisor, 9);
+        finish(child).expect_status(125);
         let lines = short(&project);
         assert_eq!((lines.len(), lines[1].as_str()), (3, "create .mcp.json blocked"), "{lines:?}");
         let ended = &records(&project)[2];
@@ -126,9 +126,9 @@ fn what_was_refused_before_an_error_of_our_own_is_recorded() {
     });
 }
 
-/// Promise: P28
+/// Promise: recorded
 #[test]
-fn what_was_refused_and_what_was_moved_away_is_recorded() {
+fn denials_and_quarantined_files_are_audited() {
     each_user(|user| {
         let project = project(user);
         project.sh("echo x > .mcp.json; echo x > .mcp.json; git init -q made && echo 'echo' > made/.git/hooks/pre-commit");
@@ -149,9 +149,9 @@ fn what_was_refused_and_what_was_moved_away_is_recorded() {
     });
 }
 
-/// Promise: P28
+/// Promise: recorded
 #[test]
-fn runs_without_a_sandbox_are_recorded_too() {
+fn runs_without_a_sandbox_are_audited() {
     each_user(|user| {
         let project = project(user);
         project.run(["--mode", "full-access", "--", "true"]).ok();
@@ -161,12 +161,12 @@ fn runs_without_a_sandbox_are_recorded_too() {
     });
 }
 
-/// Promise: P28
+/// Promise: recorded
 #[test]
-fn runs_that_came_to_nothing_are_recorded() {
+fn failed_starts_are_audited() {
     each_user(|user| {
         let project = project(user);
-        project.run(["--", "no-such-program"]).ends(127);
+        project.run(["--", "no-such-program"]).expect_status(127);
         assert_eq!(
             short(&project),
             ["execute no-such-program allowed", "exit no-such-program failed"]
@@ -177,7 +177,7 @@ fn runs_that_came_to_nothing_are_recorded() {
             "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n",
         );
         let ran = project.run(["--json", "--", "touch", "ran"]);
-        let object: Value = serde_json::from_slice(&ran.ends(125).stdout).unwrap();
+        let object: Value = serde_json::from_slice(&ran.expect_status(125).stdout).unwrap();
         let last = records(&project).pop().unwrap();
         assert_eq!((&last["operation"], &last["result"]), (&"execute".into(), &"blocked".into()));
         assert_eq!(last["session"], object["session"]);
@@ -196,15 +196,15 @@ fn runs_that_came_to_nothing_are_recorded() {
 }
 
 #[test]
-fn the_agent_is_named_by_the_environment_or_the_flag() {
+fn agent_name_comes_from_environment_or_flag() {
     each_user(|user| {
         let project = project(user);
-        TestOutput::of(
+        TestOutput::run(
             project.ringfence().env("RINGFENCE_AGENT", "from\nenv").args(["run", "--", "true"]),
             b"",
         )
         .ok();
-        TestOutput::of(
+        TestOutput::run(
             project
                 .ringfence()
                 .env("RINGFENCE_AGENT", "env")
@@ -219,9 +219,9 @@ fn the_agent_is_named_by_the_environment_or_the_flag() {
     });
 }
 
-/// Promise: P33
+/// Promise: hostile-log-text
 #[test]
-fn a_hostile_command_line_is_recorded_exactly() {
+fn hostile_command_line_is_audited_exactly() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     each_user(|user| {
@@ -239,16 +239,16 @@ fn a_hostile_command_line_is_recorded_exactly() {
     });
 }
 
-/// Runs `ringfence` with words in a shell that has prepared mounts of its own.
+/// Runs `ringfence` in a shell with its own mount namespace, after `mounts`.
 fn after(project: &TestProject, mounts: &str, words: &str) -> TestOutput {
     let line =
         format!("unshare -Urm sh -ec '{mounts}; exec {} {words}'", project.binary().display());
     project.sh_bare(&line)
 }
 
-/// Promise: P29
+/// Promise: no-record-no-run
 #[test]
-fn nothing_runs_that_cannot_be_recorded() {
+fn nothing_runs_if_the_audit_log_cannot_be_written() {
     each_user(|user| {
         let project = project(user);
         let state = project.home().join(".local/state");
@@ -260,14 +260,14 @@ fn nothing_runs_that_cannot_be_recorded() {
         );
         for (mounts, code) in [(&read_only, "audit-unusable"), (&full, "audit-full")] {
             let ran = after(&project, mounts, "run --json --mode full-access -- touch ran");
-            ran.ends(125);
+            ran.expect_status(125);
             assert!(!project.has("ran"));
             assert!(
                 ran.text().contains(code)
-                    && ran.talk().contains("hint: ")
-                    && ran.talk().contains("on-error"),
+                    && ran.stderr_text().contains("hint: ")
+                    && ran.stderr_text().contains("on-error"),
                 "{}",
-                ran.talk()
+                ran.stderr_text()
             );
         }
         project.write_at(
@@ -278,36 +278,36 @@ fn nothing_runs_that_cannot_be_recorded() {
             let ran = after(&project, mounts, "run --mode full-access -- touch ran");
             ran.ok();
             assert!(
-                project.has("ran") && ran.talk().contains("not recorded in the audit log"),
+                project.has("ran") && ran.stderr_text().contains("not recorded in the audit log"),
                 "{}",
-                ran.talk()
+                ran.stderr_text()
             );
             fs::remove_file(project.at("ran")).unwrap();
         }
     });
 }
 
-/// Promise: P29
+/// Promise: no-record-no-run
 #[test]
-fn a_log_that_others_can_write_or_that_is_a_link_is_not_used() {
+fn audit_log_writable_by_others_or_linked_is_refused() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     each_user(|user| {
         let project = project(user);
         project.run(["--", "true"]).ok();
         fs::set_permissions(directory(&project), fs::Permissions::from_mode(0o777)).unwrap();
         let ran = project.run(["--", "touch", "ran"]);
-        ran.ends(125);
-        assert!(ran.talk().contains("can be written by others"), "{}", ran.talk());
+        ran.expect_status(125);
+        assert!(ran.stderr_text().contains("can be written by others"), "{}", ran.stderr_text());
         fs::remove_dir_all(directory(&project)).unwrap();
         symlink(project.root(), directory(&project)).unwrap();
-        project.run(["--", "touch", "ran"]).ends(125);
+        project.run(["--", "touch", "ran"]).expect_status(125);
         assert!(!project.has("ran") && !project.has("head"));
     });
 }
 
-/// Promise: P30
+/// Promise: log-outside
 #[test]
-fn the_log_is_out_of_reach_inside() {
+fn audit_log_is_unreachable_inside() {
     each_user(|user| {
         let project = project(user);
         project.run(["--", "true"]).ok();
@@ -329,13 +329,13 @@ fn the_log_is_out_of_reach_inside() {
     });
 }
 
-/// Promise: P30
+/// Promise: log-outside
 #[test]
-fn a_state_directory_in_the_project_is_not_used() {
+fn state_directory_in_the_project_is_refused() {
     each_user(|user| {
         let project = project(user);
         let run = |state: PathBuf| {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().env("XDG_STATE_HOME", state).args(["run", "--", "true"]),
                 b"",
             )

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use ringfence_testkit::{TestOutput, TestProject, each_user, soon};
+use ringfence_testkit::{TestOutput, TestProject, becomes_true, each_user};
 use serde_json::Value;
 
 use crate::project;
 
 fn cache(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().arg("cache").args(words), b"")
+    TestOutput::run(project.ringfence().arg("cache").args(words), b"")
 }
 
 #[track_caller]
@@ -16,7 +16,7 @@ fn listed(project: &TestProject) -> Vec<Value> {
     serde_json::from_str(&cache(project, &["list", "--json"]).ok()).expect("a JSON array")
 }
 
-/// Fills a private cache over one of the host's, which is an overlay.
+/// Fills a private cache that is an overlay over the host's.
 fn filled(project: &TestProject) {
     project.write_at(&project.home().join(".npm/host"), "of the host");
     project
@@ -28,7 +28,7 @@ fn filled(project: &TestProject) {
 fn caches_are_listed_with_size_and_project_and_removed() {
     each_user(|user| {
         let project = project(user);
-        assert!(cache(&project, &["list"]).ok().contains("there are no caches"));
+        assert!(cache(&project, &["list"]).ok().contains("no caches"));
         filled(&project);
         let all = listed(&project);
         assert_eq!(all.len(), 1, "{all:?}");
@@ -44,7 +44,7 @@ fn caches_are_listed_with_size_and_project_and_removed() {
         );
         assert!(cache(&project, &["list"]).ok().contains(&project.root().display().to_string()));
         let store = std::path::PathBuf::from(all[0]["store"].as_str().unwrap());
-        // What is quarantined is no cache.
+        // The quarantine is not listed as a cache.
         project.write_at(&store.join("quarantine/kept"), "x");
         assert!(cache(&project, &["clear"]).ok().contains("removed"));
         assert!(
@@ -58,7 +58,7 @@ fn caches_are_listed_with_size_and_project_and_removed() {
 }
 
 #[test]
-fn cache_that_a_run_uses_is_kept() {
+fn cache_in_use_is_not_removed() {
     each_user(|user| {
         let project = project(user);
         filled(&project);
@@ -67,10 +67,14 @@ fn cache_that_a_run_uses_is_kept() {
             .args(["run", "-c", "touch begun; while [ ! -e end ]; do sleep 0.05; done"])
             .spawn()
             .unwrap();
-        assert!(soon(std::time::Duration::from_secs(20), || project.has("begun")));
+        assert!(becomes_true(std::time::Duration::from_secs(20), || project.has("begun")));
         assert_eq!(listed(&project)[0]["inUse"], true);
         let kept = cache(&project, &["clear", "--all"]);
-        assert!(kept.ends(1).talk().contains("a run uses it"), "{}", kept.talk());
+        assert!(
+            kept.expect_status(1).stderr_text().contains("a run is using it"),
+            "{}",
+            kept.stderr_text()
+        );
         project.write("end", "");
         running.wait().unwrap();
         let removed = cache(
@@ -84,27 +88,27 @@ fn cache_that_a_run_uses_is_kept() {
 }
 
 #[test]
-fn plain_removal_of_a_cache_works() {
+fn cache_can_be_removed_with_rm() {
     each_user(|user| {
         let project = project(user);
-        // A preset with an overlay over the host's own.
+        // A preset with an overlay over the host's cache.
         project.write("Gemfile", "");
         project.write_at(&project.home().join("tools/bin/gem"), "#!/bin/sh\n");
         project.write_at(&project.home().join(".gem/seen"), "from the host");
         let path = format!("{}/tools/bin:/usr/local/bin:/usr/bin:/bin", project.home().display());
-        TestOutput::of(
+        TestOutput::run(
             project.ringfence().env("PATH", path).args(["run", "-c", "echo x > ~/.gem/made"]),
             b"",
         )
         .ok();
         let caches = project.home().join(".cache/ringfence");
-        let work = TestOutput::of(
+        let work = TestOutput::run(
             project.command("find").args([caches.to_str().unwrap(), "-path", "*/work/work"]),
             b"",
         )
         .text();
         assert!(!work.is_empty(), "no overlay was made");
-        TestOutput::of(project.command("rm").args(["-rf", caches.to_str().unwrap()]), b"").ok();
+        TestOutput::run(project.command("rm").args(["-rf", caches.to_str().unwrap()]), b"").ok();
         assert!(!fs::exists(&caches).unwrap());
     });
 }

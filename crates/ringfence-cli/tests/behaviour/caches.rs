@@ -1,5 +1,5 @@
-//! Caches over the host's: what is denied in them is denied, and what a command leaves in
-//! them leads nowhere.
+//! Caches over the host's: denials hold in them, and links that a command leaves in them are not
+//! followed.
 
 use std::os::unix::fs::symlink;
 
@@ -17,27 +17,27 @@ fn ruby(user: TestUser) -> TestProject {
 
 fn command(project: &TestProject, words: &[&str]) -> TestOutput {
     let path = format!("{}/tools/bin:/usr/local/bin:/usr/bin:/bin", project.home().display());
-    TestOutput::of(project.ringfence().env("PATH", path).arg("run").args(words), b"")
+    TestOutput::run(project.ringfence().env("PATH", path).arg("run").args(words), b"")
 }
 
 fn inside(project: &TestProject, line: &str) -> TestOutput {
     command(project, &["-c", line])
 }
 
-/// The host's cache, with a key in it and something to see.
+/// Makes a host cache with a key and a public file.
 fn host_cache(project: &TestProject) {
     project.write_at(&project.home().join(".gem/credentials"), SECRET);
     project.write_at(&project.home().join(".gem/keys/mine"), SECRET);
     project.write_at(&project.home().join(".gem/seen"), "from the host\n");
 }
 
-/// Promise: P5
+/// Promise: home-secrets
 #[test]
-fn what_is_denied_below_a_cache_is_denied_in_it() {
+fn built_in_denials_hold_in_a_cache() {
     each_user(|user| {
         let project = ruby(user);
         host_cache(&project);
-        // The control: this is an overlay, with the host's files in it and writable.
+        // Control: this is a writable overlay with the host's files.
         assert_eq!(
             inside(&project, "cat ~/.gem/seen; echo own > ~/.gem/own; cat ~/.gem/own").ok(),
             "from the host\nown"
@@ -54,7 +54,7 @@ fn what_is_denied_below_a_cache_is_denied_in_it() {
         {
             assert!(!inside(&project, line).text().contains(SECRET), "{line}: the secret was read");
         }
-        let said = inside(&project, "cat ~/.gem/credentials").talk();
+        let said = inside(&project, "cat ~/.gem/credentials").stderr_text();
         assert!(said.contains("Permission denied"), "{said}");
         for line in [
             "mv ~/.gem/credentials ~/.gem/c",
@@ -72,7 +72,7 @@ fn what_is_denied_below_a_cache_is_denied_in_it() {
     });
 }
 
-/// Promise: P140
+/// Promise: parallel-caches
 #[test]
 fn parallel_runs_keep_what_each_writes_to_a_cache() {
     const WAIT: &str = "until [ -e $1 ]; do sleep .02; done";
@@ -80,8 +80,7 @@ fn parallel_runs_keep_what_each_writes_to_a_cache() {
         let project = ruby(user);
         host_cache(&project);
         inside(&project, "echo earlier > ~/.gem/earlier").ok();
-        // Each looks for a directory first, then both make it and write to it while the other goes
-        // on.
+        // Each looks up a directory first, then both make it and write to it concurrently.
         let run = |own: &str, other: &str| {
             let line = format!(
                 "waits() {{ {WAIT}; }}; test ! -e ~/.gem/dir || exit 9; touch {own}.ready; waits {other}.ready; \
@@ -107,9 +106,9 @@ fn parallel_runs_keep_what_each_writes_to_a_cache() {
     });
 }
 
-/// Promise: P5
+/// Promise: home-secrets
 #[test]
-fn what_a_person_denies_below_a_cache_is_denied_in_it() {
+fn user_denials_hold_in_a_cache() {
     each_user(|user| {
         let project = ruby(user);
         host_cache(&project);
@@ -124,7 +123,7 @@ fn what_a_person_denies_below_a_cache_is_denied_in_it() {
                 .text()
                 .contains(SECRET)
         );
-        // A name that is gone from the cache, or is something else there, does not matter.
+        // A denied name that the cache lacks, or has as another file type, is no error.
         inside(&project, "rm ~/.gem/keys/mine").ok();
         with("test ! -r ~/.gem/keys/mine").ok();
         inside(&project, "mkdir ~/.gem/keys/mine").ok();
@@ -132,9 +131,9 @@ fn what_a_person_denies_below_a_cache_is_denied_in_it() {
     });
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn links_left_in_a_cache_lead_nowhere() {
+fn links_left_in_a_cache_are_not_followed() {
     each_user(|user| {
         let project = ruby(user);
         let private = project.home().join("private");
@@ -153,16 +152,16 @@ fn links_left_in_a_cache_lead_nowhere() {
             ran.text().starts_with("from the host\nkept"),
             "the cache is not kept: {} {}",
             ran.text(),
-            ran.talk()
+            ran.stderr_text()
         );
         assert!(!ran.text().contains(SECRET), "read");
         assert!(!private.join("file2").exists(), "written");
     });
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn a_store_that_is_no_plain_directory_is_not_used() {
+fn cache_store_that_is_not_a_plain_directory_is_refused() {
     each_user(|user| {
         let project = ruby(user);
         let private = project.home().join("private");
@@ -232,7 +231,7 @@ fn read_below_a_private_cache_shows_the_hosts_files() {
             assert!(ran.status != 0 && !ran.text().contains(SECRET), "{user}: {line}");
         }
         assert!(!cache.join("own").exists() && !cache.join("tool/new").exists(), "{user}");
-        // One file alone.
+        // A single file.
         let one = project.run([
             "--read",
             "~/.cache/tool/data/model.bin",
@@ -273,12 +272,12 @@ fn links_left_in_a_private_cache_do_not_move_a_mount() {
 }
 
 #[test]
-fn policy_allow_opens_what_lies_below_a_private_cache() {
+fn policy_allow_opens_paths_below_a_private_cache() {
     each_user(|user| {
         let project = project(user);
         project.write_at(&project.home().join(".cache/tool/data"), "weights");
         let allow = || {
-            TestOutput::of(
+            TestOutput::run(
                 project
                     .ringfence()
                     .args(["policy", "allow", "read"])
@@ -287,9 +286,9 @@ fn policy_allow_opens_what_lies_below_a_private_cache() {
             )
             .ok()
         };
-        assert!(allow().contains("open from now on"), "{user}");
+        assert!(allow().contains("allowed from now on"), "{user}");
         assert_eq!(project.sh("cat ~/.cache/tool/data").ok(), "weights", "{user}");
-        assert!(allow().contains("open already"), "{user}");
+        assert!(allow().contains("already allowed"), "{user}");
     });
 }
 
@@ -318,7 +317,7 @@ fn caches_without_secrets_are_readable_by_default_and_kept_apart() {
             let line = "cat ~/.cache/huggingface/token ~/.cache/mail/inbox; grep -rs . ~/.cache/huggingface/token ~/.cache/mail";
             assert!(!project.sh(line).text().contains(SECRET), "{user}");
         }
-        // With a build, what is written stays with the project.
+        // With a build preset, written files stay with the project.
         project.sh("echo own > ~/.cache/ms-playwright/own && rm -r ~/.cache/torch/a").ok();
         assert_eq!(
             project.sh("cat ~/.cache/ms-playwright/own ~/.cache/ms-playwright/a/file; ls ~/.cache/torch").ok(),
@@ -342,7 +341,7 @@ fn caches_without_secrets_are_readable_by_default_and_kept_apart() {
     });
 }
 
-/// A fresh Rust home: `~/.cargo` has programs and a secret, and no directory of a cache.
+/// A fresh Rust home: `~/.cargo` has programs and a secret, and no cache directory.
 fn fresh_rust(user: TestUser) -> TestProject {
     let project = project(user);
     project.write("Cargo.toml", "");
@@ -368,16 +367,16 @@ fn names(directory: &std::path::Path) -> Vec<String> {
     names
 }
 
-/// Promise: P166
+/// Promise: absent-cache
 #[test]
-fn cache_that_the_host_lacks_in_a_read_only_tree_is_written_and_kept() {
+fn missing_cache_in_a_read_only_tree_is_made_and_kept() {
     each_user(|user| {
         let project = fresh_rust(user);
         let before = names(&project.home().join(".cargo"));
         assert_eq!(inside(&project, FETCH).ok(), "fetch");
         assert_eq!(inside(&project, FETCH).ok(), "crate\nrepo", "the cache does not last");
         assert_eq!(names(&project.home().join(".cargo")), before, "something was made on the host");
-        // The host has one of the two by now.
+        // By now the host has one of the two.
         project.write_at(&project.home().join(".cargo/git/seen"), "from the host\n");
         assert_eq!(
             inside(&project, &format!("{FETCH}; cat ~/.cargo/git/seen")).ok(),
@@ -386,9 +385,9 @@ fn cache_that_the_host_lacks_in_a_read_only_tree_is_written_and_kept() {
     });
 }
 
-/// Promise: P166
+/// Promise: absent-cache
 #[test]
-fn tree_around_a_cache_that_the_host_lacks_stays_as_it_is() {
+fn tree_around_a_missing_cache_stays_unchanged() {
     each_user(|user| {
         let project = fresh_rust(user);
         let line = format!("{FETCH}; cd ~/.cargo; cat bin/tool env link; readlink link; ls -A");
@@ -416,7 +415,7 @@ fn tree_around_a_cache_that_the_host_lacks_stays_as_it_is() {
                 "{line}: the secret was read"
             );
         }
-        let said = inside(&project, "cat ~/.cargo/credentials.toml").talk();
+        let said = inside(&project, "cat ~/.cargo/credentials.toml").stderr_text();
         assert!(said.contains("Permission denied"), "{said}");
         assert_eq!(
             names(&project.home().join(".cargo")),

@@ -1,11 +1,11 @@
-//! A command that a rule on its text refuses is never started, at any door, and every door says
-//! by which rule.
+//! A command that a command rule refuses is never started, in any frontend, and each frontend names
+//! the rule.
 
 use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user};
 use serde_json::Value;
 
 use crate::project;
-use crate::sessions::Session;
+use crate::sessions::TestSession;
 
 const POLICY: &str =
     "version = 1\n[commands]\ndeny = [\n  \"git push:*\",\n  \"touch started*\",\n]\n";
@@ -19,12 +19,12 @@ fn guarded(user: TestUser, policy: &str) -> TestProject {
 #[track_caller]
 fn json(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.stderr_text()))
 }
 
-/// Promise: P75
+/// Promise: command-rules
 #[test]
-fn a_refused_command_never_starts() {
+fn refused_command_never_starts() {
     each_user(|user| {
         let project = guarded(user, POLICY);
         let refused: &[&[&str]] = &[
@@ -44,11 +44,11 @@ fn a_refused_command_never_starts() {
         ];
         for words in refused {
             let ran = project.run(words.iter());
-            ran.ends(126);
+            ran.expect_status(126);
             assert!(
-                ran.talk().contains("the command was not started: "),
+                ran.stderr_text().contains("command not started: "),
                 "{user}: {words:?}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
             assert!(
                 !project.at("started").exists() && !project.at("began").exists(),
@@ -66,13 +66,13 @@ fn a_refused_command_never_starts() {
     });
 }
 
-/// Promise: P75
+/// Promise: command-rules
 #[test]
-fn a_refusal_has_its_rule_its_reason_and_its_place() {
+fn refusal_names_rule_reason_and_line() {
     each_user(|user| {
         let project = guarded(user, POLICY);
         let ran = project.run(["--json", "-c", "true && git push --force"]);
-        ran.ends(126);
+        ran.expect_status(126);
         let said = json(&ran);
         assert_eq!(
             (&said["exitCode"], &said["blocked"], &said["stdout"]),
@@ -90,43 +90,45 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
         assert_eq!((&refusal["position"], &refusal["length"]), (&8.into(), &16.into()), "{said}");
         assert_eq!(refusal["reason"], "`git push --force` is denied");
         assert_eq!(said["permission"], Value::Null);
-        // The same in the log, and what the log says of the last run.
-        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        // The same in the audit log, and in `explain --last`.
+        let log = TestOutput::run(project.ringfence().args(["log", "--json"]), b"").ok();
         let records: Vec<Value> =
             log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let told: Vec<_> = records
+        let events: Vec<_> = records
             .iter()
             .map(|record| {
                 (record["operation"].as_str().unwrap(), record["result"].as_str().unwrap())
             })
             .collect();
-        assert_eq!(told, [("execute", "blocked"), ("command", "blocked"), ("exit", "blocked")]);
+        assert_eq!(events, [("execute", "blocked"), ("command", "blocked"), ("exit", "blocked")]);
         assert_eq!(
             (&records[1]["policy"], &records[2]["exitCode"]),
             (&"deny git push:*".into(), &126.into())
         );
-        let last = TestOutput::of(project.ringfence().args(["explain", "--last"]), b"");
+        let last = TestOutput::run(project.ringfence().args(["explain", "--last"]), b"");
         assert!(
-            last.ends(1).text().contains("it was not started: `git push --force` is denied"),
+            last.expect_status(1)
+                .text()
+                .contains("the command was not started: `git push --force` is denied"),
             "{}",
             last.text()
         );
-        TestOutput::of(project.ringfence().args(["log", "--verify"]), b"").ok();
+        TestOutput::run(project.ringfence().args(["log", "--verify"]), b"").ok();
     });
 }
 
-/// Promise: P75
+/// Promise: command-rules
 #[test]
-fn a_session_refuses_and_goes_on() {
+fn session_continues_after_a_refused_command() {
     each_user(|user| {
         let project = guarded(user, &format!("{POLICY}doubt = \"refuse\"\n"));
-        let session = Session::start_by(project, TestProject::ringfence, &[]);
+        let session = TestSession::start_by(project, TestProject::ringfence, &[]);
         session.exec("cd src; x=1").ok();
         let refused = session.exec("touch started; x=2");
         assert!(
-            refused.ends(126).talk().contains("`touch started` is denied"),
+            refused.expect_status(126).stderr_text().contains("`touch started` is denied"),
             "{}",
-            refused.talk()
+            refused.stderr_text()
         );
         let said = session.json("[[ -n x ]] && g() { git \"$@\"; }");
         assert_eq!((&said["exitCode"], &said["blocked"]), (&126.into(), &true.into()), "{said}");
@@ -135,22 +137,26 @@ fn a_session_refuses_and_goes_on() {
             session.exec("[[ $x == 1 ]] && pwd").ok(),
             session.project.at("src").display().to_string()
         );
-        let beside = session.words(&["exec", &session.id, "--", "touch", "started"]);
-        assert!(beside.ends(126).talk().contains("`touch started` is denied"), "{}", beside.talk());
+        let second = session.words(&["exec", &session.id, "--", "touch", "started"]);
+        assert!(
+            second.expect_status(126).stderr_text().contains("`touch started` is denied"),
+            "{}",
+            second.stderr_text()
+        );
         assert!(
             !session.project.at("src/started").exists() && !session.project.at("started").exists()
         );
-        // Rules that are written meanwhile hold for the next command.
+        // Rules written meanwhile hold for the next command.
         let file = session.project.home().join(".config/ringfence/policy.toml");
         session.project.write_at(&file, "version = 1\n[commands]\nallow-binaries = [\"pwd\"]\n");
         session.exec("pwd").ok();
-        session.exec("ls").ends(126);
+        session.exec("ls").expect_status(126);
     });
 }
 
-/// Promise: P75
+/// Promise: command-rules
 #[test]
-fn the_strict_list_lets_nothing_else_run() {
+fn strict_list_runs_only_listed_commands() {
     let strict = "version = 1\n[commands]\nallow-binaries = [\"@strict\"]\ndeny-arguments = [\"@strict\"]\nanchor-arguments = \".\"\n";
     each_user(|user| {
         let project = guarded(user, strict);
@@ -181,18 +187,19 @@ fn the_strict_list_lets_nothing_else_run() {
             "ls --privileged",
             "ls $(id)",
         ] {
-            project.run(["-c", line]).ends(126);
+            project.run(["-c", line]).expect_status(126);
         }
     });
 }
 
 #[test]
-fn explain_shows_how_a_line_is_read() {
+fn explain_shows_how_a_command_line_is_parsed() {
     each_user(|user| {
         let project = guarded(user, &format!("{POLICY}excluded = [\"docker*\"]\n"));
         let explain =
-            |words: &[&str]| TestOutput::of(project.ringfence().arg("explain").args(words), b"");
-        let text = explain(&["command", "timeout 3 docker ps && touch started"]).ends(1).text();
+            |words: &[&str]| TestOutput::run(project.ringfence().arg("explain").args(words), b"");
+        let text =
+            explain(&["command", "timeout 3 docker ps && touch started"]).expect_status(1).text();
         for expected in [
             "part    docker ps (at character 1)",
             "without timeout 3",
@@ -202,7 +209,7 @@ fn explain_shows_how_a_line_is_read() {
         ] {
             assert!(text.contains(expected), "{user}: {expected} is not in {text}");
         }
-        let said = json(explain(&["--json", "command", "nice docker ps"]).ends(0));
+        let said = json(explain(&["--json", "command", "nice docker ps"]).expect_status(0));
         assert_eq!(
             (&said["allowed"], &said["excluded"]["outside"]),
             (&true.into(), &true.into()),
@@ -212,16 +219,16 @@ fn explain_shows_how_a_line_is_read() {
     });
 }
 
-/// Promise: P160
+/// Promise: everyday-lines
 #[test]
-fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
+fn init_policy_allows_everyday_lines_and_refuses_disguised_ones() {
     each_user(|user| {
         let project = project(user);
         project.write("package.json", "{}");
         project.write("Cargo.toml", "[package]\nname = \"x\"\n");
         project.write("env.sh", "export LOADED=yes\n");
         project.write("bin/tool", "#!/bin/sh\necho tool ran\n");
-        TestOutput::of(project.ringfence().args(["init", "--yes"]), b"").ok();
+        TestOutput::run(project.ringfence().args(["init", "--yes"]), b"").ok();
         for (line, printed) in [
             (r#"T="$PWD"; chmod +x bin/tool; "$T/bin/tool""#, "tool ran"),
             (r#"$(pwd)/bin/tool"#, "tool ran"),
@@ -249,16 +256,20 @@ fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
             "a=car; b=go; $a$b publish",
         ] {
             let ran = project.run(["-c", line]);
-            assert!(ran.ends(126).talk().contains("denied"), "{user}: {line}: {}", ran.talk());
+            assert!(
+                ran.expect_status(126).stderr_text().contains("denied"),
+                "{user}: {line}: {}",
+                ran.stderr_text()
+            );
         }
-        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::run(project.ringfence().args(["log", "--json"]), b"").ok();
         let doubt = log
             .lines()
             .find(|line| line.contains("\"execute\"") && line.contains("$(pwd)/bin/tool"));
         assert!(log.contains("in doubt: ") && doubt.is_some(), "{log}");
         let shell =
-            TestOutput::of(project.ringfence().args(["shell"]), b"echo in the shell\nexit\n");
-        assert!(shell.ends(0).text().contains("in the shell"), "{}", shell.talk());
+            TestOutput::run(project.ringfence().args(["shell"]), b"echo in the shell\nexit\n");
+        assert!(shell.expect_status(0).text().contains("in the shell"), "{}", shell.stderr_text());
     });
 }
 
@@ -266,22 +277,23 @@ fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
 mod everyday;
 
 #[test]
-fn everyday_lines_pass_under_the_policy_of_init_and_disguises_are_not_started() {
+fn init_policy_runs_everyday_lines_and_starts_no_disguised_ones() {
     each_user(|user| {
         let project = project(user);
         project.write("package.json", "{}");
         project.write("Cargo.toml", "[package]\nname = \"x\"\n");
         project.write("pyproject.toml", "[project]\nname = \"x\"\n");
-        TestOutput::of(project.ringfence().args(["init", "--yes"]), b"").ok();
+        TestOutput::run(project.ringfence().args(["init", "--yes"]), b"").ok();
         for line in everyday::EVERYDAY {
-            TestOutput::of(project.ringfence().args(["explain", "command", line]), b"").ends(0);
+            TestOutput::run(project.ringfence().args(["explain", "command", line]), b"")
+                .expect_status(0);
         }
         project.write_at(
             &project.home().join(".config/ringfence/policy.toml"),
             "version = 1\n[commands]\ndeny = [\"curl:*\"]\n",
         );
         for line in everyday::DISGUISED.iter().step_by(3) {
-            project.run(["--shell", "bash", "-c", line]).ends(126);
+            project.run(["--shell", "bash", "-c", line]).expect_status(126);
         }
     });
 }

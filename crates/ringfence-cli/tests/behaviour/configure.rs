@@ -1,4 +1,4 @@
-//! Settings are changed by a command, and the rest of a policy file stays as somebody wrote it.
+//! `ringfence configure` changes one setting and keeps the rest of a policy file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,13 +8,13 @@ use ringfence_testkit::{TestOutput, TestProject, each_user};
 use crate::project;
 
 fn configure(project: &TestProject, words: &[&str]) -> TestOutput {
-    // Rules of the repository.
-    TestOutput::of(project.ringfence().args(["configure", "--shared"]).args(words), b"")
+    // Settings of the repository's policy.
+    TestOutput::run(project.ringfence().args(["configure", "--shared"]).args(words), b"")
 }
 
-/// Promise: P97
+/// Promise: configure
 #[test]
-fn a_setting_is_set_shown_and_taken_away() {
+fn setting_is_set_shown_and_removed() {
     each_user(|user| {
         let project = project(user);
         configure(&project, &["set", "mode", "read-only"]).ok();
@@ -24,7 +24,7 @@ fn a_setting_is_set_shown_and_taken_away() {
         );
         assert_ne!(project.sh("echo x > f").status, 0);
         assert_eq!(configure(&project, &["get", "mode"]).ok(), "read-only");
-        configure(&project, &["get", "ask"]).ends(1);
+        configure(&project, &["get", "ask"]).expect_status(1);
         assert!(configure(&project, &["set", "mode", "read-only"]).ok().starts_with("unchanged"));
         configure(&project, &["set", "filesystem.deny", "[\"README\"]"]).ok();
         assert_eq!(
@@ -40,9 +40,9 @@ fn a_setting_is_set_shown_and_taken_away() {
     });
 }
 
-/// Promise: P97
+/// Promise: configure
 #[test]
-fn comments_mode_and_links_stay() {
+fn comments_file_mode_and_links_are_kept() {
     each_user(|user| {
         let project = project(user);
         let (link, real) = (
@@ -54,7 +54,7 @@ fn comments_mode_and_links_stay() {
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         project.make_directories(link.parent().unwrap());
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        TestOutput::of(
+        TestOutput::run(
             project.ringfence().args(["configure", "--global", "set", "sandbox.enabled", "true"]),
             b"",
         )
@@ -70,12 +70,12 @@ fn comments_mode_and_links_stay() {
     });
 }
 
-/// Promise: P97
+/// Promise: configure
 #[test]
-fn what_is_wrong_changes_nothing() {
+fn invalid_setting_changes_nothing() {
     each_user(|user| {
         let project = project(user);
-        configure(&project, &["set", "mode", "nonsense"]).ends(125);
+        configure(&project, &["set", "mode", "nonsense"]).expect_status(125);
         configure(&project, &["unset", "mode"]).ok();
         assert!(!project.has(".ringfence"));
         let text = "version = 1\n# mine\nmode = \"read-only\"\n";
@@ -86,16 +86,16 @@ fn what_is_wrong_changes_nothing() {
             (&["set", "filesystem.read", "[\"$NOT_SET_AT_ALL/x\"]"], "NOT_SET_AT_ALL"),
             (&["set", "network.allow", "[\"http://x\"]"], "is no host"),
             (&["get", "mdoe"], "did you mean `mode`?"),
-            (&["unset", "version"], "is what it is"),
+            (&["unset", "version"], "cannot be changed"),
         ] {
             let ran = configure(&project, words);
-            assert!(ran.ends(125).talk().contains(says), "{words:?}: {ran:?}");
+            assert!(ran.expect_status(125).stderr_text().contains(says), "{words:?}: {ran:?}");
         }
         project.write(".ringfence/policy.toml", "version = 1\nmdoe = 1\n");
         assert!(
             configure(&project, &["set", "mode", "read-only"])
-                .ends(125)
-                .talk()
+                .expect_status(125)
+                .stderr_text()
                 .contains("policy.toml:2:1: unknown key `mdoe`")
         );
         project.write(".ringfence/policy.toml", text);

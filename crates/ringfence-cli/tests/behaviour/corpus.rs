@@ -1,10 +1,10 @@
-//! The corpus: of every command, exactly what was refused is told, and nothing else.
+//! The corpus: each command reports exactly its denials.
 
 use std::path::Path;
 
 use ringfence_testkit::{CorpusEntry, TestUser, corpus, each_user, fuse_for_all, skip};
 
-/// Tries every entry of one section as every user, and fails for all of them together.
+/// Runs every entry of one section as every user, and reports all failures together.
 #[track_caller]
 fn check(section: &str) {
     if !fuse_for_all() {
@@ -16,7 +16,7 @@ fn check(section: &str) {
     each_user(|user| {
         let mut wrong = Vec::new();
         for entry in &entries {
-            if let Some(program) = entry.lacks() {
+            if let Some(program) = entry.missing_program() {
                 skip(&format!("{program} is not installed, which `{}` needs", entry.line));
                 continue;
             }
@@ -27,7 +27,7 @@ fn check(section: &str) {
                 ));
                 continue;
             }
-            let came = entry.tried(user, Path::new(env!("CARGO_BIN_EXE_ringfence")));
+            let came = entry.run(user, Path::new(env!("CARGO_BIN_EXE_ringfence")));
             wrong.extend(
                 entry
                     .differences(&came)
@@ -39,8 +39,8 @@ fn check(section: &str) {
     });
 }
 
-/// Whether cargo finds the home of whoever runs this on its way up: projects of a test stand below
-/// it where nobody else's can be made.
+/// Returns true if cargo finds settings above the project: where a test cannot make another home,
+/// its projects are below the home of the user who runs the tests.
 fn has_settings_above() -> bool {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     !TestUser::runner_is_root()
@@ -48,51 +48,51 @@ fn has_settings_above() -> bool {
         && home.is_some_and(|home| home.join(".cargo").exists())
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn reads() {
+fn denied_reads_are_reported_exactly() {
     check("reads");
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn writes() {
+fn denied_writes_are_reported_exactly() {
     check("writes");
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn names() {
+fn denied_names_are_reported_exactly() {
     check("names");
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn removal() {
+fn denied_removals_are_reported_exactly() {
     check("removal");
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn calls() {
+fn denied_syscalls_are_reported_exactly() {
     check("calls");
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn what_is_read_only_as_a_whole() {
+fn read_only_mode_denials_are_reported_exactly() {
     check("read-only");
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn what_is_refused_nothing() {
+fn allowed_commands_report_no_denials() {
     check("nothing");
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn tools_that_build() {
+fn build_tools_report_no_false_denials() {
     check("building");
 }
 

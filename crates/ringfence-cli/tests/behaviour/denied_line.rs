@@ -1,4 +1,4 @@
-//! One line on standard error names what was denied to a command that failed.
+//! One line on standard error names the denials of a failed command.
 
 use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, fuse_for_all, needs};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::project;
 
 /// The lines on standard error that are ringfence's own.
 fn own_lines(ran: &TestOutput) -> Vec<String> {
-    ran.talk()
+    ran.stderr_text()
         .lines()
         .filter(|line| line.starts_with("ringfence: ") && !line.contains("not every denial"))
         .map(str::to_owned)
@@ -26,12 +26,12 @@ fn failed_command_names_the_denied_paths_in_one_line() {
         project.write_at(&project.home().join(".ssh/id_rsa"), "key");
         let ran = project.sh("cat ~/.ssh/id_rsa");
         assert_eq!(
-            own_lines(ran.ends(1)),
+            own_lines(ran.expect_status(1)),
             ["ringfence: 1 path was denied (~/.ssh/id_rsa); see: ringfence explain --last"],
             "{user}"
         );
         let ran = project.sh("cat ~/.ssh/id_rsa .env ~/notes.txt");
-        let lines = own_lines(ran.ends(1));
+        let lines = own_lines(ran.expect_status(1));
         assert_eq!(
             lines,
             [
@@ -68,7 +68,7 @@ fn failed_command_names_the_denied_host() {
 fn names_in_the_line_hold_no_control_characters() {
     each_project(|user, project| {
         let ran = project.sh("cat \"$HOME/.ssh/$(printf 'a\\033[31m\\nb')\"");
-        let lines = own_lines(ran.ends(1));
+        let lines = own_lines(ran.expect_status(1));
         assert_eq!(
             lines,
             [
@@ -80,7 +80,7 @@ fn names_in_the_line_hold_no_control_characters() {
 }
 
 #[test]
-fn success_and_failures_of_the_program_itself_add_nothing() {
+fn success_and_unrelated_failures_add_no_line() {
     each_project(|user, project| {
         project.write_at(&project.home().join(".profile"), "# mine\n");
         for line in ["cat .env; true", "exit 3", "bash -lc 'exit 4'", "ls /sys/fs/cgroup; exit 5"] {
@@ -99,7 +99,7 @@ fn quiet_and_json_leave_the_line_out() {
             assert_eq!(own_lines(&project.run(words)), Vec::<String>::new(), "{user}: {words:?}");
         }
         let run = |value: &str| {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().env("RINGFENCE_QUIET", value).args(["run", "-c", "cat .env"]),
                 b"",
             )
@@ -110,11 +110,14 @@ fn quiet_and_json_leave_the_line_out() {
 }
 
 #[test]
-fn session_commands_name_what_was_denied_as_well() {
+fn session_commands_name_the_denied_paths() {
     each_project(|user, project| {
-        let session = TestOutput::of(project.ringfence().args(["session", "start"]), b"").ok();
+        let session = TestOutput::run(project.ringfence().args(["session", "start"]), b"").ok();
         let exec = |words: &[&str]| {
-            TestOutput::of(project.ringfence().args(["session", "exec", &session]).args(words), b"")
+            TestOutput::run(
+                project.ringfence().args(["session", "exec", &session]).args(words),
+                b"",
+            )
         };
         let said = [
             exec(&["-c", "cat .env"]),
@@ -122,7 +125,7 @@ fn session_commands_name_what_was_denied_as_well() {
             exec(&["-c", "cat .env; true"]),
             exec(&["--", "cat", ".env"]),
         ];
-        TestOutput::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
+        TestOutput::run(project.ringfence().args(["session", "stop", &session]), b"").ok();
         let line = "ringfence: 1 path was denied (~/code/app/.env); see: ringfence explain --last"
             .to_owned();
         assert_eq!(
@@ -135,9 +138,9 @@ fn session_commands_name_what_was_denied_as_well() {
 
 /// The proposal of `explain --last` for the first denial.
 fn first_proposal(project: &TestProject) -> (String, String) {
-    let said = TestOutput::of(project.ringfence().args(["explain", "--last", "--json"]), b"");
+    let said = TestOutput::run(project.ringfence().args(["explain", "--last", "--json"]), b"");
     let said: Value =
-        serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", said.talk()));
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", said.stderr_text()));
     let first = &said["denials"][0];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     (text(&first["target"]), text(&first["now"]["change"]))
@@ -152,7 +155,7 @@ fn check_registry(project: &TestProject, words: &[&str], registry: &str) {
 #[track_caller]
 fn check_named(project: &TestProject, ran: &TestOutput, registry: &str) {
     let lines = own_lines(ran);
-    let [line] = lines.as_slice() else { panic!("{registry}: {lines:?}\n{}", ran.talk()) };
+    let [line] = lines.as_slice() else { panic!("{registry}: {lines:?}\n{}", ran.stderr_text()) };
     assert!(line.contains(registry) && line.contains("1 host"), "{line}");
     let (target, change) = first_proposal(project);
     assert!(target.starts_with(registry), "{target} is named first");
@@ -160,7 +163,7 @@ fn check_named(project: &TestProject, ran: &TestOutput, registry: &str) {
 }
 
 #[test]
-fn npm_and_pip_try_once_where_the_network_is_shut_and_the_registry_is_named() {
+fn npm_and_pip_try_once_without_a_network_and_name_the_registry() {
     if !needs(&["npm", "/usr/bin/python3"]) {
         return;
     }
@@ -191,7 +194,7 @@ fn npm_and_pip_try_once_where_the_network_is_shut_and_the_registry_is_named() {
 }
 
 #[test]
-fn cargo_tries_once_where_the_network_is_shut_and_the_index_is_named() {
+fn cargo_tries_once_without_a_network_and_names_the_index() {
     if !needs(&["cargo", "rustc"]) {
         return;
     }
@@ -204,13 +207,13 @@ fn cargo_tries_once_where_the_network_is_shut_and_the_index_is_named() {
             .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", project.toolchain().display()));
         let home = format!("CARGO_HOME={}", project.at("empty").display());
         let ran =
-            TestOutput::of(command.args(["run", "--env", &home, "--", "cargo", "fetch"]), b"");
+            TestOutput::run(command.args(["run", "--env", &home, "--", "cargo", "fetch"]), b"");
         check_named(project, &ran, "index.crates.io");
     });
 }
 
 #[test]
-fn number_of_attempts_that_the_user_set_is_kept() {
+fn retry_count_set_by_the_user_is_kept() {
     each_project(|user, project| {
         let line = "echo $npm_config_fetch_retries $PIP_RETRIES $CARGO_NET_RETRY";
         let mut command = project.ringfence();
@@ -219,7 +222,7 @@ fn number_of_attempts_that_the_user_set_is_kept() {
             .env("PIP_RETRIES", "5")
             .env("CARGO_NET_RETRY", "6")
             .args(["run", "-c", line]);
-        assert_eq!(TestOutput::of(&mut command, b"").ok(), "4 5 6", "{user}");
+        assert_eq!(TestOutput::run(&mut command, b"").ok(), "4 5 6", "{user}");
         assert_eq!(project.run(["--net", "full", "-c", line]).ok(), "", "{user}");
         let pauses =
             format!("{line} $npm_config_fetch_retry_mintimeout $npm_config_fetch_retry_maxtimeout");

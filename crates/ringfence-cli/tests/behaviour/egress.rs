@@ -1,4 +1,4 @@
-//! Programs reach the hosts that are listed, and no others, as they would without a sandbox.
+//! Programs reach the allowed hosts, and no others, as they would without a sandbox.
 
 mod asked;
 mod calls;
@@ -18,7 +18,7 @@ use ringfence_testkit::{TestNetwork, TestProject, each_user, needs};
 
 use crate::project;
 
-/// Tries `body` with a network of its own, as every user, where these programs are.
+/// Runs `body` with its own test network, as every user, if these programs are installed.
 #[track_caller]
 fn on_a_lan(programs: &[&str], body: impl Fn(&TestProject, &TestNetwork<'_>)) {
     if !needs(programs) {
@@ -32,7 +32,7 @@ fn on_a_lan(programs: &[&str], body: impl Fn(&TestProject, &TestNetwork<'_>)) {
     });
 }
 
-/// What a line of shell says inside, where `app.test` may be reached.
+/// Returns the output of a shell line inside, with `app.test` allowed.
 #[track_caller]
 fn inside(lan: &TestNetwork<'_>, line: &str) -> String {
     lan.run(&["--allow-host", "app.test", "-c", line]).ok()

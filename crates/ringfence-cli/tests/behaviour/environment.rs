@@ -22,9 +22,9 @@ const SECRETS: &[&str] = &[
     "my_token",
 ];
 
-/// Promise: P12
+/// Promise: no-secret-variables
 #[test]
-fn secrets_do_not_pass() {
+fn secret_variables_are_not_passed() {
     each_user(|user| {
         let project = project(user);
         let mut command = project.ringfence();
@@ -32,16 +32,16 @@ fn secrets_do_not_pass() {
             command.env(name, SECRET);
         }
         command.env("UNHEARD_OF", SECRET).env("SSH_AUTH_SOCK", SECRET).env("LD_PRELOAD", "");
-        let said = TestOutput::of(command.args(["run", "--", "env"]), b"").ok();
+        let said = TestOutput::run(command.args(["run", "--", "env"]), b"").ok();
         assert!(!said.contains(SECRET), "{said}");
         assert!(
             said.contains("PATH=") && said.contains("HOME=") && said.contains("LANG="),
             "{said}"
         );
-        // Nor can they be read from the processes around.
+        // They cannot be read from other processes either.
         let mut command = project.ringfence();
         command.env("MY_TOKEN", SECRET);
-        let said = TestOutput::of(
+        let said = TestOutput::run(
             command.args([
                 "run",
                 "-c",
@@ -53,9 +53,9 @@ fn secrets_do_not_pass() {
     });
 }
 
-/// Promise: P12
+/// Promise: no-secret-variables
 #[test]
-fn a_person_passes_or_sets_a_variable_by_name() {
+fn variable_is_passed_or_set_by_name() {
     each_user(|user| {
         let project = project(user);
         let mut command = project.ringfence();
@@ -71,27 +71,27 @@ fn a_person_passes_or_sets_a_variable_by_name() {
             "-c",
             "echo $NPM_TOKEN,$NEW,$AWS_REGION,${ABSENT-unset}",
         ];
-        assert_eq!(TestOutput::of(command.args(words), b"").ok(), "wanted,a=b c,,unset");
+        assert_eq!(TestOutput::run(command.args(words), b"").ok(), "wanted,a=b c,,unset");
     });
 }
 
 #[test]
-fn full_access_passes_everything_and_says_so() {
+fn full_access_passes_every_variable_with_a_warning() {
     each_user(|user| {
         let project = project(user);
         let mut command = project.ringfence();
         command.env("NPM_TOKEN", "kept");
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             command.args(["run", "--mode", "full-access", "-c", "echo $NPM_TOKEN; cat .env"]),
             b"",
         );
         assert_eq!(ran.ok(), format!("kept\n{SECRET}"));
-        assert!(ran.talk().contains("nothing is confined"), "{}", ran.talk());
+        assert!(ran.stderr_text().contains("nothing is confined"), "{}", ran.stderr_text());
     });
 }
 
 #[test]
-fn no_descriptor_but_the_standard_streams_is_open() {
+fn only_the_standard_streams_are_open() {
     each_user(|user| {
         let project = project(user);
         assert_eq!(project.sh("ls /proc/self/fd | tr '\\n' ' '").ok(), "0 1 2 3 ");
@@ -103,11 +103,11 @@ fn no_descriptor_but_the_standard_streams_is_open() {
     });
 }
 
-/// A shell looks there as soon as it starts, which nobody has asked for.
+/// A shell looks up `OLDPWD` at its start, which must not count as a denial.
 ///
-/// Promise: P117
+/// Promise: shell-startup
 #[test]
-fn where_the_person_was_before_is_told_if_it_is_there() {
+fn oldpwd_is_passed_if_it_exists_inside() {
     each_user(|user| {
         let project = project(user);
         project.write("sub/file", "");
@@ -122,7 +122,7 @@ fn where_the_person_was_before_is_told_if_it_is_there() {
                 "echo ${OLDPWD-nowhere}; exit 3",
             ]);
             let outcome: serde_json::Value =
-                serde_json::from_slice(&TestOutput::of(&mut command, b"").stdout)
+                serde_json::from_slice(&TestOutput::run(&mut command, b"").stdout)
                     .expect("an object");
             assert_eq!(
                 (&outcome["blocked"], &outcome["denials"]),
@@ -141,7 +141,7 @@ const CERTIFICATE: &str =
     "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIU\n-----END CERTIFICATE-----\n";
 
 #[test]
-fn registries_and_certificates_of_a_company_reach_the_sandbox() {
+fn company_registries_and_certificates_reach_the_sandbox() {
     each_user(|user| {
         let project = project(user);
         let bundle = project.home().join("company/ca.pem");
@@ -155,7 +155,7 @@ fn registries_and_certificates_of_a_company_reach_the_sandbox() {
             .env("GOPROXY", "https://go.example.org,direct")
             .env("npm_config_registry", "https://npm.example.org/");
         let line = "cat $SSL_CERT_FILE $AWS_CA_BUNDLE; echo $PIP_INDEX_URL $GOPROXY $npm_config_registry; echo x >> $SSL_CERT_FILE";
-        let ran = TestOutput::of(command.args(["run", "-c", line]), b"");
+        let ran = TestOutput::run(command.args(["run", "-c", line]), b"");
         let expect = format!(
             "{CERTIFICATE}{CERTIFICATE}https://pypi.example.org/simple https://go.example.org,direct https://npm.example.org/"
         );
@@ -183,7 +183,7 @@ fn secrets_in_company_variables_stay_outside() {
             command
                 .env("NODE_EXTRA_CA_CERTS", &bundle)
                 .env("PIP_INDEX_URL", "https://me:s3cret@pypi.example.org/simple");
-            TestOutput::of(command.args(words), b"")
+            TestOutput::run(command.args(words), b"")
         };
         let line = format!(
             "echo ${{NODE_EXTRA_CA_CERTS-no}} ${{PIP_INDEX_URL-no}}; cat {}",
@@ -196,20 +196,21 @@ fn secrets_in_company_variables_stay_outside() {
         );
         let plan = with_variables(&["plan"]).ok();
         assert!(
-            plan.contains("NODE_EXTRA_CA_CERTS: it does not name a file")
+            plan.contains("NODE_EXTRA_CA_CERTS: it does not name a readable file")
                 && !plan.contains("s3cret"),
             "{user}: {plan}"
         );
         let explained = with_variables(&["explain", "env", "PIP_INDEX_URL"]).ok();
         assert!(
-            explained.contains("without what may be secret in it: https://pypi.example.org/simple"),
+            explained
+                .contains("without the parts that may be secret: https://pypi.example.org/simple"),
             "{user}: {explained}"
         );
     });
 }
 
 #[test]
-fn tools_keep_their_files_in_the_private_cache() {
+fn tool_caches_are_in_the_private_cache() {
     each_user(|user| {
         let project = project(user);
         for (name, directory) in [
@@ -233,9 +234,9 @@ fn tools_keep_their_files_in_the_private_cache() {
     });
 }
 
-/// npm warns of a variable that it does not know.
+/// npm warns about a variable that it does not know.
 #[test]
-fn store_of_pnpm_is_set_by_the_name_that_npm_reads_only_in_projects_of_pnpm() {
+fn pnpm_store_variable_is_set_only_in_pnpm_projects() {
     each_user(|user| {
         let project = project(user);
         let line = "echo ${npm_config_store_dir-unset}";
@@ -245,7 +246,11 @@ fn store_of_pnpm_is_set_by_the_name_that_npm_reads_only_in_projects_of_pnpm() {
         if needs(&["npm"]) {
             let ran = project.run(["--", "npm", "config", "get", "fetch-retries"]);
             ran.ok();
-            assert!(!ran.talk().contains("Unknown env config"), "{user}: {}", ran.talk());
+            assert!(
+                !ran.stderr_text().contains("Unknown env config"),
+                "{user}: {}",
+                ran.stderr_text()
+            );
         }
         project.write("package.json", r#"{"packageManager":"pnpm@9.1.0"}"#);
         assert_eq!(project.sh(line).ok(), store, "{user}");

@@ -7,19 +7,19 @@ use crate::project;
 
 #[track_caller]
 fn last(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().args(["explain", "--last"]).args(words), b"")
+    TestOutput::run(project.ringfence().args(["explain", "--last"]).args(words), b"")
 }
 
 #[track_caller]
 fn last_json(project: &TestProject, words: &[&str]) -> Value {
     let ran = last(project, &[&["--json"], words].concat());
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.stderr_text()))
 }
 
-/// Promise: P41
+/// Promise: explain-last
 #[test]
-fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
+fn denial_is_explained_with_its_rule_and_a_fix() {
     if !fuse_for_all() {
         return;
     }
@@ -27,12 +27,12 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
         let project = project(user);
         project
             .sh("cat ~/notes.txt ~/notes.txt .env; echo x > .mcp.json; unshare -m true; exit 3")
-            .ends(3);
-        let text = last(&project, &[]).ends(1).text();
+            .expect_status(3);
+        let text = last(&project, &[]).expect_status(1).text();
         let home = project.home().display().to_string();
         for expected in [
             "the last run in ~/code/app: /bin/sh -c 'cat ~/notes.txt",
-            "  policy  the same as now",
+            "  policy  unchanged since the run",
             &format!(
                 "read {home}/notes.txt: refused\n  by      /usr/bin/cat, 2 times\n  rule    nothing opens it\n  from    built in\n"
             ),
@@ -44,14 +44,14 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
             ),
             &format!("create {home}/code/app/.mcp.json: refused\n"),
             "call unshare: refused\n",
-            "\n4 things were refused; exit status 3",
+            "\n4 denials; exit status 3",
         ] {
             assert!(text.contains(expected), "{user}: {expected} is not in {text}");
         }
-        // The values are those of `explain read`.
+        // The values match `explain read`.
         let env = project.at(".env");
         let asked =
-            TestOutput::of(project.ringfence().args(["explain", "--json", "read"]).arg(&env), b"");
+            TestOutput::run(project.ringfence().args(["explain", "--json", "read"]).arg(&env), b"");
         let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
         let said = last_json(&project, &[]);
         let denial = said["denials"]
@@ -68,20 +68,20 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
     });
 }
 
-/// Promise: P41
+/// Promise: explain-last
 #[test]
-fn a_policy_that_was_changed_since_is_told() {
+fn policy_change_since_the_run_is_reported() {
     if !fuse_for_all() {
         return;
     }
     each_user(|user| {
         let project = project(user);
-        project.sh("cat ~/notes.txt; cat ~/.netrc").ends(1);
+        project.sh("cat ~/notes.txt; cat ~/.netrc").expect_status(1);
         let policy = project.home().join(".config/ringfence/policy.toml");
         project.write_at(&policy, "version = 1\n[filesystem]\nread = [\"~/notes.txt\"]\n");
-        let text = last(&project, &[]).ends(1).text();
+        let text = last(&project, &[]).expect_status(1).text();
         assert!(
-            text.contains("policy  not the same as now")
+            text.contains("policy  changed since the run")
                 && text.contains("  now     allowed: read ~/notes.txt"),
             "{user}: {text}"
         );
@@ -96,42 +96,39 @@ fn a_policy_that_was_changed_since_is_told() {
         project.write_at(&policy, "version = 1\n[filesystem]\ndeny = [\"~/notes.txt\"]\n");
         let text = last(&project, &[]).text();
         assert!(
-            text.contains("  now     refused by another rule: deny ~/notes.txt"),
+            text.contains("  now     denied by another rule: deny ~/notes.txt"),
             "{user}: {text}"
         );
         std::fs::remove_file(&policy).unwrap();
         assert_eq!(last_json(&project, &[])["samePolicy"], true);
-        // What is told of a run is no rule.
-        project.run(["--observe", "all", "-c", "cat ~/notes.txt"]).ends(1);
+        // `--observe` is not part of the compared policy.
+        project.run(["--observe", "all", "-c", "cat ~/notes.txt"]).expect_status(1);
         assert_eq!(last_json(&project, &[])["samePolicy"], true);
     });
 }
 
-/// Promise: P41
+/// Promise: explain-last
 #[test]
-fn a_command_that_fails_by_itself_is_told_so() {
+fn failure_without_a_denial_is_reported_as_such() {
     if !fuse_for_all() {
         return;
     }
     each_user(|user| {
         let project = project(user);
         for (words, expected) in [
-            (
-                ["-c", "exit 1"].as_slice(),
-                "ringfence refused nothing; exit status 1 is the program's own",
-            ),
-            (&["-c", "true"], "ringfence refused nothing; the command succeeded"),
+            (["-c", "exit 1"].as_slice(), "no denials; the program itself returned exit status 1"),
+            (&["-c", "true"], "no denials; the command succeeded"),
             (
                 &["--observe", "all", "-c", "cat README; exit 4"],
-                "ringfence refused nothing; exit status 4 is the program's own",
+                "no denials; the program itself returned exit status 4",
             ),
             (
                 &["--timeout", "300ms", "--", "sleep", "60"],
-                "ringfence refused nothing; the time limit ended the command",
+                "no denials; the command reached its time limit",
             ),
             (
                 &["--mode", "full-access", "-c", "exit 2"],
-                "nothing was confined, so nothing was refused; exit status 2 is the program's own",
+                "nothing was confined, so nothing was denied; the program itself returned exit status 2",
             ),
             (&["--", "no-such-program"], "ringfence failed: cannot execute `no-such-program`"),
         ] {
@@ -145,24 +142,31 @@ fn a_command_that_fails_by_itself_is_told_so() {
             &project.home().join(".config/ringfence/policy.toml"),
             "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n",
         );
-        project.run(["--", "true"]).ends(125);
-        let text = last(&project, &[]).ends(1).text();
-        assert!(text.contains("it was not started: ") && text.contains("network.deny"), "{text}");
+        project.run(["--", "true"]).expect_status(125);
+        let text = last(&project, &[]).expect_status(1).text();
+        assert!(
+            text.contains("the command was not started: ") && text.contains("network.deny"),
+            "{text}"
+        );
     });
 }
 
-/// Promise: P41
+/// Promise: explain-last
 #[test]
-fn the_run_is_that_of_the_project_or_the_one_that_is_named() {
+fn explain_uses_the_projects_last_run_or_the_named_one() {
     each_user(|user| {
         let project = project(user);
         let none = last(&project, &[]);
-        none.ends(125);
-        assert!(none.talk().contains("no run in ~/code/app is on record"), "{}", none.talk());
+        none.expect_status(125);
+        assert!(
+            none.stderr_text().contains("the audit log has no run in ~/code/app"),
+            "{}",
+            none.stderr_text()
+        );
         project.make_directories(&project.at("sub"));
-        project.run(["-C", "sub", "-c", "exit 5"]).ends(5);
+        project.run(["-C", "sub", "-c", "exit 5"]).expect_status(5);
         let other = project.home().join("code/other");
-        let elsewhere = TestOutput::of(
+        let elsewhere = TestOutput::run(
             project.ringfence().current_dir(&other).args(["run", "--json", "-c", "exit 6"]),
             b"",
         );
@@ -171,43 +175,42 @@ fn the_run_is_that_of_the_project_or_the_one_that_is_named() {
         let name = elsewhere["session"].as_str().unwrap();
         assert_eq!(last_json(&project, &["--session", name])["exitCode"], 6);
         assert_eq!(last_json(&project, &["--session", &name[name.len() - 8..]])["exitCode"], 6);
-        last(&project, &["--session", "nothing-of-this-name"]).ends(125);
-        last(&project, &["read", "README"]).ends(125);
-        TestOutput::of(project.ringfence().args(["explain", "read"]), b"").ends(125);
-        // One that was killed has no end.
+        last(&project, &["--session", "nothing-of-this-name"]).expect_status(125);
+        last(&project, &["read", "README"]).expect_status(125);
+        TestOutput::run(project.ringfence().args(["explain", "read"]), b"").expect_status(125);
+        // A killed run has no end record.
         let mut child = project.ringfence();
         let mut child = child.args(["run", "-c", "touch ready; sleep 60"]).spawn().unwrap();
-        assert!(
-            ringfence_testkit::soon(std::time::Duration::from_secs(20), || project.has("ready"))
-        );
+        assert!(ringfence_testkit::becomes_true(std::time::Duration::from_secs(20), || project
+            .has("ready")));
         child.kill().unwrap();
         child.wait().unwrap();
         let said = last_json(&project, &[]);
         assert!(
             said["exitCode"].is_null()
-                && said["verdict"].as_str().unwrap().starts_with("it has not ended"),
+                && said["verdict"].as_str().unwrap().starts_with("the command is still running"),
             "{said}"
         );
     });
 }
 
 #[test]
-fn hostile_names_steer_no_terminal() {
+fn hostile_names_are_escaped() {
     if !fuse_for_all() {
         return;
     }
     each_user(|user| {
         let project = project(user);
         project.write_at(&project.home().join("\u{1b}[2Jx\nread /: refused"), "");
-        project.sh("cat ~/*x*").ends(1);
+        project.sh("cat ~/*x*").expect_status(1);
         project
             .run([
                 "--",
                 "cat",
                 &project.home().join("\u{1b}[2Jx\nread /: refused").to_string_lossy(),
             ])
-            .ends(1);
-        let text = last(&project, &[]).ends(1).text();
+            .expect_status(1);
+        let text = last(&project, &[]).expect_status(1).text();
         assert!(
             !text.contains('\u{1b}') && !text.lines().any(|line| line.starts_with("read /:")),
             "{user}: {text}"
@@ -216,7 +219,7 @@ fn hostile_names_steer_no_terminal() {
 }
 
 #[test]
-fn a_run_of_which_not_all_is_known_is_told_so() {
+fn incomplete_record_is_reported() {
     if !needs(&["unshare"]) {
         return;
     }
@@ -228,15 +231,15 @@ fn a_run_of_which_not_all_is_known_is_told_so() {
                 "unshare -Urm sh -ec '{mounts}; exec {} run -- false'",
                 project.binary().display()
             ))
-            .ends(1);
-        let text = last(&project, &[]).ends(0).text();
-        let expected = "ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; exit status 1 is the program's own";
+            .expect_status(1);
+        let text = last(&project, &[]).expect_status(0).text();
+        let expected = "no denials were recorded, but without /dev/fuse denied reads go unreported; the program itself returned exit status 1";
         assert_eq!(text.lines().last(), Some(expected), "{user}");
     });
 }
 
 #[test]
-fn reason_of_the_failure_is_named_before_what_programs_do_without() {
+fn cause_of_the_failure_is_listed_before_optional_denials() {
     if !fuse_for_all() || !needs(&["curl"]) {
         return;
     }
@@ -244,8 +247,8 @@ fn reason_of_the_failure_is_named_before_what_programs_do_without() {
         let project = project(user);
         project
             .sh("cat /sys/kernel/uevent_seqnum; curl -sS http://registry.example.org/; exit 6")
-            .ends(6);
-        let text = last(&project, &[]).ends(1).text();
+            .expect_status(6);
+        let text = last(&project, &[]).expect_status(1).text();
         let (host, noise) = text
             .split_once("read /sys/kernel/uevent_seqnum: refused")
             .unwrap_or_else(|| panic!("{user}: {text}"));
@@ -255,7 +258,7 @@ fn reason_of_the_failure_is_named_before_what_programs_do_without() {
         );
         assert!(
             noise.contains(
-                "  note    the program runs without it: this is not why the command failed"
+                "  note    the program works without it: this is not why the command failed"
             ),
             "{user}: {text}"
         );
@@ -268,27 +271,27 @@ fn reason_of_the_failure_is_named_before_what_programs_do_without() {
 }
 
 #[test]
-fn denied_env_file_is_also_proposed_to_be_found_empty() {
+fn empty_env_file_is_proposed_for_a_denied_one() {
     each_user(|user| {
         let project = project(user);
         let proposal = "ringfence configure set filesystem.env-files empty";
-        project.sh("cat .env").ends(1);
+        project.sh("cat .env").expect_status(1);
         for words in [["explain", "--last"].as_slice(), &["explain", "read", ".env"]] {
-            let text = TestOutput::of(project.ringfence().args(words), b"").text();
+            let text = TestOutput::run(project.ringfence().args(words), b"").text();
             assert!(text.contains(proposal), "{user}: {text}");
         }
         let write =
-            TestOutput::of(project.ringfence().args(["explain", "write", ".env"]), b"").text();
+            TestOutput::run(project.ringfence().args(["explain", "write", ".env"]), b"").text();
         assert!(!write.contains(proposal), "{user}: {write}");
         // The proposal is a command that works.
-        TestOutput::of(
+        TestOutput::run(
             project.ringfence().args(["configure", "set", "filesystem.env-files", "empty"]),
             b"",
         )
         .ok();
         assert_eq!(project.sh("cat .env").ok(), "", "{user}");
         let after =
-            TestOutput::of(project.ringfence().args(["explain", "read", ".env"]), b"").text();
+            TestOutput::run(project.ringfence().args(["explain", "read", ".env"]), b"").text();
         assert!(!after.contains(proposal), "{user}: {after}");
     });
 }

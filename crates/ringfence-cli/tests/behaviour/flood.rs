@@ -1,25 +1,26 @@
-//! A flood of looks for what is not there: it costs the one who serves them no memory, and
-//! hides nothing.
+//! A flood of lookups of absent names costs the FUSE server no memory and hides no denial.
 
 use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{TestProject, each_user, finish, fuse_for_all, python, repetitions, soon};
+use ringfence_testkit::{
+    TestProject, becomes_true, each_user, finish, fuse_for_all, python, repetitions,
+};
 use serde_json::Value;
 
 use crate::project;
 
-/// So much may the process that serves have more of, in kilobytes, once it has answered all
-/// of them: 20 bytes each would be as much. Denials that are kept are bounded as well.
-const ROOM: u64 = 4096;
-/// Different names, most of them nowhere.
+/// Allowed growth of the server in kilobytes after all lookups; 20 bytes for each would exceed it.
+/// Kept denials are bounded as well.
+const MAX_GROWTH_KB: u64 = 4096;
+/// Number of different names, most of them absent.
 const LOOKS: usize = 60_000;
 const LOOKS_UNDER_STRESS: usize = 200_000;
-/// How many of them the host has.
+/// Number of those names that exist on the host.
 const THERE: usize = 2_000;
 
-/// Four threads look for names of the root, of the home and below what is outside.
+/// Four threads look up names in the root, in the home and below other directories outside.
 const FLOOD: &str = "
 import os, sys, threading, time
 def wait(name):
@@ -40,7 +41,7 @@ made('flooded'); wait('end')
 open('.env')
 ";
 
-/// A number of `/proc/PID/status`, in kilobytes.
+/// A field of `/proc/PID/status`, in kilobytes.
 fn memory(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
     let line =
@@ -48,7 +49,7 @@ fn memory(pid: u32, name: &str) -> u64 {
     line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// A process that is ended if nobody waits for it.
+/// A process that is killed on drop if it was not waited for.
 struct Started(Option<Child>);
 
 impl Drop for Started {
@@ -61,12 +62,12 @@ impl Drop for Started {
 }
 
 fn wait_for(project: &TestProject, name: &str) {
-    assert!(soon(Duration::from_secs(60), || project.has(name)), "{name} does not come");
+    assert!(becomes_true(Duration::from_secs(60), || project.has(name)), "{name} does not come");
 }
 
-/// Promise: P37
+/// Promise: lookup-flood
 #[test]
-fn of_looks_costs_no_memory_and_hides_nothing() {
+fn flood_of_lookups_costs_no_memory_and_hides_nothing() {
     let (Some(python), true) = (python(), fuse_for_all()) else { return };
     each_user(|user| {
         let project = project(user);
@@ -92,10 +93,10 @@ fn of_looks_costs_no_memory_and_hides_nothing() {
         project.write("end", "");
         let ran = finish(started.0.take().expect("taken here alone"));
         eprintln!("{user}: {before} kB before, {after} kB at most");
-        assert!(after < before + ROOM, "{user}: {before} kB before, {after} kB at most");
-        assert!(!project.has("found"), "what is outside is there");
+        assert!(after < before + MAX_GROWTH_KB, "{user}: {before} kB before, {after} kB at most");
+        assert!(!project.has("found"), "a file outside was found");
         let said: Value = serde_json::from_slice(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
+            .unwrap_or_else(|error| panic!("{error}: {}", ran.stderr_text()));
         let denials = said["denials"].as_array().expect("a list");
         assert!(denials.len() > 1 && denials.len() <= 1001, "{} denials", denials.len());
         let secret = project.at(".env").to_string_lossy().into_owned();

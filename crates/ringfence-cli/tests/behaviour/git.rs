@@ -1,10 +1,10 @@
-//! Git works inside, and the host's git sees what it would have seen.
+//! Git works inside, and the host's git finds the same repository as after a bare run.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user, needs};
 
 use crate::project;
 
-/// A project whose secrets git is told to leave alone.
+/// A project whose secrets are in `.gitignore`.
 fn ignoring(user: ringfence_testkit::TestUser) -> TestProject {
     let project = project(user);
     project.write(".gitignore", ".env\n.env.local\n*.pem\nSECRET.txt\n*.KEY\ncredentials.json\n");
@@ -18,7 +18,7 @@ fn committed(user: ringfence_testkit::TestUser) -> TestProject {
     project
 }
 
-/// The host's git finds nothing to complain about, and nothing new stands beside it.
+/// Checks that the host's git reports no problem, and that only `names` are new.
 #[track_caller]
 fn clean(project: &TestProject, names: &[&str]) {
     assert_eq!(project.sh_bare("git status --short").ok(), "");
@@ -46,9 +46,9 @@ fn clean(project: &TestProject, names: &[&str]) {
     assert_eq!(listed, expected);
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn init_add_commit_and_an_empty_status() {
+fn init_add_and_commit_leave_a_clean_status() {
     each_user(|user| {
         if !needs(&["git"]) {
             return;
@@ -65,7 +65,7 @@ fn init_add_commit_and_an_empty_status() {
 }
 
 #[test]
-fn commits_branches_merges_and_rebases() {
+fn branches_merges_and_rebases_work() {
     each_user(|user| {
         let project = committed(user);
         project.sh("echo a > a && git add a && git commit -qm a && git checkout -qb side && echo b > b && git add b && git commit -qm b && git checkout -q main && git merge -q --no-edit side && git branch -d side && git tag v1 && git gc -q").ok();
@@ -74,9 +74,9 @@ fn commits_branches_merges_and_rebases() {
     });
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn a_stash_takes_and_gives_back() {
+fn stash_and_pop_work() {
     each_user(|user| {
         let project = committed(user);
         project.sh("echo changed > README && echo new > untracked && git stash -u && test ! -e untracked && git stash pop && cat untracked && rm untracked && git checkout -q README").ok();
@@ -84,9 +84,9 @@ fn a_stash_takes_and_gives_back() {
     });
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn a_worktree_made_inside_can_be_committed_in() {
+fn commits_work_in_a_worktree_made_inside() {
     each_user(|user| {
         let project = committed(user);
         project.sh("git worktree add -q wt -b other && cd wt && echo x > x && git add x && git commit -qm x && git status --short").ok();
@@ -107,14 +107,14 @@ fn worktrees_of_every_kind_outlast_the_command() {
             let project = committed(user);
             let ran = project.sh(line);
             ran.ok();
-            assert_eq!(ran.talk(), "", "{line}");
+            assert_eq!(ran.stderr_text(), "", "{line}");
             project.sh_bare(&format!("cd {place} && git status --short && git log -1")).ok();
         });
     }
 }
 
 #[test]
-fn a_linked_worktree_is_a_workspace() {
+fn linked_worktree_is_a_workspace() {
     each_user(|user| {
         let project = committed(user);
         project.sh_bare("git worktree add -q ../linked -b linked").ok();
@@ -132,7 +132,7 @@ fn a_linked_worktree_is_a_workspace() {
                 .ok(),
             "inside"
         );
-        // The main tree is another project, and what git obeys stays shut.
+        // The main tree is another project, and git's hooks and config stay protected.
         let flags = ["-C", "../linked"];
         let common = project.at(".git");
         project.tries("read('ROOT/README')").with(&flags).inside(&["ENOENT"]);
@@ -157,7 +157,7 @@ fn a_linked_worktree_is_a_workspace() {
 }
 
 #[test]
-fn a_submodule_can_be_worked_in() {
+fn commits_work_in_a_submodule() {
     each_user(|user| {
         let project = committed(user);
         project
@@ -193,7 +193,7 @@ fn a_submodule_can_be_worked_in() {
 }
 
 #[test]
-fn a_pointer_that_the_project_forged_opens_nothing() {
+fn forged_gitdir_pointer_opens_nothing() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("cd ../other && git init -q && git add -A && git commit -qm x").ok();
@@ -206,7 +206,7 @@ fn a_pointer_that_the_project_forged_opens_nothing() {
 }
 
 #[test]
-fn separate_git_directory_belongs_to_its_working_tree_alone() {
+fn separate_git_directory_opens_only_for_its_work_tree() {
     each_user(|user| {
         let project = ignoring(user);
         project.sh_bare("mkdir ~/store && git init -q --separate-git-dir ~/store/app . && git add -A && git commit -qm first").ok();
@@ -215,7 +215,7 @@ fn separate_git_directory_belongs_to_its_working_tree_alone() {
         for name in ["config", "hooks/pre-commit", "info/attributes"] {
             project.tries(&format!("create('HOME/store/app/{name}')")).inside(&["EACCES", "EROFS"]);
         }
-        // The same pointer elsewhere opens nothing, be the files the same.
+        // The same pointer elsewhere opens nothing, even with the same files.
         project.sh_bare("mkdir ../copy && cp -a . ../copy/").ok();
         project
             .tries("read('HOME/store/app/HEAD')")
@@ -226,23 +226,23 @@ fn separate_git_directory_belongs_to_its_working_tree_alone() {
 }
 
 #[test]
-fn tracked_secrets_are_told_by_doctor() {
+fn doctor_reports_tracked_secrets() {
     each_user(|user| {
         let project = project(user);
         assert!(
-            !TestOutput::of(project.ringfence().arg("doctor"), b"").ok().contains("git store"),
+            !TestOutput::run(project.ringfence().arg("doctor"), b"").ok().contains("git store"),
             "{user}: there is no repository"
         );
         project.sh_bare("git init -q && git add README && git commit -qm first").ok();
         assert!(
-            TestOutput::of(project.ringfence().arg("doctor"), b"")
+            TestOutput::run(project.ringfence().arg("doctor"), b"")
                 .ok()
                 .contains("no tracked file is denied"),
             "{user}"
         );
         project.sh_bare("git add -f x.pem sub/.env && git commit -qm second").ok();
         let said =
-            TestOutput::of(project.ringfence().arg("doctor").current_dir(project.at("src")), b"")
+            TestOutput::run(project.ringfence().arg("doctor").current_dir(project.at("src")), b"")
                 .ok();
         assert!(
             said.contains("2 denied files are tracked, and readable in `.git`: sub/.env, x.pem"),
@@ -268,7 +268,7 @@ fn reading_git_does_not_rehash_the_tree() {
 }
 
 #[test]
-fn what_a_person_ignores_everywhere_is_ignored() {
+fn global_gitignore_of_the_user_works() {
     each_user(|user| {
         for (config, ignore) in [
             ("", ".config/git/ignore"),

@@ -1,5 +1,5 @@
-//! `.git/config` of the user: everyday commands of git change it, and nothing that git runs gets
-//! in.
+//! `.git/config` of the user: everyday git commands change it, and no setting that runs a program
+//! gets in.
 
 use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
@@ -27,7 +27,7 @@ fn run(project: &TestProject, line: &str) -> TestOutput {
 }
 
 #[test]
-fn everyday_commands_change_the_config_of_the_user() {
+fn everyday_git_commands_change_the_users_config() {
     if !needs(&["git"]) {
         return;
     }
@@ -70,7 +70,7 @@ fn everyday_commands_change_the_config_of_the_user() {
 }
 
 #[test]
-fn push_with_upstream_reaches_the_config() {
+fn push_set_upstream_is_written_to_the_config() {
     if !needs(&["git"]) {
         return;
     }
@@ -94,7 +94,7 @@ fn push_with_upstream_reaches_the_config() {
 
 /// Also for the next command, after the file was replaced.
 #[test]
-fn programs_and_other_files_stay_out_of_the_config() {
+fn settings_that_run_programs_stay_out_of_the_config() {
     if !needs(&["git"]) {
         return;
     }
@@ -128,7 +128,7 @@ fn programs_and_other_files_stay_out_of_the_config() {
         let project = cloned(user);
         run(&project, "git config user.name first").ok();
         let before = project.sh_bare("cat .git/config").ok();
-        // One run for all: the config was replaced once before each.
+        // One run for all: the config was replaced before.
         let tries = refused.iter().map(|line| {
             let line = line.replace('\'', "'\\''");
             format!("git config user.name first || echo not replaced; sh -c '{line}' >/dev/null 2>&1 && printf '%s\\n' 'went through: {line}'; rm -f .git/*.lock\n")
@@ -157,8 +157,8 @@ fn refusal_names_the_setting() {
     });
 }
 
-/// Lock files that git never writes: each holds a program that git would run, in a form that a lax
-/// parser overlooks.
+/// Lock files that git never writes: each has a program that git would run, in a form that a lax
+/// parser misses.
 #[test]
 fn forged_lock_files_are_refused() {
     if !needs(&["git", "python3"]) {
@@ -197,7 +197,7 @@ fn forged_lock_files_are_refused() {
         project.write("forge.py", script(&added));
         assert_eq!(run(&project, "python3 forge.py").ok(), "", "{user}");
         assert_eq!(project.sh_bare("cat .git/config").ok(), before, "{user}");
-        // The control: the same way, with a harmless setting.
+        // Control: the same method with a harmless setting.
         project.write("forge.py", script(&[r"[user]\n\tname = N\n"]));
         assert_ne!(run(&project, "python3 forge.py").ok(), "", "{user}");
         assert_eq!(project.sh_bare("git config user.name").ok(), "N", "{user}");
@@ -205,7 +205,7 @@ fn forged_lock_files_are_refused() {
 }
 
 #[test]
-fn lock_file_that_is_no_plain_file_is_refused() {
+fn lock_file_that_is_not_a_plain_file_is_refused() {
     if !needs(&["git"]) {
         return;
     }
@@ -227,9 +227,10 @@ fn lock_file_that_is_no_plain_file_is_refused() {
     });
 }
 
-/// A program writes to the lock file while it is renamed, keeps it open, and links what is staged.
+/// A program writes to the lock file during its rename, keeps it open, and hard-links the staged
+/// file.
 #[test]
-fn lock_file_that_changes_meanwhile_brings_nothing_in() {
+fn lock_file_changed_during_the_rename_adds_nothing() {
     if !needs(&["git", "python3"]) {
         return;
     }
@@ -280,7 +281,7 @@ for file in kept:
 }
 
 #[test]
-fn config_of_a_worktree_of_the_user_is_judged_as_well() {
+fn config_of_the_users_worktree_is_checked_as_well() {
     if !needs(&["git"]) {
         return;
     }
@@ -313,12 +314,11 @@ fn config_of_a_worktree_of_the_user_is_judged_as_well() {
     });
 }
 
-/// The lines are steps: each alone would change nothing of the user's. Later runs know the steps of
-/// those before.
+/// The lines are steps that are harmless alone. Later runs know the steps of earlier ones.
 ///
-/// Promise: P164
+/// Promise: remote-addresses
 #[test]
-fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
+fn users_branch_cannot_be_pointed_at_a_commands_remote() {
     if !needs(&["git"]) {
         return;
     }
@@ -366,7 +366,7 @@ fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
         )
         .ok();
         assert_eq!(upstream(&apart), before, "{user}: in several runs");
-        // A branch of the command's own, and what the user says later.
+        // Allowed: a branch of the command's own, and settings that the user makes later.
         run(&apart, "git checkout -q -b own && git config branch.own.remote evil && git config branch.own.remote origin").ok();
         apart.sh_bare("git config branch.main.remote evil").ok();
         run(&apart, "git branch -m main trunk").ok();
@@ -374,11 +374,11 @@ fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
     });
 }
 
-/// It would override the config of the repository.
+/// The worktree config would override the repository's.
 ///
-/// Promise: P164
+/// Promise: remote-addresses
 #[test]
-fn config_of_a_worktree_takes_no_address() {
+fn worktree_config_accepts_no_remote_url() {
     if !needs(&["git"]) {
         return;
     }
@@ -411,7 +411,7 @@ fn config_of_a_worktree_takes_no_address() {
 
 /// A rule of the user is stronger than the built-in list of harmless settings.
 #[test]
-fn config_that_the_user_protects_stays_as_it_is() {
+fn config_protected_by_the_user_stays_unchanged() {
     if !needs(&["git"]) {
         return;
     }
@@ -425,9 +425,9 @@ fn config_that_the_user_protects_stays_as_it_is() {
     });
 }
 
-/// No rule opens what git obeys, and no message says so.
+/// No rule opens the git config, and no message proposes one.
 #[test]
-fn allowing_the_config_is_refused_precisely() {
+fn allow_of_the_git_config_is_refused_with_a_reason() {
     if !needs(&["git"]) {
         return;
     }
@@ -435,13 +435,17 @@ fn allowing_the_config_is_refused_precisely() {
         let project = cloned(user);
         for path in [".git/config", ".git/hooks/pre-commit"] {
             let ran =
-                TestOutput::of(project.ringfence().args(["policy", "allow", "write", path]), b"");
+                TestOutput::run(project.ringfence().args(["policy", "allow", "write", path]), b"");
             assert_eq!(ran.status, 125, "{user}: {}", ran.text());
-            assert!(ran.talk().contains("would stay shut: **/.git/"), "{user}: {}", ran.talk());
-            let explained =
-                TestOutput::of(project.ringfence().args(["explain", "write", path]), b"").text();
             assert!(
-                explained.contains("no rule opens what git obeys")
+                ran.stderr_text().contains("would stay denied by **/.git/"),
+                "{user}: {}",
+                ran.stderr_text()
+            );
+            let explained =
+                TestOutput::run(project.ringfence().args(["explain", "write", path]), b"").text();
+            assert!(
+                explained.contains("no rule opens git settings that run programs")
                     && !explained.contains("--write"),
                 "{user}: {explained}"
             );
@@ -451,20 +455,20 @@ fn allowing_the_config_is_refused_precisely() {
             "{user}: a rule was written"
         );
         assert!(
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().args(["policy", "allow", "read", ".git/config"]),
                 b""
             )
             .ok()
-            .starts_with("open already"),
+            .starts_with("already allowed"),
             "{user}"
         );
     });
 }
 
-/// Promise: P164
+/// Promise: remote-addresses
 #[test]
-fn protects_of_the_user_keep_every_setting() {
+fn user_protect_rules_keep_every_setting() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
@@ -475,7 +479,7 @@ fn protects_of_the_user_keep_every_setting() {
             assert!(
                 ran.status != 0 && project.read(".git/config") == before,
                 "{user}: {protect}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
         }
         project.run(["--", "git", "config", "user.name", "other"]).ok();

@@ -17,7 +17,7 @@ mod world;
 
 use ringfence_testkit::{TestUser, fuse_for_all, needs};
 
-use self::commands::{LOCAL, Line, SHARED};
+use self::commands::{CorpusLine, LOCAL, SHARED};
 use self::compare::differences;
 use self::exceptions::{EXCEPTIONS, Exception};
 use self::shapes::{SHAPES, Shape};
@@ -29,7 +29,7 @@ const END: &str = "end";
 /// Commands of one shape that are compared one after the other in the same two worlds.
 struct Chain {
     shape: &'static Shape,
-    lines: Vec<Line>,
+    lines: Vec<CorpusLine>,
     user: TestUser,
 }
 
@@ -66,7 +66,7 @@ impl Chain {
     }
 }
 
-/// Differences that are not listed, and listed ones that are over.
+/// Differences that are not listed, and listed ones that no longer occur.
 fn failures(shape: &Shape, found: &[(&'static str, String)]) -> String {
     let is_listed =
         |command: &str| EXCEPTIONS.iter().any(|exception| exception.covers(shape.name, command));
@@ -97,7 +97,7 @@ fn check(name: &str) {
         .position(|shape| shape.name == name)
         .expect("every test is named for a shape");
     let shape = &SHAPES[number];
-    let local: Vec<Line> = shape.own.iter().chain(LOCAL).copied().collect();
+    let local: Vec<CorpusLine> = shape.own.iter().chain(LOCAL).copied().collect();
     let users = TestUser::all();
     let chains = [local, SHARED.to_vec()].into_iter().enumerate();
     let found: Vec<(&str, String)> = chains
@@ -175,7 +175,7 @@ fn every_exception_names_a_shape_and_a_command() {
     for Exception { shape, command, reason } in EXCEPTIONS {
         assert!(!reason.is_empty() && [*shape, *command] != ["*", "*"], "{shape} {command}");
         assert!(*shape == "*" || TESTS.contains(shape), "{shape}");
-        let is_named = |lines: &[Line]| lines.iter().any(|(name, _)| name == command);
+        let is_named = |lines: &[CorpusLine]| lines.iter().any(|(name, _)| name == command);
         let is_own = SHAPES.iter().any(|known| known.name == *shape && is_named(known.own));
         assert!(
             [END, "*"].contains(command) || is_named(LOCAL) || is_named(SHARED) || is_own,

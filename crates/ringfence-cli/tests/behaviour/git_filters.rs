@@ -4,7 +4,7 @@ use ringfence_testkit::{TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
-/// A filter that stores text in capital letters and gives it back in small ones.
+/// A filter that stores text in upper case and restores it in lower case.
 const FILTER: &str = "#!/bin/sh\ncase $1 in clean) tr a-z A-Z ;; smudge) tr A-Z a-z ;; esac\n";
 
 fn with_filter(user: TestUser) -> TestProject {
@@ -18,7 +18,7 @@ fn with_filter(user: TestUser) -> TestProject {
 }
 
 #[test]
-fn filters_of_the_user_hold_inside() {
+fn filters_of_the_users_config_work_inside() {
     if !needs(&["git"]) {
         return;
     }
@@ -41,10 +41,9 @@ fn filters_of_the_user_hold_inside() {
     });
 }
 
-/// The filter of a repository runs there by itself; the sandbox's config of the user has none of
-/// it.
+/// A repository's own filter still works; the copy of the user's config in the sandbox lacks it.
 #[test]
-fn filter_with_a_token_is_not_shown() {
+fn filter_with_a_token_is_hidden() {
     if !needs(&["git"]) {
         return;
     }
@@ -58,7 +57,7 @@ fn filter_with_a_token_is_not_shown() {
 }
 
 #[test]
-fn password_in_a_filter_or_a_comment_is_not_shown() {
+fn password_in_a_filter_or_comment_is_hidden() {
     each_user(|user| {
         let project = project(user);
         let config = "[filter \"enc\"]\n\tclean = openssl enc -aes-256-cbc -k hunter2 -a\n\tsmudge = gpg --batch --passphrase hunter3 -d\n\t\

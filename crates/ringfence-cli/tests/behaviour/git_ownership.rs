@@ -1,11 +1,11 @@
-//! Repositories of the user stay the user's, wherever they stand and whatever a command does there.
+//! Repositories of the user stay intact, wherever they are and whatever a command does there.
 
 use std::time::Duration;
 
-use ringfence_testkit::{SECRET, TestProject, TestUser, each_user, needs, soon};
+use ringfence_testkit::{SECRET, TestProject, TestUser, becomes_true, each_user, needs};
 
 use crate::project;
-use crate::sessions::Session;
+use crate::sessions::TestSession;
 
 const HOOK: &str = "#!/bin/sh\n";
 
@@ -33,23 +33,22 @@ fn vendored_are_whole(project: &TestProject) {
         "ref: refs/heads/other\nref: refs/heads/other\n#!/bin/sh\n#!/bin/sh",
         "{}: {}",
         project.user,
-        heads.talk()
+        heads.stderr_text()
     );
 }
 
-/// Promise: P146
+/// Promise: user-repositories
 #[test]
-fn vendored_repository_of_the_user_keeps_head_and_hooks() {
+fn users_vendored_repository_keeps_head_and_hooks() {
     if !needs(&["git"]) {
         return;
     }
     each_user(|user| {
         let project = vendored(user);
         let line = "git -C vendor/lib checkout -q other && git -C vendor/mirror.git symbolic-ref HEAD refs/heads/other";
-        assert_eq!(project.sh(line).talk(), "", "{user}");
+        assert_eq!(project.sh(line).stderr_text(), "", "{user}");
         vendored_are_whole(&project);
-        // The next run does not take them for the command's own, and neither does a sweep of
-        // everything.
+        // Neither the next run nor a full sweep takes them for repositories of the command.
         project.sh("git -C vendor/lib checkout -q main; git -C vendor/lib checkout -q other").ok();
         vendored_are_whole(&project);
         project.sh("git -C vendor/lib checkout -q -f main; touch vendor/lib/x; git -C vendor/lib checkout -q other; kill -9 $PPID");
@@ -58,12 +57,12 @@ fn vendored_repository_of_the_user_keeps_head_and_hooks() {
     });
 }
 
-/// A command puts a repository together from older directories below a vendored name, also if it
-/// ends the sandbox before anything is reported.
+/// A command assembles a repository from older directories in a vendored tree, also if it kills the
+/// sandbox before anything is recorded.
 ///
-/// Promise: P145
+/// Promise: repository-links
 #[test]
-fn repository_that_a_command_puts_together_below_a_vendored_name_is_swept() {
+fn repository_assembled_in_a_vendored_tree_is_swept() {
     each_user(|user| {
         for (end, is_moved) in [("true", true), ("kill -9 $PPID", true), ("true", false)] {
             let project = project(user);
@@ -91,9 +90,9 @@ fn repository_that_a_command_puts_together_below_a_vendored_name_is_swept() {
 
 /// Working trees that share their refs by a link, as `git-new-workdir` makes them.
 ///
-/// Promise: P146
+/// Promise: user-repositories
 #[test]
-fn linked_packed_refs_of_the_user_stay() {
+fn users_linked_packed_refs_stay() {
     if !needs(&["git"]) {
         return;
     }
@@ -105,13 +104,13 @@ fn linked_packed_refs_of_the_user_stay() {
                  && mv .git/packed-refs ../refs && ln -s ../../refs .git/packed-refs",
             )
             .ok();
-        assert_eq!(project.sh("git status >/dev/null").talk(), "", "{user}");
+        assert_eq!(project.sh("git status >/dev/null").stderr_text(), "", "{user}");
         assert!(project.sh_bare("git rev-parse -q --verify kept").ok().len() == 40, "{user}");
     });
 }
 
 #[test]
-fn removal_of_worktrees_is_no_denial() {
+fn worktree_removal_is_not_denied() {
     if !needs(&["git"]) {
         return;
     }
@@ -129,9 +128,9 @@ fn removal_of_worktrees_is_no_denial() {
     });
 }
 
-/// A vendored repository of a command that the user took over keeps what the user put there.
+/// The user's files stay in a vendored repository that a command made and the user took over.
 #[test]
-fn vendored_repository_that_the_user_took_over_keeps_its_hooks() {
+fn vendored_repository_taken_over_by_the_user_keeps_its_hooks() {
     if !needs(&["git"]) {
         return;
     }
@@ -141,7 +140,11 @@ fn vendored_repository_that_the_user_took_over_keeps_its_hooks() {
         project.write("vendor/own/.git/hooks/pre-push", HOOK);
         project.write("vendor/own.git/hooks/pre-receive", HOOK);
         for _ in 0..2 {
-            assert_eq!(project.sh("git -C vendor/own status >/dev/null").talk(), "", "{user}");
+            assert_eq!(
+                project.sh("git -C vendor/own status >/dev/null").stderr_text(),
+                "",
+                "{user}"
+            );
         }
         assert!(
             project.has("vendor/own/.git/hooks/pre-push")
@@ -151,9 +154,9 @@ fn vendored_repository_that_the_user_took_over_keeps_its_hooks() {
     });
 }
 
-/// Directory of the user that becomes a repository in two steps, each by a run of its own.
+/// Two runs turn a directory of the user into a repository, one step each.
 #[test]
-fn directory_of_the_user_keeps_its_files_when_two_runs_make_it_a_repository() {
+fn users_directory_made_a_repository_by_two_runs_keeps_its_files() {
     each_user(|user| {
         let project = project(user);
         project.write("deploy/hooks/restart", HOOK);
@@ -167,20 +170,20 @@ fn directory_of_the_user_keeps_its_files_when_two_runs_make_it_a_repository() {
     });
 }
 
-/// A clone that the user makes while a session stands is the user's when the session ends.
+/// A clone that the user makes during a session stays intact when the session ends.
 ///
-/// Promise: P146
+/// Promise: user-repositories
 #[test]
-fn clone_of_the_user_keeps_its_hooks_when_a_session_ends() {
+fn users_clone_keeps_its_hooks_when_a_session_ends() {
     if !needs(&["git"]) {
         return;
     }
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let project = &session.project;
         project.write("later/.env", SECRET);
         assert!(
-            soon(Duration::from_secs(20), || !session
+            becomes_true(Duration::from_secs(20), || !session
                 .exec("cat later/.env")
                 .text()
                 .contains(SECRET)),
@@ -189,27 +192,28 @@ fn clone_of_the_user_keeps_its_hooks_when_a_session_ends() {
         project.sh_bare("git init -q host && git -C host commit -q --allow-empty -m x").ok();
         project.write("host/.git/hooks/pre-push", HOOK);
         let writes = || session.exec("echo >> host/.git/config").status == 0;
-        assert!(soon(Duration::from_secs(20), || !writes()), "{user}: it is not protected");
+        assert!(becomes_true(Duration::from_secs(20), || !writes()), "{user}: it is not protected");
         session
             .exec("git -C host checkout -q -b x && git -C host worktree add -q ../linked -b y")
             .ok();
-        // What the command makes itself is looked through all the same.
+        // Repositories that the command makes are still swept.
         session.exec("git init -q own && echo x > own/.git/hooks/pre-push").ok();
         let stopped = session.words(&["stop", &session.id]);
         assert!(
-            !stopped.talk().contains("/host/") && stopped.talk().contains("own/.git/hooks"),
+            !stopped.stderr_text().contains("/host/")
+                && stopped.stderr_text().contains("own/.git/hooks"),
             "{user}: {}",
-            stopped.talk()
+            stopped.stderr_text()
         );
         assert!(project.has("host/.git/hooks/pre-push"), "{user}: a hook is gone");
     });
 }
 
-/// A commit of the user is a take-over, also where git keeps no reflog.
+/// A commit by the user is a takeover, also where git keeps no reflog.
 ///
-/// Promise: P146
+/// Promise: user-repositories
 #[test]
-fn commit_without_a_reflog_is_a_take_over() {
+fn commit_without_a_reflog_counts_as_a_takeover() {
     if !needs(&["git"]) {
         return;
     }
@@ -228,17 +232,17 @@ fn commit_without_a_reflog_is_a_take_over() {
     });
 }
 
-/// Between two commands of a session the user can continue a rebase outside, and runs none of its
-/// programs.
+/// Between two commands of a session the user can continue a rebase outside, and none of its exec
+/// lines runs.
 #[test]
-fn programs_of_a_rebase_are_there_only_while_a_command_of_a_session_runs() {
+fn rebase_exec_lines_exist_only_while_a_session_command_runs() {
     if !needs(&["git"]) {
         return;
     }
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q && echo a > a && git add a && git commit -qm a && git checkout -qb side && echo s > a && git commit -qam s && git checkout -q main && echo m > a && git commit -qam m").ok();
-        let session = Session::start_by(project, TestProject::ringfence, &[]);
+        let session = TestSession::start_by(project, TestProject::ringfence, &[]);
         assert_ne!(
             session.exec("git checkout -q side && git rebase -q -x 'echo x >> ran' main").status,
             0,
@@ -253,7 +257,7 @@ fn programs_of_a_rebase_are_there_only_while_a_command_of_a_session_runs() {
             "{user}: {}",
             todo()
         );
-        // Inside it goes on as it was.
+        // Inside, the rebase continues unchanged.
         session.exec("test -e .git/rebase-merge/strategy && rm .git/rebase-merge/strategy && echo both > a && git add a && GIT_EDITOR=true git rebase --continue && cat ran").ok();
         assert_ne!(
             session.exec("git rebase -q -x 'echo x >> ran' HEAD~1; git reset -q --hard HEAD; rm ran; git rebase -q -x false HEAD~1").status,
@@ -262,7 +266,11 @@ fn programs_of_a_rebase_are_there_only_while_a_command_of_a_session_runs() {
         );
         session.exec("echo 'exec touch ~/RAN' >> .git/rebase-merge/git-rebase-todo").ok();
         let stopped = session.words(&["stop", &session.id]);
-        assert!(stopped.talk().contains("git-rebase-todo was moved"), "{user}: {}", stopped.talk());
+        assert!(
+            stopped.stderr_text().contains("git-rebase-todo was moved"),
+            "{user}: {}",
+            stopped.stderr_text()
+        );
         assert!(!todo().contains("exec"), "{user}: {}", todo());
     });
 }

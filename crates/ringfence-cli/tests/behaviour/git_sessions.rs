@@ -1,11 +1,11 @@
-//! Everyday git in a session whose watcher stands, and on what earlier commands made.
+//! Everyday git in a session with a running watcher, and in repositories of earlier commands.
 
 use std::time::Duration;
 
-use ringfence_testkit::{SECRET, TestProject, TestUser, each_user, needs, soon};
+use ringfence_testkit::{SECRET, TestProject, TestUser, becomes_true, each_user, needs};
 
 use crate::project;
-use crate::sessions::Session;
+use crate::sessions::TestSession;
 
 /// A project that is a repository with two commits.
 fn committed(user: TestUser) -> TestProject {
@@ -18,27 +18,30 @@ fn committed(user: TestUser) -> TestProject {
     project
 }
 
-/// A session in such a project, once its watcher covers what appears.
+/// A session in such a project, once its watcher masks new files.
 #[track_caller]
-fn watched(user: TestUser) -> Session {
-    let session = Session::start_by(committed(user), TestProject::ringfence, &[]);
+fn watched(user: TestUser) -> TestSession {
+    let session = TestSession::start_by(committed(user), TestProject::ringfence, &[]);
     session.project.write("later/.env", SECRET);
     assert!(
-        soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)),
+        becomes_true(Duration::from_secs(20), || !session
+            .exec("cat later/.env")
+            .text()
+            .contains(SECRET)),
         "no watcher stands"
     );
     session
 }
 
-/// Ends a session; what it says then is what was moved to quarantine.
+/// Ends a session; returns its report of quarantined files.
 #[track_caller]
-fn ended(session: &Session) -> String {
+fn ended(session: &TestSession) -> String {
     let stopped = session.words(&["stop", &session.id]);
     stopped.ok();
-    stopped.talk()
+    stopped.stderr_text()
 }
 
-/// Promise: P124
+/// Promise: git-in-session
 #[test]
 fn worktrees_are_made_used_and_removed_under_the_watcher() {
     if !needs(&["git"]) {
@@ -71,9 +74,9 @@ fn worktrees_are_made_used_and_removed_under_the_watcher() {
     });
 }
 
-/// The user's own is told from the command's, also where the command made the directory around.
+/// The user's worktree is recognised, also where the command made the directory around it.
 #[test]
-fn worktree_that_the_host_adds_beside_the_commands_is_protected() {
+fn worktree_added_by_the_host_is_protected() {
     if !needs(&["git"]) {
         return;
     }
@@ -84,7 +87,10 @@ fn worktree_that_the_host_adds_beside_the_commands_is_protected() {
         let writes = |name: &str| {
             session.exec(&format!("echo ../.. > .git/worktrees/{name}/commondir")).status == 0
         };
-        assert!(soon(Duration::from_secs(20), || !writes("host")), "{user}: it can be written");
+        assert!(
+            becomes_true(Duration::from_secs(20), || !writes("host")),
+            "{user}: it can be written"
+        );
         assert!(writes("mine"), "{user}: the command's own is protected as well");
         session.exec("git worktree remove mine").ok();
         assert!(
@@ -94,9 +100,9 @@ fn worktree_that_the_host_adds_beside_the_commands_is_protected() {
     });
 }
 
-/// Promise: P124
+/// Promise: git-in-session
 #[test]
-fn rebase_cherry_pick_and_stash_go_on_under_the_watcher() {
+fn rebase_cherry_pick_and_stash_work_under_the_watcher() {
     if !needs(&["git"]) {
         return;
     }
@@ -129,9 +135,9 @@ fn rebase_cherry_pick_and_stash_go_on_under_the_watcher() {
     });
 }
 
-/// A conflict that is left to the user keeps all that git wrote.
+/// A conflict that is left to the user keeps all files that git wrote.
 #[test]
-fn rebase_that_is_left_unfinished_is_continued_by_the_user() {
+fn unfinished_rebase_can_be_continued_by_the_user() {
     if !needs(&["git"]) {
         return;
     }
@@ -143,7 +149,11 @@ fn rebase_that_is_left_unfinished_is_continued_by_the_user() {
             );
             let ran = project.sh(&line);
             assert_ne!(ran.status, 0, "{user} {flags}: there is no conflict");
-            assert!(!ran.talk().contains("was moved"), "{user} {flags}: {}", ran.talk());
+            assert!(
+                !ran.stderr_text().contains("was moved"),
+                "{user} {flags}: {}",
+                ran.stderr_text()
+            );
             project
                 .sh_bare("echo both > f && git add f && GIT_EDITOR=true git rebase --continue")
                 .ok();
@@ -157,7 +167,7 @@ fn rebase_that_is_left_unfinished_is_continued_by_the_user() {
 }
 
 #[test]
-fn submodule_of_a_repository_that_the_session_made_outlasts_it() {
+fn submodule_of_a_repository_made_in_a_session_outlasts_it() {
     if !needs(&["git"]) {
         return;
     }
@@ -178,7 +188,7 @@ fn submodule_of_a_repository_that_the_session_made_outlasts_it() {
     });
 }
 
-/// Promise: P125
+/// Promise: made-earlier
 #[test]
 fn repository_of_an_earlier_run_can_be_changed_moved_and_removed() {
     if !needs(&["git"]) {
@@ -205,9 +215,9 @@ fn repository_of_an_earlier_run_can_be_changed_moved_and_removed() {
     });
 }
 
-/// The same while the watcher of the later run stands, which finds them as it begins.
+/// The same with the later run's watcher, which finds the repositories when it starts.
 #[test]
-fn repository_of_an_earlier_run_stays_the_commands_under_the_watcher() {
+fn repository_of_an_earlier_run_stays_writable_under_the_watcher() {
     if !needs(&["git"]) {
         return;
     }
@@ -216,10 +226,10 @@ fn repository_of_an_earlier_run_stays_the_commands_under_the_watcher() {
         project
             .sh("git init -q lib && git init -q --bare store.git && git worktree add -q wt -b wt")
             .ok();
-        let session = Session::start_by(project, TestProject::ringfence, &[]);
+        let session = TestSession::start_by(project, TestProject::ringfence, &[]);
         session.project.write("later/.env", SECRET);
         assert!(
-            soon(Duration::from_secs(20), || !session
+            becomes_true(Duration::from_secs(20), || !session
                 .exec("cat later/.env")
                 .text()
                 .contains(SECRET)),
@@ -246,13 +256,12 @@ fn worktree_of_an_earlier_run_can_be_removed() {
     });
 }
 
-/// A repository that a command made is the user's once the user changed what git obeys in it.
-/// A name for what the user does on the host, and doing it.
+/// An action of the user on the host that takes a repository over, with a name.
 type TakeOver = (&'static str, fn(&TestProject));
 
-/// Promise: P125
+/// Promise: made-earlier
 #[test]
-fn repository_that_the_user_took_over_is_protected() {
+fn repository_taken_over_by_the_user_is_protected() {
     if !needs(&["git"]) {
         return;
     }
@@ -270,7 +279,7 @@ fn repository_that_the_user_took_over_is_protected() {
         for (what, take) in taken_over {
             let project = committed(user);
             project.sh("git init -q own").ok();
-            // To look at it is not to take it over.
+            // Reading it is not a takeover.
             project.sh_bare("git -C own status && git -C own log --all").ok();
             project.sh("git -C own config core.abbrev 12").ok();
             take(&project);
@@ -298,7 +307,7 @@ fn repository_that_the_user_took_over_is_protected() {
 
 /// A command that can write the list could put the user's repositories on it.
 #[test]
-fn list_that_a_command_could_write_counts_for_nothing() {
+fn list_writable_by_a_command_is_ignored() {
     if !needs(&["git"]) {
         return;
     }
@@ -322,7 +331,7 @@ fn list_that_a_command_could_write_counts_for_nothing() {
 }
 
 #[test]
-fn link_that_git_follows_stays() {
+fn git_link_cannot_be_removed_or_replaced() {
     if !needs(&["git"]) {
         return;
     }

@@ -4,7 +4,7 @@ use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
-/// Beside the project: `inner`, `lib` with `inner` in it, and `up` with `lib` at `vendor/lib`.
+/// Next to the project: `inner`, `lib` with `inner` in it, and `up` with `lib` at `vendor/lib`.
 fn upstream(user: TestUser) -> TestProject {
     let project = project(user);
     project.sh_bare("rm -rf * .[a-z]*").ok();
@@ -27,11 +27,11 @@ fn run(project: &TestProject, line: &str) -> TestOutput {
     );
     let ran =
         project.run(["--read", "../inner", "--read", "../lib", "--read", "../up", "-c", &line]);
-    assert!(!ran.talk().contains("was moved"), "{line}: {}", ran.talk());
+    assert!(!ran.stderr_text().contains("was moved"), "{line}: {}", ran.stderr_text());
     ran
 }
 
-/// The host's git finds both submodules as they should be.
+/// Checks that the host's git finds both submodules complete.
 #[track_caller]
 fn is_whole(project: &TestProject, directory: &str, user: TestUser) {
     let status = project
@@ -41,7 +41,7 @@ fn is_whole(project: &TestProject, directory: &str, user: TestUser) {
         .ok();
     let lines: Vec<&str> = status.lines().collect();
     assert_eq!(lines.len(), 2, "{user}: {status}");
-    // `git submodule status` marks what is not checked out, or another commit, in the first column.
+    // `git submodule status` marks missing or different commits in the first column.
     assert!(
         !status.contains(['-', '+']) || lines.iter().all(|line| !line.starts_with(['-', '+', 'U'])),
         "{user}: {status}"
@@ -50,7 +50,7 @@ fn is_whole(project: &TestProject, directory: &str, user: TestUser) {
 }
 
 #[test]
-fn submodules_of_a_repository_of_the_user_are_updated_two_deep() {
+fn nested_submodules_of_the_users_repository_are_updated() {
     if !needs(&["git"]) {
         return;
     }
@@ -76,7 +76,7 @@ fn submodules_of_a_repository_of_the_user_are_updated_two_deep() {
 }
 
 #[test]
-fn submodule_is_added_to_a_repository_of_the_user() {
+fn submodule_is_added_to_the_users_repository() {
     if !needs(&["git"]) {
         return;
     }
@@ -124,9 +124,9 @@ fn submodules_of_a_linked_worktree_are_updated() {
     });
 }
 
-/// `.gitmodules` names no program and no place outside, and the address of a submodule stays.
+/// `.gitmodules` can name no program and no path outside, and a submodule's URL stays.
 #[test]
-fn gitmodules_takes_only_harmless_submodules() {
+fn gitmodules_accepts_only_harmless_submodules() {
     if !needs(&["git"]) {
         return;
     }
@@ -152,9 +152,9 @@ fn gitmodules_takes_only_harmless_submodules() {
 
 /// `git submodule update` of the user would fetch from there.
 ///
-/// Promise: P164
+/// Promise: remote-addresses
 #[test]
-fn submodule_of_the_user_is_led_to_no_other_address() {
+fn url_of_the_users_submodule_cannot_be_changed() {
     if !needs(&["git"]) {
         return;
     }
@@ -187,13 +187,13 @@ fn submodule_of_the_user_is_led_to_no_other_address() {
         project
             .sh_bare(&format!("git init -q && git remote add origin https://good.example/x.git && {}{initialised}", modules.concat()))
             .ok();
-        // Those of the first run could be the ground for those of the second.
+        // Settings of the first run could prepare those of the second.
         for round in ["first", "second"] {
             run(&project, &tries.join("\n"));
             let settings = project.sh_bare("git config --get-regexp ^submodule; git config -f .gitmodules --get-regexp url").text();
             assert!(!settings.contains("evil"), "{user}: {round}\n{settings}");
         }
-        // The control: those of `.gitmodules`, also again.
+        // Control: the URLs of `.gitmodules`, also a second time.
         run(
             &project,
             "git config submodule.new.url https://good.example/new.git && git config submodule.far.url https://good.example/far.git",
@@ -203,9 +203,9 @@ fn submodule_of_the_user_is_led_to_no_other_address() {
     });
 }
 
-/// Git takes a submodule's git directory that is there already.
+/// Git uses a submodule's git directory if it exists already.
 #[test]
-fn submodule_made_ahead_holds_no_program_after_the_run() {
+fn submodule_prepared_by_a_command_has_no_program_after_the_run() {
     if !needs(&["git"]) {
         return;
     }
@@ -229,9 +229,9 @@ fn submodule_made_ahead_holds_no_program_after_the_run() {
     });
 }
 
-/// What the user has in `.git/modules` is protected as before.
+/// The user's directories in `.git/modules` are protected.
 #[test]
-fn submodule_of_the_user_takes_no_program() {
+fn users_submodule_accepts_no_program() {
     if !needs(&["git"]) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Where a sandbox can be a control group, the kernel counts for it, and no group is left.
+//! Limits by cgroup, where a sandbox can have one; no cgroup is left behind.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -7,21 +7,21 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, soon};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, becomes_true, each_user};
 
 use crate::limits::{MIB, breaches, each_ends, ends_by, limited_by};
 use crate::project;
 
-/// Groups that were given to somebody, below which they can make their own.
-struct Given {
-    /// One for each hierarchy.
+/// Cgroups delegated to a user, who can make others below them.
+struct DelegatedCgroups {
+    /// One cgroup for each hierarchy.
     groups: Vec<PathBuf>,
-    /// Where whoever gets them is.
-    seats: Vec<PathBuf>,
+    /// The cgroups that the user's processes are in.
+    members: Vec<PathBuf>,
 }
 
-impl Given {
-    /// Nobody but the superuser can give any, and not everywhere.
+impl DelegatedCgroups {
+    /// Delegates cgroups to `user`; `None` without root, or where cgroups cannot be made.
     fn to(user: TestUser) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("given-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -46,96 +46,100 @@ impl Given {
             || !TestUser::runner_is_root()
             || groups.iter().any(|group| fs::create_dir(group).is_err())
         {
-            eprintln!("no control groups can be made here: they are not tried");
+            eprintln!("no cgroups can be made here: they are not tested");
             return None;
         }
-        let seats: Vec<PathBuf> = groups
+        let members: Vec<PathBuf> = groups
             .iter()
             .map(|group| if is_second { group.join("ringfence") } else { group.clone() })
             .collect();
         if is_second {
             fs::write(groups[0].join("cgroup.subtree_control"), "+memory +pids")
                 .expect("it can be divided");
-            fs::create_dir(&seats[0]).expect("it can be divided");
+            fs::create_dir(&members[0]).expect("it can be divided");
         }
         let (uid, gid) = user.ids();
-        for group in groups.iter().chain(&seats) {
+        for group in groups.iter().chain(&members) {
             for file in [group.clone(), group.join("cgroup.procs")] {
                 chown(file, Some(uid), Some(gid)).expect("it can be given away");
             }
         }
-        Some(Self { groups, seats })
+        Some(Self { groups, members })
     }
 
-    /// `ringfence` as somebody who is in them.
+    /// `ringfence` in these cgroups.
     fn ringfence(&self, project: &TestProject) -> Command {
-        let seats: Vec<String> = self
-            .seats
+        let members: Vec<String> = self
+            .members
             .iter()
-            .map(|seat| format!("echo $$ > {}/cgroup.procs", seat.display()))
+            .map(|member| format!("echo $$ > {}/cgroup.procs", member.display()))
             .collect();
-        project.ringfence_after(&seats.join(" && "))
+        project.ringfence_after(&members.join(" && "))
     }
 
-    /// The groups of sandboxes that there are now.
+    /// The existing cgroups of sandboxes.
     fn found(&self) -> Vec<PathBuf> {
         let all = self
             .groups
             .iter()
             .flat_map(|group| fs::read_dir(group).expect("it is there").flatten());
         all.map(|entry| entry.path())
-            .filter(|path| path.is_dir() && !self.seats.contains(path))
+            .filter(|path| path.is_dir() && !self.members.contains(path))
             .collect()
     }
 }
 
-impl Drop for Given {
+impl Drop for DelegatedCgroups {
     fn drop(&mut self) {
-        let all: Vec<PathBuf> =
-            self.found().into_iter().chain(self.seats.clone()).chain(self.groups.clone()).collect();
-        soon(Duration::from_secs(5), || {
+        let all: Vec<PathBuf> = self
+            .found()
+            .into_iter()
+            .chain(self.members.clone())
+            .chain(self.groups.clone())
+            .collect();
+        becomes_true(Duration::from_secs(5), || {
             all.iter().filter(|group| fs::remove_dir(group).is_err() && group.exists()).count() == 0
         });
     }
 }
 
-/// `ringfence` on a host that has no groups.
+/// `ringfence` on a host without cgroups.
 pub(crate) fn ungrouped(project: &TestProject) -> Command {
     project.ringfence_after("[ ! -d /sys/fs/cgroup ] || mount -t tmpfs none /sys/fs/cgroup")
 }
 
-fn in_given_groups(check: impl Fn(&TestProject, &Given)) {
+fn in_delegated_cgroups(check: impl Fn(&TestProject, &DelegatedCgroups)) {
     each_user(|user| {
-        if let Some(given) = Given::to(user) {
+        if let Some(given) = DelegatedCgroups::to(user) {
             check(&project(user), &given);
         }
     });
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn each_limit_ends_what_goes_beyond_it() {
-    in_given_groups(|project, given| {
+fn each_limit_ends_a_command_in_a_cgroup() {
+    in_delegated_cgroups(|project, given| {
         each_ends(project, &|| given.ringfence(project));
         assert_eq!(given.found(), Vec::<PathBuf>::new());
     });
 }
 
-/// The superuser has groups on most hosts: what counts without them is tried here.
+/// Root has cgroups on most hosts, so the limits without cgroups need their own test.
 ///
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn so_it_does_where_there_are_none() {
+fn each_limit_ends_a_command_without_cgroups() {
     each_user(|user| {
         let project = project(user);
         each_ends(&project, &|| ungrouped(&project));
     });
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn time_cannot_be_hidden() {
-    // Nobody waits for whoever spends it.
+fn cpu_time_of_unwaited_children_is_counted() {
+    // No process waits for those that use the CPU.
     const SPENDERS: &str = "import os, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 while True:
@@ -145,7 +149,7 @@ while True:
         os._exit(0)
     time.sleep(0.006)
 ";
-    in_given_groups(|project, given| {
+    in_delegated_cgroups(|project, given| {
         project.write("spend.py", SPENDERS);
         let spent = limited_by(
             given.ringfence(project),
@@ -156,14 +160,14 @@ while True:
     });
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn files_in_memory_count() {
-    in_given_groups(|project, given| {
+fn tmpfs_files_count_as_memory() {
+    in_delegated_cgroups(|project, given| {
         let line = "head -c 60000000 /dev/zero > /tmp/a; head -c 60000000 /dev/zero > /dev/shm/b; sleep 20";
         let full = limited_by(given.ringfence(project), &["memory=100MiB"], &["-c", line]);
         ends_by(&full, "memory", 100 * MIB);
-        // What is on a disk is not memory, however much of it the kernel keeps there.
+        // Page cache of files on disk does not count as memory.
         let kept = limited_by(
             given.ringfence(project),
             &["memory=100MiB"],
@@ -177,10 +181,10 @@ fn files_in_memory_count() {
     });
 }
 
-/// Promise: P116
+/// Promise: cgroups
 #[test]
-fn nothing_is_left_of_whoever_is_killed() {
-    in_given_groups(|project, given| {
+fn killed_ringfence_leaves_no_cgroups() {
+    in_delegated_cgroups(|project, given| {
         for wait in [0, 2, 5, 10, 20, 40, 80, 160] {
             let mut command = given.ringfence(project);
             command.args([
@@ -193,10 +197,10 @@ fn nothing_is_left_of_whoever_is_killed() {
             ]);
             let mut child =
                 command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-            // At its beginning, and at moments after it had its groups.
+            // At the start, and at moments after the cgroups were made.
             if wait > 0 {
                 assert!(
-                    soon(Duration::from_secs(10), || !given.found().is_empty()),
+                    becomes_true(Duration::from_secs(10), || !given.found().is_empty()),
                     "there is no group"
                 );
             }
@@ -204,7 +208,7 @@ fn nothing_is_left_of_whoever_is_killed() {
             child.kill().expect("it can be killed");
             child.wait().expect("it ends");
             assert!(
-                soon(Duration::from_secs(1), || given.found().is_empty()),
+                becomes_true(Duration::from_secs(1), || given.found().is_empty()),
                 "after {wait} ms: {:?}",
                 given.found()
             );
@@ -212,21 +216,21 @@ fn nothing_is_left_of_whoever_is_killed() {
     });
 }
 
-/// Promise: P116
+/// Promise: cgroups
 #[test]
-fn what_somebody_left_is_removed_and_nothing_else() {
-    in_given_groups(|project, given| {
+fn stale_cgroups_are_removed_and_no_others() {
+    in_delegated_cgroups(|project, given| {
         let (uid, gid) = project.user.ids();
-        // Nobody has such a number, in whichever way they are counted here.
+        // No process has such a pid, in any pid namespace.
         let numbers = fs::metadata("/proc/self/ns/pid").expect("there are such").ino();
         let (gone, elsewhere) =
             (format!("ringfence-{numbers}-4194305-7-1-0"), "ringfence-1-4194305-7-1-0");
-        for name in [gone.as_str(), elsewhere, "ringfence-of-somebody", "other"] {
+        for name in [gone.as_str(), elsewhere, "ringfence-of-another", "other"] {
             let path = given.groups[0].join(name);
             fs::create_dir(&path).expect("it can be made");
             chown(path, Some(uid), Some(gid)).expect("it can be given away");
         }
-        let inside = TestOutput::of(
+        let inside = TestOutput::run(
             given.ringfence(project).args([
                 "run",
                 "--limit=memory=1GiB",
@@ -237,7 +241,7 @@ fn what_somebody_left_is_removed_and_nothing_else() {
             b"",
         )
         .ok();
-        // What is seen inside is as if there were nothing above.
+        // Inside, the cgroup looks like the root.
         assert!(inside.contains(":memory:/\n") || inside.contains("0::/\n"), "{inside}");
         assert!(!inside.contains("ringfence"), "{inside}");
         let mut left: Vec<_> = given
@@ -246,6 +250,6 @@ fn what_somebody_left_is_removed_and_nothing_else() {
             .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
             .collect();
         left.sort();
-        assert_eq!(left, ["other", elsewhere, "ringfence-of-somebody"]);
+        assert_eq!(left, ["other", elsewhere, "ringfence-of-another"]);
     });
 }

@@ -6,7 +6,7 @@ use ringfence_testkit::{TestOutput, TestProject, each_user};
 use crate::project;
 
 fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().args(words), b"")
+    TestOutput::run(project.ringfence().args(words), b"")
 }
 
 /// The lines below `Examples:` in the help of a command.
@@ -31,7 +31,7 @@ const HELPED: &[&[&str]] = &[
     &["configure", "list"],
 ];
 
-/// A project that has every file that an example names.
+/// Makes every file that an example names.
 fn furnished(project: &TestProject) {
     project.write_at(&project.home().join("data/x"), "x");
     project.write_at(&project.home().join(".config/my-tool/x"), "x");
@@ -50,7 +50,7 @@ fn furnished(project: &TestProject) {
     project.write("build/policy.toml", "version = 1\n");
 }
 
-/// Promise: P161
+/// Promise: help-examples
 #[test]
 fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
     each_user(|user| {
@@ -61,22 +61,26 @@ fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
         for words in HELPED {
             for example in examples(&project, words) {
                 count += 1;
-                // Each starts from no policy: an import writes a new file, and shuts what it says.
+                // Each starts without a policy: an import writes a new file.
                 std::fs::remove_dir_all(project.at(".ringfence")).ok();
                 std::fs::remove_file(project.home().join(".config/ringfence/policy.toml")).ok();
                 if example.contains("check .ringfence") {
                     project.write(".ringfence/policy.toml", "version = 1\n");
                 }
                 let line = example.replacen("ringfence", &program, 1);
-                let ran = TestOutput::of(project.command("/bin/sh").args(["-c", &line]), b"");
+                let ran = TestOutput::run(project.command("/bin/sh").args(["-c", &line]), b"");
                 let is_get = example.contains("configure get");
                 assert!(
                     ran.status == 0 || is_get && ran.status == 1,
                     "{user}: {example}: {} {}",
                     ran.status,
-                    ran.talk()
+                    ran.stderr_text()
                 );
-                assert!(!ran.talk().contains("is ignored"), "{user}: {example}: {}", ran.talk());
+                assert!(
+                    !ran.stderr_text().contains("is ignored"),
+                    "{user}: {example}: {}",
+                    ran.stderr_text()
+                );
                 if ["import", "allow", " set "].iter().any(|word| example.contains(word)) {
                     project.run(["--", "true"]).ok();
                 }
@@ -87,14 +91,14 @@ fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
 }
 
 #[test]
-fn setting_that_would_have_no_effect_is_not_written() {
+fn setting_without_effect_is_not_written() {
     each_user(|user| {
         let project = project(user);
         let ran = ringfence(
             &project,
             &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"],
         );
-        let said = ran.ends(125).talk();
+        let said = ran.expect_status(125).stderr_text();
         assert!(
             said.contains("no effect")
                 && said.contains("ringfence configure --global set network.allow"),
@@ -106,7 +110,7 @@ fn setting_that_would_have_no_effect_is_not_written() {
             &["configure", "--global", "set", "network.allow", "[\"example.org\"]"],
         )
         .ok();
-        // What the user opened, the repository may name.
+        // The repository may name paths that the user opened.
         ringfence(
             &project,
             &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"],
@@ -123,9 +127,13 @@ fn imported_deny_of_claude_code_refuses_the_command() {
         let words =
             ["policy", "import", ".claude/settings.json", "--output", ".ringfence/policy.toml"];
         ringfence(&project, &words).ok();
-        assert!(project.run(["-c", "rm README"]).ends(126).talk().contains("deny rm:*"));
-        project.run(["-c", "git push origin main"]).ends(126);
-        assert!(ringfence(&project, &words).ends(125).talk().contains("exists already"));
+        assert!(
+            project.run(["-c", "rm README"]).expect_status(126).stderr_text().contains("deny rm:*")
+        );
+        project.run(["-c", "git push origin main"]).expect_status(126);
+        assert!(
+            ringfence(&project, &words).expect_status(125).stderr_text().contains("already exists")
+        );
     });
 }
 
@@ -144,20 +152,20 @@ fn flag_that_opens_nothing_says_so_and_the_command_runs() {
         ]);
         assert_eq!(ran.ok(), "ran");
         assert!(
-            ran.talk()
-                .contains("--read /nonexistent opens nothing: there is no such file or directory"),
+            ran.stderr_text()
+                .contains("--read /nonexistent has no effect: there is no such file or directory"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
         assert!(
-            ran.talk()
-                .contains("--env RINGFENCE_TEST_UNSET passes nothing: the variable is not set"),
+            ran.stderr_text()
+                .contains("--env RINGFENCE_TEST_UNSET has no effect: the variable is not set"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
         let quiet = project.run(["--read", "/usr", "--env", "HOME", "--env", "X=y", "--", "true"]);
         quiet.ok();
-        assert_eq!(quiet.talk(), "");
+        assert_eq!(quiet.stderr_text(), "");
     });
 }
 
@@ -167,19 +175,23 @@ fn flag_that_cannot_be_read_says_what_to_type() {
         let project = project(user);
         for (flags, says) in [
             (["--allow-host", "github.com/*"], "write the host alone: `github.com`"),
-            (["--bind", "3000:3000"], "write `--bind 3000`"),
-            (["--bind", "8080:3000"], "have the server listen on 8080"),
-            (["--bind", "127.0.0.1:3000"], "write `--bind 3000`"),
+            (["--bind", "3000:3000"], "use `--bind 3000`"),
+            (["--bind", "8080:3000"], "make the server listen on 8080"),
+            (["--bind", "127.0.0.1:3000"], "use `--bind 3000`"),
             (["--bind", "web"], "a number from 1 to 65535"),
         ] {
             let ran = project.run([&flags[..], &["--", "true"]].concat());
-            assert!(ran.ends(125).talk().contains(says), "{user}: {flags:?}: {}", ran.talk());
+            assert!(
+                ran.expect_status(125).stderr_text().contains(says),
+                "{user}: {flags:?}: {}",
+                ran.stderr_text()
+            );
         }
     });
 }
 
 #[test]
-fn line_ends_are_written_as_escapes() {
+fn newlines_are_printed_as_escapes() {
     each_user(|user| {
         let project = project(user);
         project.write(
@@ -200,22 +212,26 @@ fn line_ends_are_written_as_escapes() {
 }
 
 #[test]
-fn home_as_the_directory_can_be_inspected_and_runs_nothing() {
+fn home_directory_as_project_runs_nothing() {
     each_user(|user| {
         let project = project(user);
         let home = project.home().display().to_string();
         project.write_at(&project.home().join("data/x"), "x");
         let at_home = |words: &[&str]| {
-            TestOutput::of(project.ringfence().args(words).current_dir(&home), b"")
+            TestOutput::run(project.ringfence().args(words).current_dir(&home), b"")
         };
         at_home(&["policy", "show"]).ok();
         at_home(&["policy", "check"]).ok();
         at_home(&["policy", "allow", "read", "data"]).ok();
         at_home(&["configure", "--global", "list"]).ok();
         let explained = at_home(&["explain", "read", ".ssh/id_rsa"]);
-        assert!(explained.ends(1).talk().contains("no command runs in"), "{}", explained.talk());
+        assert!(
+            explained.expect_status(1).stderr_text().contains("refusing to run in"),
+            "{}",
+            explained.stderr_text()
+        );
         for words in [["run", "--", "true"].as_slice(), &["test"], &["plan"]] {
-            let said = at_home(words).ends(125).talk();
+            let said = at_home(words).expect_status(125).stderr_text();
             assert!(
                 said.contains("cd into a project, or name one with `-C DIR`"),
                 "{user}: {words:?}: {said}"
@@ -225,17 +241,21 @@ fn home_as_the_directory_can_be_inspected_and_runs_nothing() {
 }
 
 #[test]
-fn program_in_place_of_a_command_is_answered_with_the_line_that_runs_it() {
+fn program_name_as_subcommand_gets_the_right_command_line() {
     each_user(|user| {
         let project = project(user);
-        let ran = TestOutput::of(project.ringfence().args(["env", "echo", "two words"]), b"");
+        let ran = TestOutput::run(project.ringfence().args(["env", "echo", "two words"]), b"");
         let hint = "hint: did you mean: ringfence run -- env echo 'two words'\n";
-        assert!(ran.status == 125 && ran.talk().ends_with(hint), "{user}: {}", ran.talk());
-        let unknown = TestOutput::of(project.ringfence().args(["no-such-program-anywhere"]), b"");
         assert!(
-            unknown.status == 125 && !unknown.talk().contains("ringfence run --"),
+            ran.status == 125 && ran.stderr_text().ends_with(hint),
             "{user}: {}",
-            unknown.talk()
+            ran.stderr_text()
+        );
+        let unknown = TestOutput::run(project.ringfence().args(["no-such-program-anywhere"]), b"");
+        assert!(
+            unknown.status == 125 && !unknown.stderr_text().contains("ringfence run --"),
+            "{user}: {}",
+            unknown.stderr_text()
         );
     });
 }

@@ -1,5 +1,5 @@
 //! Denied names that look absent (`hide`) or empty (`env-files = "empty"`) to programs that read
-//! them: loaders of `.env` files go on, nothing of the content is seen, and every attempt is told.
+//! them: loaders of `.env` files continue, no content is visible, and every attempt is reported.
 
 use ringfence_testkit::{
     SECRET, TestOutput, TestProject, TestUser, each_user, fuse_for_all, needs,
@@ -31,16 +31,16 @@ fn with_env_files(user: TestUser, choice: &str) -> TestProject {
     project
 }
 
-/// Where the names can look different at all.
+/// Runs `body` for each user, where FUSE is available.
 fn each(body: impl Fn(TestUser)) {
     if fuse_for_all() {
         each_user(body);
     }
 }
 
-fn told(ran: &TestOutput) -> Value {
+fn result(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}\n{}", ran.text(), ran.talk()))
+        .unwrap_or_else(|error| panic!("{error}: {}\n{}", ran.text(), ran.stderr_text()))
 }
 
 /// The denials of a command line as `operation name`.
@@ -65,7 +65,7 @@ fn denials(said: &Value) -> Vec<String> {
 }
 
 #[test]
-fn hidden_env_file_is_absent_for_loaders() {
+fn loaders_find_a_hidden_env_file_absent() {
     each(|user| {
         let project = with_env_files(user, "hide");
         assert_eq!(
@@ -73,7 +73,7 @@ fn hidden_env_file_is_absent_for_loaders() {
             "none\nFalse False False",
             "{user}"
         );
-        let talk = project.run(["--", "cat", ".env"]).ends(1).talk();
+        let talk = project.run(["--", "cat", ".env"]).expect_status(1).stderr_text();
         assert!(talk.contains("No such file or directory"), "{user}: {talk}");
         project.sh("! [ -e .env ] && ! [ -e web/.env.local ] && ! cat web/.env.local").ok();
         project.sh("cd web && ! [ -e .env.local ]").ok();
@@ -81,7 +81,7 @@ fn hidden_env_file_is_absent_for_loaders() {
 }
 
 #[test]
-fn node_loaders_find_hidden_file_absent() {
+fn node_loaders_find_a_hidden_env_file_absent() {
     if !needs(&["node"]) {
         return;
     }
@@ -93,7 +93,7 @@ fn node_loaders_find_hidden_file_absent() {
 }
 
 #[test]
-fn empty_env_file_reads_as_nothing_and_every_tool_goes_on() {
+fn empty_env_file_reads_as_empty_and_tools_continue() {
     each(|user| {
         let project = with_env_files(user, "empty");
         assert_eq!(
@@ -107,7 +107,7 @@ fn empty_env_file_reads_as_nothing_and_every_tool_goes_on() {
         let line = "set -e; cat .env; wc -c < web/.env.local; ls -la >/dev/null; mkdir /tmp/copy; cp -r .env web README /tmp/copy
             tar cf /tmp/x.tar .; git diff; git status --short > /tmp/status; ! grep -v '^A ' /tmp/status; ! grep -r zzz .";
         let ran = project.sh(line);
-        let talk = ran.talk();
+        let talk = ran.stderr_text();
         ran.ok();
         assert_eq!(talk, "", "{user}");
         assert_eq!(
@@ -121,7 +121,7 @@ fn empty_env_file_reads_as_nothing_and_every_tool_goes_on() {
 }
 
 #[test]
-fn no_choice_for_env_files_shows_or_changes_their_content() {
+fn env_file_content_is_never_shown_or_changed() {
     each(|user| {
         for choice in ["deny", "hide", "empty"] {
             let project = with_env_files(user, choice);
@@ -129,7 +129,7 @@ fn no_choice_for_env_files_shows_or_changes_their_content() {
             let line = "cat .env web/.env.local; cat < .env; cp .env x; ln .env y; mv .env z; rm -f .env; echo x > .env; echo x >> .env; truncate -s0 .env; chmod 777 .env; grep -r . .env web; python3 -c 'import mmap; print(mmap.mmap(open(\".env\").fileno(), 0)[:])'; dd if=.env; cat /proc/self/fd/3 3<.env; true";
             let ran = project.sh(line);
             assert!(
-                !ran.text().contains(SECRET) && !ran.talk().contains(SECRET),
+                !ran.text().contains(SECRET) && !ran.stderr_text().contains(SECRET),
                 "{user} {choice}: {}",
                 ran.text()
             );
@@ -144,18 +144,18 @@ fn no_choice_for_env_files_shows_or_changes_their_content() {
             ] {
                 assert_ne!(project.sh(line).status, 0, "{user} {choice}: {line}");
             }
-            let talk = project.sh("echo x > .env").talk();
+            let talk = project.sh("echo x > .env").stderr_text();
             assert!(talk.contains("Permission denied"), "{user} {choice}: {talk}");
         }
     });
 }
 
 #[test]
-fn disguised_read_is_recorded_and_never_blocks() {
+fn read_of_a_hidden_file_is_recorded_and_not_blocked() {
     each(|user| {
         for choice in ["hide", "empty"] {
             let project = with_env_files(user, choice);
-            let said = told(&project.run(["--json", "--", "sh", "-c", "cat .env; exit 3"]));
+            let said = result(&project.run(["--json", "--", "sh", "-c", "cat .env; exit 3"]));
             assert_eq!(denials(&said), ["read .env"], "{user} {choice}");
             let denial = &said["denials"][0];
             assert_eq!(
@@ -168,8 +168,8 @@ fn disguised_read_is_recorded_and_never_blocks() {
                 (&false.into(), &3.into()),
                 "{user} {choice}: {said}"
             );
-            // To look is not to read.
-            let said = told(&project.run([
+            // `stat` is not a read.
+            let said = result(&project.run([
                 "--json",
                 "--",
                 "sh",
@@ -181,15 +181,15 @@ fn disguised_read_is_recorded_and_never_blocks() {
                 (Vec::new(), &false.into()),
                 "{user} {choice}: {said}"
             );
-            // To change it is refused, and that is why the command failed.
-            let said = told(&project.run(["--json", "--", "sh", "-c", "echo x > .env"]));
+            // A write is denied and is the cause of the failure.
+            let said = result(&project.run(["--json", "--", "sh", "-c", "echo x > .env"]));
             assert_eq!(said["blocked"], true, "{user} {choice}: {said}");
         }
     });
 }
 
 #[test]
-fn file_that_appears_later_is_disguised_too() {
+fn env_file_that_appears_later_is_hidden_too() {
     each(|user| {
         for (choice, expect) in [("hide", "No such file"), ("empty", "0")] {
             let project = with_env_files(user, choice);
@@ -202,7 +202,7 @@ fn file_that_appears_later_is_disguised_too() {
             project.write("web/.env.late", SECRET);
             project.write("ready", "");
             let ran = ringfence_testkit::finish(child);
-            let both = ran.text() + &ran.talk();
+            let both = ran.text() + &ran.stderr_text();
             assert!(both.contains(expect) && !both.contains(SECRET), "{user} {choice}: {both}");
         }
     });
@@ -234,12 +234,12 @@ fn hide_flag_and_list_take_paths_and_globs() {
         }
         for line in ["ls notes", "cat notes/plan.txt", "cat deep/er/api.token"] {
             assert!(
-                hidden(line).talk().contains("No such file or directory"),
+                hidden(line).stderr_text().contains("No such file or directory"),
                 "{user}: {line} {}",
-                hidden(line).talk()
+                hidden(line).stderr_text()
             );
         }
-        // In a directory of the sandbox's own, the name is not even listed.
+        // In a directory of the sandbox, the name is not even listed.
         let home = |flag: &str| {
             project
                 .run([
@@ -263,37 +263,37 @@ fn hide_flag_and_list_take_paths_and_globs() {
             home("--hide")
         );
         project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\nhide = [\"notes\"]\n");
-        assert!(project.sh("cat notes/plan.txt").talk().contains("No such file"), "{user}");
+        assert!(project.sh("cat notes/plan.txt").stderr_text().contains("No such file"), "{user}");
         let shown =
-            TestOutput::of(project.ringfence().args(["explain", "read", "notes/plan.txt"]), b"")
+            TestOutput::run(project.ringfence().args(["explain", "read", "notes/plan.txt"]), b"")
                 .text();
         assert!(shown.contains("as absent"), "{user}: {shown}");
     });
 }
 
 #[test]
-fn own_test_holds_with_disguised_env_files() {
+fn ringfence_test_passes_with_hidden_env_files() {
     each(|user| {
         for choice in ["hide", "empty"] {
             let project = with_env_files(user, choice);
-            let ran = TestOutput::of(project.ringfence().arg("test"), b"");
+            let ran = TestOutput::run(project.ringfence().arg("test"), b"");
             ran.ok();
         }
     });
 }
 
 #[test]
-fn host_without_fuse_denies_hidden_names_and_says_so() {
+fn host_without_fuse_denies_hidden_names_with_a_warning() {
     if !needs(&["unshare", "mount", "setpriv"]) {
         return;
     }
     each_user(|user| {
         let project = with_env_files(user, "hide");
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             project.ringfence_without_fuse().args(["run", "--json", "-c", "cat .env"]),
             b"",
         );
-        let said = told(&ran);
+        let said = result(&ran);
         assert!(
             said["stderr"].as_str().is_some_and(|text| text.contains("Permission denied")),
             "{user}: {said}"
@@ -309,7 +309,7 @@ fn init_proposes_empty_env_files_where_a_loader_is_listed() {
         for (list, is_proposed) in [(r#"{"devDependencies":{"vite":"^7"}}"#, true), ("{}", false)] {
             let project = project(user);
             project.write("package.json", list);
-            let said = TestOutput::of(project.ringfence().args(["init", "--dry-run"]), b"").text();
+            let said = TestOutput::run(project.ringfence().args(["init", "--dry-run"]), b"").text();
             assert_eq!(
                 said.contains("env-files = \"empty\""),
                 is_proposed,

@@ -1,4 +1,4 @@
-//! Hooks: what an agent is told of its calls, and what its commands can do then.
+//! Hooks: responses to an agent's tool calls, and the confinement of its commands.
 
 mod conversation;
 mod hostile;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::project;
 
-/// The input of a hook of Claude Code.
+/// The input of a Claude Code hook.
 fn input(project: &TestProject, event: &str, tool: &str, arguments: Value) -> Value {
     json!({
         "session_id": "00893aaf-19fa-41d2-8238-13269b9b3ca0",
@@ -29,7 +29,7 @@ fn input(project: &TestProject, event: &str, tool: &str, arguments: Value) -> Va
 }
 
 fn hook(project: &TestProject, input: &Value) -> TestOutput {
-    TestOutput::of(project.ringfence().args(["hook", "claude-code"]), input.to_string().as_bytes())
+    TestOutput::run(project.ringfence().args(["hook", "claude-code"]), input.to_string().as_bytes())
 }
 
 fn answer(ran: &TestOutput) -> Value {
@@ -41,14 +41,14 @@ fn answer(ran: &TestOutput) -> Value {
     }
 }
 
-/// What is said of a tool that is about to be used.
+/// The hook's response before a tool is used.
 #[track_caller]
 fn said(project: &TestProject, tool: &str, arguments: Value) -> Value {
     answer(&hook(project, &input(project, "PreToolUse", tool, arguments)))["hookSpecificOutput"]
         .clone()
 }
 
-/// The line that is run in the place of `line`.
+/// The line that runs in place of `line`.
 #[track_caller]
 fn rewritten(project: &TestProject, line: &str) -> String {
     let said = said(project, "Bash", json!({ "command": line }));
@@ -56,7 +56,7 @@ fn rewritten(project: &TestProject, line: &str) -> String {
     said["updatedInput"]["command"].as_str().expect("a command").to_owned()
 }
 
-/// The same, run as the agent would, with the directory in which its shell then stands.
+/// Runs the rewritten line as the agent would, and prints the shell's directory afterwards.
 #[track_caller]
 fn confined(project: &TestProject, line: &str) -> TestOutput {
     let whole = format!(
@@ -64,10 +64,10 @@ fn confined(project: &TestProject, line: &str) -> TestOutput {
         quoted(&rewritten(project, line)),
         project.home().join("cwd").display()
     );
-    TestOutput::of(shell(project).args(["-c", &whole]), b"")
+    TestOutput::run(shell(project).args(["-c", &whole]), b"")
 }
 
-/// The shell of an agent, with a directory for sockets that is the project's own.
+/// The agent's shell, with the project's own directory for sockets.
 fn shell(project: &TestProject) -> Command {
     let mut command = project.command("bash");
     command.env("XDG_RUNTIME_DIR", runtime(project));
@@ -80,7 +80,7 @@ fn runtime(project: &TestProject) -> PathBuf {
     if fs::create_dir(&runtime).is_ok() {
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700))
             .expect("its mode can be set");
-        project.user.own(&runtime);
+        project.user.chown(&runtime);
     }
     runtime
 }
@@ -93,9 +93,9 @@ fn verdict(project: &TestProject, tool: &str, arguments: Value) -> String {
     said(project, tool, arguments)["permissionDecision"].as_str().unwrap_or("nothing").to_owned()
 }
 
-/// Promise: P83
+/// Promise: hooked-commands
 #[test]
-fn a_rewritten_command_is_confined() {
+fn rewritten_command_is_confined() {
     each_user(|user| {
         let project = project(user);
         confined(&project, "echo made > made && cat README").ok();
@@ -110,7 +110,7 @@ fn a_rewritten_command_is_confined() {
             let ran = confined(&project, line);
             assert!(ran.status != 0 && !ran.text().contains(SECRET), "{line}: {}", ran.text());
         }
-        confined(&project, "exit 7").ends(7);
+        confined(&project, "exit 7").expect_status(7);
         assert_eq!(
             confined(
                 &project,
@@ -122,9 +122,9 @@ fn a_rewritten_command_is_confined() {
     });
 }
 
-/// Promise: P83
+/// Promise: hooked-commands
 #[test]
-fn whoever_types_ringfence_gains_nothing() {
+fn ringfence_in_the_command_line_gains_nothing() {
     each_user(|user| {
         let project = project(user);
         let binary = project.binary().display().to_string();
@@ -146,9 +146,9 @@ fn whoever_types_ringfence_gains_nothing() {
     });
 }
 
-/// Promise: P86
+/// Promise: working-directory
 #[test]
-fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
+fn working_directory_follows_the_command_within_the_project() {
     each_user(|user| {
         let project = project(user);
         let stands =
@@ -158,7 +158,7 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
         assert_eq!(stands(), inside("src"));
         confined(&project, "cd src && cd ../sub").ok();
         assert_eq!(stands(), inside("sub"));
-        // Names that a shell would obey, and directories that are not the project's.
+        // Directory names with shell syntax, and directories outside the project.
         confined(&project, "mkdir '$(touch owned)' 'a b' && cd '$(touch owned)'").ok();
         assert_eq!(stands(), inside("$(touch owned)"));
         confined(&project, "cd 'a b'").ok();
@@ -174,7 +174,7 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
             confined(&project, line).ok();
             assert_eq!(stands(), project.root().display().to_string(), "{line}");
         }
-        // In a sandbox of its own the line itself tells where it ended, and may say what it likes.
+        // In a sandbox of its own the line itself reports its directory, and could report anything.
         let policy = "version = 1\n[sandbox]\nhook-session = \"call\"\n";
         project.write_at(&project.home().join(".config/ringfence/policy.toml"), policy);
         for said in ["/etc", "; id", "$(id)", "../..", "-", ""] {
@@ -182,7 +182,7 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
             assert_eq!(stands(), project.root().display().to_string(), "{said}");
         }
         assert!(!project.has("owned"));
-        confined(&project, "cd src; false").ends(1);
+        confined(&project, "cd src; false").expect_status(1);
         hook(&project, &input(&project, "PostToolUse", "Bash", json!({ "command": "x" }))).ok();
         assert_eq!(
             fs::read_dir(project.home().join(".local/state/ringfence/ended")).unwrap().count(),
@@ -192,19 +192,19 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
 }
 
 #[test]
-fn what_was_refused_is_told_with_the_command_it_befell() {
+fn denials_are_reported_with_their_command() {
     if !fuse_for_all() {
         return;
     }
     each_user(|user| {
         let project = project(user);
-        confined(&project, "cat .env").ends(1);
-        let told = answer(&hook(
+        confined(&project, "cat .env").expect_status(1);
+        let report = answer(&hook(
             &project,
             &input(&project, "PostToolUseFailure", "Bash", json!({ "command": "cat .env" })),
         ));
-        let context = told["hookSpecificOutput"]["additionalContext"].as_str().expect("a text");
-        assert_eq!(told["hookSpecificOutput"]["hookEventName"], "PostToolUseFailure");
+        let context = report["hookSpecificOutput"]["additionalContext"].as_str().expect("a text");
+        assert_eq!(report["hookSpecificOutput"]["hookEventName"], "PostToolUseFailure");
         let block = format!(
             "<sandbox_violations>\nread {}: **/.env (built in)\n</sandbox_violations>\n",
             project.at(".env").display()
@@ -225,9 +225,9 @@ fn what_was_refused_is_told_with_the_command_it_befell() {
     });
 }
 
-/// Promise: P85
+/// Promise: agent-tools
 #[test]
-fn files_are_judged_by_where_links_lead() {
+fn file_paths_are_resolved_through_links() {
     each_user(|user| {
         let project = project(user);
         for (name, target) in [("link", ".env"), ("out", "../other"), ("fine", "README")] {
@@ -256,9 +256,9 @@ fn files_are_judged_by_where_links_lead() {
     });
 }
 
-/// Promise: P85
+/// Promise: agent-tools
 #[test]
-fn the_policy_decides() {
+fn policy_decides_file_and_tool_calls() {
     each_user(|user| {
         let project = project(user);
         project.write_at(
@@ -308,7 +308,7 @@ fn the_policy_decides() {
 }
 
 #[test]
-fn rules_on_commands_hold_for_the_line_and_not_for_the_shell_around_it() {
+fn command_rules_apply_to_the_original_line() {
     each_user(|user| {
         let project = project(user);
         let policy = "version = 1\n[commands]\nallow-binaries = [\"cat\", \"cd\", \"[[\"]\n";
@@ -316,18 +316,18 @@ fn rules_on_commands_hold_for_the_line_and_not_for_the_shell_around_it() {
         assert_eq!(confined(&project, "cat README").ok(), "hello");
         assert_eq!(confined(&project, "cd src && cat ../README").ok(), "hello");
         assert_eq!(verdict(&project, "Bash", json!({ "command": "cat README; ls" })), "deny");
-        // Nor if somebody runs the rewritten line with another one in it.
+        // Nor if the rewritten line is run with another line inserted.
         for line in ["cat README", "cd src"] {
             let other = rewritten(&project, line).replace(line, "ls");
-            let ran = TestOutput::of(shell(&project).args(["-c", &other]), b"");
-            ran.ends(126);
+            let ran = TestOutput::run(shell(&project).args(["-c", &other]), b"");
+            ran.expect_status(126);
         }
     });
 }
 
-/// Promise: P85
+/// Promise: agent-tools
 #[test]
-fn where_the_policy_asks_the_agent_asks() {
+fn ask_policy_makes_the_agent_ask() {
     each_user(|user| {
         let project = project(user);
         let policy = "version = 1\nask = \"terminal\"\n[commands]\ndeny = [\"git push:*\"]\n";
@@ -341,7 +341,7 @@ fn where_the_policy_asks_the_agent_asks() {
             ),
             "ask"
         );
-        // What nobody may say yes to.
+        // Paths that no answer can open.
         assert_eq!(
             verdict(
                 &project,
@@ -354,22 +354,22 @@ fn where_the_policy_asks_the_agent_asks() {
     });
 }
 
-/// Promise: P85
+/// Promise: agent-tools
 #[test]
-fn settings_of_the_agent_hold_for_the_command_itself() {
+fn agent_settings_apply_to_the_command() {
     each_user(|user| {
         let project = project(user);
-        let person =
+        let user_settings =
             |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
         let bare = |command: &str| json!({ "command": command, "dangerouslyDisableSandbox": true });
-        // Whoever wrote the repository shuts, and opens nothing.
+        // Settings of the repository can only narrow.
         project.write(".claude/settings.json", r#"{"permissions": {"deny": ["Bash(curl:*)"], "ask": ["Bash(make *)"]}, "sandbox": {"enabled": false, "excludedCommands": ["id"], "allowUnsandboxedCommands": true}}"#);
         assert_eq!(verdict(&project, "Bash", json!({ "command": "id; curl x" })), "deny");
         assert_eq!(verdict(&project, "Bash", json!({ "command": "make all" })), "ask");
         assert_eq!(verdict(&project, "Bash", bare("id")), "allow");
         let made = said(&project, "Bash", bare("id"));
         assert!(made["updatedInput"]["command"].as_str().unwrap().contains(" run "), "{made}");
-        person(
+        user_settings(
             r#"{"sandbox": {"excludedCommands": ["docker:*"], "allowUnsandboxedCommands": true}}"#,
         );
         project.write(".claude/settings.json", "{}");
@@ -379,7 +379,7 @@ fn settings_of_the_agent_hold_for_the_command_itself() {
             (asked["permissionDecision"].as_str(), asked.get("updatedInput")),
             (Some("ask"), None)
         );
-        person(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#);
+        user_settings(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#);
         let asked = said(&project, "Bash", json!({ "command": "id" }));
         assert_eq!(asked["permissionDecision"], "ask");
         assert!(
@@ -389,14 +389,15 @@ fn settings_of_the_agent_hold_for_the_command_itself() {
                 .contains(" -c 'id' && builtin cd -P -- "),
             "{asked}"
         );
-        person("{");
-        hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": "id" }))).ends(2);
+        user_settings("{");
+        hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": "id" })))
+            .expect_status(2);
     });
 }
 
-/// Whoever says that is the policy first, and nobody's settings give back what it takes.
+/// The policy comes first; no settings restore what it removes.
 #[test]
-fn the_policy_says_who_agrees_and_what_runs_outside() {
+fn policy_overrides_agent_settings() {
     each_user(|user| {
         let project = project(user);
         let policy = |text: &str| {
@@ -405,7 +406,7 @@ fn the_policy_says_who_agrees_and_what_runs_outside() {
                 format!("version = 1\n[sandbox]\n{text}\n"),
             )
         };
-        let person =
+        let user_settings =
             |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
         let wide =
             r#"{"sandbox": {"autoAllowBashIfSandboxed": true, "allowUnsandboxedCommands": true}}"#;
@@ -418,18 +419,18 @@ fn the_policy_says_who_agrees_and_what_runs_outside() {
         assert_eq!(verdict(&project, "Bash", id()), "allow");
         policy("auto-allow-bash-if-sandboxed = false");
         assert_eq!(verdict(&project, "Bash", id()), "ask");
-        person(wide);
+        user_settings(wide);
         assert_eq!(verdict(&project, "Bash", id()), "ask");
         policy("allow-unsandboxed-commands = true");
-        person("{}");
+        user_settings("{}");
         let asked = bare();
         assert_eq!(
             (asked["permissionDecision"].as_str(), asked.get("updatedInput")),
             (Some("ask"), None),
             "{asked}"
         );
-        // What a project narrows is not opened again by the person's settings.
-        person(wide);
+        // The user's settings do not open what the project narrows.
+        user_settings(wide);
         project.write(".claude/settings.json", narrow);
         let asked = bare();
         assert_eq!(asked["permissionDecision"], "ask");
@@ -440,28 +441,32 @@ fn the_policy_says_who_agrees_and_what_runs_outside() {
     });
 }
 
-/// Promise: P84
+/// Promise: hook-protocol
 #[test]
-fn whatever_goes_wrong_blocks_the_call() {
+fn any_hook_error_blocks_the_call() {
     each_user(|user| {
         let project = project(user);
         let call = input(&project, "PreToolUse", "Bash", json!({ "command": "id" }));
         let blocked = |command: &mut Command, input: &[u8], why: &str| {
-            let ran = TestOutput::of(command, input);
-            ran.ends(2);
-            assert!(ran.stdout.is_empty() && ran.talk().contains(why), "{}", ran.talk());
+            let ran = TestOutput::run(command, input);
+            ran.expect_status(2);
+            assert!(
+                ran.stdout.is_empty() && ran.stderr_text().contains(why),
+                "{}",
+                ran.stderr_text()
+            );
         };
         let text = call.to_string();
         for (input, why) in [
-            ("", "is no JSON"),
-            ("[]", "is no JSON object"),
+            ("", "is not JSON"),
+            ("[]", "is not a JSON object"),
             ("{\"hook_event_name\":1}", "hook_event_name"),
-            (&text[..40], "is no JSON"),
+            (&text[..40], "is not JSON"),
         ] {
             blocked(project.ringfence().args(["hook", "claude-code"]), input.as_bytes(), why);
         }
         blocked(project.ringfence().args(["hook", "claude-code"]), b"\xff", "cannot read");
-        blocked(project.ringfence().args(["hook", "nobody"]), text.as_bytes(), "nobody");
+        blocked(project.ringfence().args(["hook", "unknown"]), text.as_bytes(), "unknown");
         blocked(project.ringfence().args(["hook"]), text.as_bytes(), "AGENT");
         project.write_at(
             &project.home().join(".config/ringfence/policy.toml"),
@@ -473,7 +478,7 @@ fn whatever_goes_wrong_blocks_the_call() {
             "policy.toml:2:1",
         );
         project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n");
-        // A log that cannot be written.
+        // An audit log that cannot be written.
         let state = project.home().join(".local/state/ringfence");
         fs::remove_dir_all(&state).ok();
         project.write_at(&state, "in the way");
@@ -482,49 +487,49 @@ fn whatever_goes_wrong_blocks_the_call() {
     });
 }
 
-/// Promise: P83
+/// Promise: hooked-commands
 #[test]
-fn a_shell_outside_of_the_project_runs_nothing() {
+fn shell_outside_the_project_runs_nothing() {
     each_user(|user| {
         let project = project(user);
         let mut call = input(&project, "PreToolUse", "Bash", json!({ "command": "cat main.rs" }));
         call["cwd"] = json!(project.home().join("code/other"));
         let mut command = project.ringfence();
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()),
             call.to_string().as_bytes(),
         );
         assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "deny");
-        // A directory that is gone is no reason to do nothing for ever.
+        // A removed directory does not block the agent for ever.
         call["cwd"] = json!(project.at("gone"));
-        hook(&project, &call).ends(2);
+        hook(&project, &call).expect_status(2);
         let mut command = project.ringfence();
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()),
             call.to_string().as_bytes(),
         );
         assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "allow");
-        // Nor if the shell goes there in between.
+        // Nor if the shell changes its directory in between.
         let line = rewritten(&project, "cat main.rs");
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             shell(&project).args(["-c", &line]).current_dir(project.home().join("code/other")),
             b"",
         );
-        ran.ends(125);
+        ran.expect_status(125);
         assert!(!ran.text().contains(SECRET));
     });
 }
 
 #[test]
-fn an_agent_is_told_where_it_works() {
+fn session_start_describes_the_sandbox() {
     let project = project(TestUser::User);
     let mut start = input(&project, "SessionStart", "", Value::Null);
     start["source"] = "startup".into();
-    let told = answer(&hook(&project, &start));
-    assert_eq!(told["hookSpecificOutput"]["hookEventName"], "SessionStart");
-    let text = told["hookSpecificOutput"]["additionalContext"].as_str().unwrap();
+    let report = answer(&hook(&project, &start));
+    assert_eq!(report["hookSpecificOutput"]["hookEventName"], "SessionStart");
+    let text = report["hookSpecificOutput"]["additionalContext"].as_str().unwrap();
     assert!(
-        text.contains(&project.root().display().to_string()) && text.contains("Network: shut"),
+        text.contains(&project.root().display().to_string()) && text.contains("Network: none"),
         "{text}"
     );
     project.write_at(
@@ -540,7 +545,7 @@ fn an_agent_is_told_where_it_works() {
 }
 
 #[test]
-fn an_agent_that_is_described_has_the_tools_it_is_left() {
+fn defined_agent_has_only_its_tools() {
     each_user(|user| {
         let project = project(user);
         project.write(
@@ -565,20 +570,20 @@ fn an_agent_that_is_described_has_the_tools_it_is_left() {
         let line = of("reviewer", "Bash", json!({ "command": "echo x > made; echo tried" }))["updatedInput"]["command"].clone();
         let line = line.as_str().expect("a command").to_owned();
         assert!(line.contains("--agent 'reviewer'"), "{line}");
-        assert_eq!(TestOutput::of(shell(&project).args(["-c", &line]), b"").text(), "tried");
+        assert_eq!(TestOutput::run(shell(&project).args(["-c", &line]), b"").text(), "tried");
         assert!(!project.has("made"));
-        // One that cannot be read holds up those it may be about, and nobody else.
+        // An unreadable definition blocks the agents that it may define, and no others.
         project.write(".claude/agents/reviewer.md", "---\nname: reviewer\ntool: Read\n---\n");
         let mut wrong = input(&project, "PreToolUse", "Bash", json!({ "command": "true" }));
         wrong["agent_type"] = "reviewer".into();
-        hook(&project, &wrong).ends(2);
+        hook(&project, &wrong).expect_status(2);
         wrong["agent_type"] = "other".into();
         hook(&project, &wrong).ok();
     });
 }
 
 #[test]
-fn a_ringfence_that_commands_could_replace_lets_nothing_through() {
+fn writable_ringfence_binary_blocks_every_call() {
     each_user(|user| {
         let project = project(user);
         let inside = project.at("bin/ringfence");
@@ -590,7 +595,7 @@ fn a_ringfence_that_commands_could_replace_lets_nothing_through() {
             ("Read", json!({ "file_path": project.at("x") })),
         ] {
             let input = input(&project, "PreToolUse", tool, arguments);
-            let said = answer(&TestOutput::of(
+            let said = answer(&TestOutput::run(
                 project.command(inside.to_str().expect("text")).args(["hook", "claude-code"]),
                 input.to_string().as_bytes(),
             ));
@@ -600,7 +605,7 @@ fn a_ringfence_that_commands_could_replace_lets_nothing_through() {
 }
 
 #[test]
-fn shells_of_codex_by_other_names_are_not_let_through() {
+fn other_shell_tools_of_codex_are_blocked() {
     each_user(|user| {
         let project = project(user);
         for tool in
@@ -608,7 +613,7 @@ fn shells_of_codex_by_other_names_are_not_let_through() {
         {
             let input = input(&project, "PreToolUse", tool, json!({ "cmd": "cat ~/.ssh/id_rsa" }))
                 .to_string();
-            let said = answer(&TestOutput::of(
+            let said = answer(&TestOutput::run(
                 project.ringfence().args(["hook", "codex"]),
                 input.as_bytes(),
             ));

@@ -1,4 +1,4 @@
-//! What is said about hosts: which rule decides, where it stands, and what is no rule.
+//! `explain` for hosts: the deciding rule, its line, and invalid rules.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -23,11 +23,11 @@ fn with_policy(project: &TestProject, text: &str) {
 
 #[track_caller]
 fn explain(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().args(["explain", "connect"]).args(words), b"")
+    TestOutput::run(project.ringfence().args(["explain", "connect"]).args(words), b"")
 }
 
 #[test]
-fn a_refusal_names_its_rule_in_every_spelling_of_the_host() {
+fn host_denial_names_its_rule_in_every_spelling() {
     each_user(|user| {
         let project = project(user);
         with_policy(&project, POLICY);
@@ -37,7 +37,7 @@ fn a_refusal_names_its_rule_in_every_spelling_of_the_host() {
             "evil.example.org.:443",
             "evil.example.org",
         ] {
-            let said = explain(&project, &[spelling]).ends(1).text();
+            let said = explain(&project, &[spelling]).expect_status(1).text();
             for expected in
                 ["denied", "deny evil.example.org", ".config/ringfence/policy.toml:7 (user policy)"]
             {
@@ -52,14 +52,14 @@ fn a_refusal_names_its_rule_in_every_spelling_of_the_host() {
             "[::ffff:10.6.6.1]:80",
             "[64:ff9b::10.6.6.1]:80",
         ] {
-            let said = explain(&project, &[spelling]).ends(1).text();
+            let said = explain(&project, &[spelling]).expect_status(1).text();
             assert!(said.contains("deny 10.6.6.0/24"), "{user} {spelling}: {said}");
         }
     });
 }
 
 #[test]
-fn what_is_open_names_its_rule_and_how_it_is_reached() {
+fn allowed_host_names_its_rule_and_route() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q && git remote add origin https://git.example.net:8443/x").ok();
@@ -67,7 +67,11 @@ fn what_is_open_names_its_rule_and_how_it_is_reached() {
         for (target, expected) in [
             (
                 "a.b.example.org:443",
-                &["allow *.example.org:443", "policy.toml:4 (user policy)", "TLS has to name it"][..],
+                &[
+                    "allow *.example.org:443",
+                    "policy.toml:4 (user policy)",
+                    "TLS connection must name it",
+                ][..],
             ),
             ("10.1.2.3:5432", &["allow 10.0.0.0/8", "policy.toml:5 (user policy)"]),
             (
@@ -76,18 +80,18 @@ fn what_is_open_names_its_rule_and_how_it_is_reached() {
             ),
             ("git.example.net:22", &["(remote origin)"]),
         ] {
-            let said = explain(&project, &[target]).ends(0).text();
+            let said = explain(&project, &[target]).expect_status(0).text();
             for expected in expected {
                 assert!(said.contains(expected), "{user} {target}: {expected} is not in {said}");
             }
         }
-        explain(&project, &["git.example.net:80"]).ends(1);
+        explain(&project, &["git.example.net:80"]).expect_status(1);
     });
 }
 
 /// A command cannot open a host by naming it in a repository of its own.
 #[test]
-fn remote_that_a_command_added_is_not_open() {
+fn git_remote_added_by_a_command_is_not_open() {
     if !needs(&["git"]) {
         return;
     }
@@ -104,28 +108,28 @@ fn remote_that_a_command_added_is_not_open() {
         BufReader::new(running.stdout.take().expect("piped just above"))
             .read_line(&mut String::new())
             .expect("it says something");
-        explain(&project, &["git.example.net"]).ends(1);
+        explain(&project, &["git.example.net"]).expect_status(1);
         drop(running.stdin.take());
         assert!(running.wait().expect("it ends").code().is_some(), "{user}");
-        explain(&project, &["git.example.net"]).ends(1);
+        explain(&project, &["git.example.net"]).expect_status(1);
         project.sh("git remote set-url origin https://other.example.net/x").ok();
-        explain(&project, &["other.example.net"]).ends(1);
-        // The user's own is.
+        explain(&project, &["other.example.net"]).expect_status(1);
+        // A remote that the user added is open.
         project.sh_bare("git remote set-url origin https://mine.example.net/x").ok();
-        explain(&project, &["mine.example.net"]).ends(0);
+        explain(&project, &["mine.example.net"]).expect_status(0);
         project.sh("git status >/dev/null").ok();
-        explain(&project, &["mine.example.net"]).ends(0);
+        explain(&project, &["mine.example.net"]).expect_status(0);
     });
 }
 
 #[test]
-fn what_no_rule_opens_says_what_would() {
+fn unlisted_host_gets_a_proposed_rule() {
     each_user(|user| {
         let project = project(user);
         with_policy(&project, POLICY);
         let change = |target: &str| {
             let ran = explain(&project, &["--json", target]);
-            ran.ends(1);
+            ran.expect_status(1);
             let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
             said["answers"][0]["change"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
         };
@@ -141,7 +145,7 @@ fn what_no_rule_opens_says_what_would() {
 }
 
 #[test]
-fn every_rule_is_shown_with_its_place() {
+fn every_host_rule_is_shown_with_its_line() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q && git remote add origin git@github.com:me/x.git").ok();
@@ -156,7 +160,7 @@ fn every_rule_is_shown_with_its_place() {
             "--bind",
             "8080",
         ];
-        let shown = TestOutput::of(
+        let shown = TestOutput::run(
             project.ringfence().args(["policy", "show", "--origin"]).args(flags),
             b"",
         )
@@ -184,22 +188,22 @@ fn every_rule_is_shown_with_its_place() {
     });
 }
 
-/// Promise: P21, P67
+/// Promise: broken-policy, other-hosts
 #[test]
-fn what_is_no_host_is_refused_before_anything_runs() {
+fn invalid_host_is_refused_before_anything_runs() {
     each_user(|user| {
         let project = project(user);
         let check = |flags: &[&str], expected: &[&str]| {
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.ringfence().arg("run").args(flags).args(["-c", "touch ran"]),
                 b"",
             );
-            ran.ends(125);
+            ran.expect_status(125);
             for expected in expected {
                 assert!(
-                    ran.talk().contains(expected),
+                    ran.stderr_text().contains(expected),
                     "{user} {flags:?}: {expected} is not in {}",
-                    ran.talk()
+                    ran.stderr_text()
                 );
             }
             assert!(!project.at("ran").exists(), "{user} {flags:?}");
@@ -212,7 +216,7 @@ fn what_is_no_host_is_refused_before_anything_runs() {
             &["--allow-host", "127.1"],
             &["it is the address 127.0.0.1, not a name", "write `127.0.0.1`"],
         );
-        check(&["--allow-host", "*"], &["it stands for every host"]);
+        check(&["--allow-host", "*"], &["it matches every host"]);
         check(&["--allow-host", "b\u{fc}cher.de"], &["it is not ASCII", "xn--"]);
         check(&["--deny-host", "fe80::1%eth0"], &["zone"]);
         check(&["--allow-localhost", "0"], &["0 is not in 1..=65535"]);
@@ -222,7 +226,7 @@ fn what_is_no_host_is_refused_before_anything_runs() {
             ("[network]\nallow = [\"\"]", "policy.toml:3:10: `` is no host: it is empty"),
             (
                 "[network]\nallow = [\"a.org\", \"b..org\"]",
-                "policy.toml:3:22: `b..org` is no host: a part between two dots is empty",
+                "policy.toml:3:22: `b..org` is no host: a label between two dots is empty",
             ),
             ("[network]\nsni = \"maybe\"", "policy.toml:3:7: unknown variant `maybe`"),
             (

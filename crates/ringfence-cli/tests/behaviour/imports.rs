@@ -1,16 +1,15 @@
-//! Policies of other tools: what is printed for them runs, and opens nothing that is built in to be
-//! shut.
+//! Imported policies of other tools are valid, and open no built-in denial.
 
 use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user};
 
 use crate::project;
 
-/// What `policy import` prints for a file, and what it says of it.
+/// Returns the policy that `policy import` prints for a file, and its notes.
 fn imported(project: &TestProject, name: &str, text: &str) -> (String, String) {
     project.write(name, text);
     let ran =
-        TestOutput::of(project.ringfence().args(["policy", "import"]).arg(project.at(name)), b"");
-    (ran.ok() + "\n", ran.talk())
+        TestOutput::run(project.ringfence().args(["policy", "import"]).arg(project.at(name)), b"");
+    (ran.ok() + "\n", ran.stderr_text())
 }
 
 #[test]
@@ -37,7 +36,7 @@ fn example_of_the_help_makes_a_policy_that_runs() {
     }
 }
 
-/// Promise: P128
+/// Promise: import-denies
 #[test]
 fn imported_lists_open_no_built_in_deny() {
     let white = r#"{"policy": {"filesystem": {"whitelist": ["~/.ssh", "~/code/other"]}}}"#;

@@ -1,4 +1,4 @@
-//! Setting up: what is found, what is shown, what is written, and what is left alone.
+//! `ringfence init`: detection, proposals, written files, and files left unchanged.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::project;
 
 fn init(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().arg("init").args(words), b"")
+    TestOutput::run(project.ringfence().arg("init").args(words), b"")
 }
 
 #[track_caller]
@@ -18,7 +18,7 @@ fn found(project: &TestProject, words: &[&str]) -> Value {
         .expect("one JSON object")
 }
 
-/// A project of Claude Code and node, with remotes of all kinds.
+/// A Claude Code and Node.js project with all kinds of remotes.
 fn prepared(user: TestUser) -> TestProject {
     let project = project(user);
     project.write("CLAUDE.md", "");
@@ -28,9 +28,9 @@ fn prepared(user: TestUser) -> TestProject {
     project
 }
 
-/// Promise: P87
+/// Promise: init-writes
 #[test]
-fn what_is_found_is_proposed_and_nothing_written_unasked() {
+fn init_proposes_what_it_finds_and_writes_nothing_unasked() {
     each_user(|user| {
         let project = prepared(user);
         let before = project.entries();
@@ -61,17 +61,21 @@ fn what_is_found_is_proposed_and_nothing_written_unasked() {
             ["10.0.0.1:22", "10.0.0.1:443", "git.evil.example:443", "git.evil.example:22"]
         );
         let ran = init(&project, &[]);
-        ran.ends(125);
-        assert!(ran.talk().contains("--yes") && ran.text().contains("+++ "), "{}", ran.talk());
-        init(&project, &["--json"]).ends(125);
+        ran.expect_status(125);
+        assert!(
+            ran.stderr_text().contains("--yes") && ran.text().contains("+++ "),
+            "{}",
+            ran.stderr_text()
+        );
+        init(&project, &["--json"]).expect_status(125);
         assert_eq!(project.entries(), before);
         assert!(!project.home().join(".config/ringfence").exists());
     });
 }
 
-/// Promise: P87
+/// Promise: init-writes
 #[test]
-fn what_is_written_works_and_twice_is_once() {
+fn init_is_idempotent_and_its_hook_works() {
     each_user(|user| {
         let project = prepared(user);
         assert_eq!(found(&project, &["--yes"])["written"], true);
@@ -83,8 +87,8 @@ fn what_is_written_works_and_twice_is_once() {
             "{policy}"
         );
         project.run(["--", "true"]).ok();
-        TestOutput::of(project.ringfence().args(["policy", "check"]), b"").ok();
-        let opened = TestOutput::of(
+        TestOutput::run(project.ringfence().args(["policy", "check"]), b"").ok();
+        let opened = TestOutput::run(
             project.ringfence().args(["explain", "connect", "registry.npmjs.org:443"]),
             b"",
         );
@@ -93,23 +97,23 @@ fn what_is_written_works_and_twice_is_once() {
             serde_json::from_str(&project.read(".claude/settings.local.json").unwrap()).unwrap();
         let handler = &settings["hooks"]["PreToolUse"][0]["hooks"][0];
         assert_eq!(handler["onFailure"], "block");
-        // The very command that is written answers a call.
+        // The hook command that was written answers a call.
         let call = json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": { "file_path": ".env" } });
-        let answered = TestOutput::of(
+        let answered = TestOutput::run(
             project.command("sh").args(["-c", handler["command"].as_str().unwrap()]),
             call.to_string().as_bytes(),
         );
         assert!(answered.ok().contains("\"deny\""));
         let after = project.entries();
-        assert!(init(&project, &["--yes"]).ok().contains("nothing is to be written"));
+        assert!(init(&project, &["--yes"]).ok().contains("nothing to write"));
         assert_eq!(project.entries(), after);
         assert!(!after.keys().any(|path| path.to_string_lossy().ends_with(".new")));
     });
 }
 
-/// Promise: P87
+/// Promise: init-writes
 #[test]
-fn what_stands_in_a_file_stays() {
+fn existing_file_content_stays() {
     each_user(|user| {
         let project = prepared(user);
         let mine = "{\n\t// mine\n\t\"model\": \"opus\",\n\t\"hooks\": {\n\t\t\"PreToolUse\": [{\"matcher\": \"Bash\", \"hooks\": [{\"type\": \"command\", \"command\": \"mine\"}]}]\n\t},\n\t\"permissions\": {\"deny\": [\"Read(~/.ssh/**)\"], \"allow\": [\"Bash(ls)\"]}\n}\n";
@@ -148,13 +152,13 @@ fn what_stands_in_a_file_stays() {
         assert!(text.contains("registry.npmjs.org:443") && !text.contains("10.0.0.1"), "{text}");
         assert!(project.read(".codex/hooks.json").unwrap().contains("hook codex"));
         let again = init(&project, &["--yes", "--agent", "claude-code", "--agent", "codex"]).ok();
-        assert!(again.contains("nothing is to be written"), "{again}");
+        assert!(again.contains("nothing to write"), "{again}");
     });
 }
 
-/// Promise: P87
+/// Promise: init-writes
 #[test]
-fn what_cannot_be_merged_is_left_alone() {
+fn unmergeable_files_are_left_unchanged() {
     each_user(|user| {
         for (name, text) in [
             (".claude/settings.local.json", "{"),
@@ -165,27 +169,31 @@ fn what_cannot_be_merged_is_left_alone() {
             let project = prepared(user);
             project.write(name, text);
             let ran = init(&project, &["--yes"]);
-            ran.ends(125);
-            assert!(ran.talk().contains(name.rsplit('/').next().unwrap()), "{}", ran.talk());
+            ran.expect_status(125);
+            assert!(
+                ran.stderr_text().contains(name.rsplit('/').next().unwrap()),
+                "{}",
+                ran.stderr_text()
+            );
             assert_eq!(project.read(name).as_deref(), Some(text));
             assert!(
                 !project.home().join(".config/ringfence").exists(),
                 "nothing is written where not all can be"
             );
         }
-        // Whoever wrote the project does not choose which file is written.
+        // The project's content does not choose the file that is written.
         let project = prepared(user);
         project.write_at(&project.home().join("target.json"), "{}");
         project.make_directories(&project.at(".claude"));
         symlink(project.home().join("target.json"), project.at(".claude/settings.local.json"))
             .unwrap();
-        init(&project, &["--yes"]).ends(125);
+        init(&project, &["--yes"]).expect_status(125);
         assert_eq!(fs::read_to_string(project.home().join("target.json")).unwrap(), "{}");
     });
 }
 
 #[test]
-fn agents_without_hooks_get_tools() {
+fn agents_without_hooks_get_mcp_tools() {
     let project = project(TestUser::User);
     project.write(".cursor/mcp.json", "{\"mcpServers\": {\"other\": {\"command\": \"x\"}}}");
     init(&project, &["--yes", "--agent", "cursor", "--agent", "gemini", "--agent", "opencode"])
@@ -198,9 +206,9 @@ fn agents_without_hooks_get_tools() {
     assert_eq!(read("opencode.json")["mcp"]["ringfence"]["command"][1], "mcp");
 }
 
-/// Whoever wrote the project knows how a hook of ours looks.
+/// A hostile project can imitate our hook.
 #[test]
-fn settings_that_only_look_like_ours_do_not_count() {
+fn lookalike_hooks_do_not_count_as_installed() {
     each_user(|user| {
         let project = project(user);
         let ours = format!("{} hook claude-code", project.binary().display());
@@ -221,7 +229,7 @@ fn settings_that_only_look_like_ours_do_not_count() {
             let expect = json!({ "matcher": "*", "hooks": [{ "type": "command", "command": ours, "timeout": 30, "onFailure": "block" }] });
             let groups = written["hooks"]["PreToolUse"].as_array().unwrap();
             assert!(groups.contains(&expect), "{written:#}");
-            // Twice is once.
+            // A second run changes nothing.
             let again = found(&project, &["--yes", "--agent", "claude-code"]);
             assert_eq!(again["written"], false, "{again:#}");
         }
@@ -232,8 +240,8 @@ fn settings_that_only_look_like_ours_do_not_count() {
         ] {
             project.write(".claude/settings.local.json", text);
             let ran = init(&project, &["--yes", "--agent", "claude-code"]);
-            ran.ends(125);
-            assert!(ran.talk().contains("stands there twice"), "{}", ran.talk());
+            ran.expect_status(125);
+            assert!(ran.stderr_text().contains("is there twice"), "{}", ran.stderr_text());
             assert_eq!(project.read(".claude/settings.local.json").as_deref(), Some(text));
         }
         project.write(".claude/settings.local.json", r#"{"disable\u0041llHooks": true}"#);
@@ -244,18 +252,18 @@ fn settings_that_only_look_like_ours_do_not_count() {
         );
         project
             .write(".cursor/mcp.json", r#"{"mcpServers": {"ringfence": {"command": "./evil"}}}"#);
-        init(&project, &["--yes", "--agent", "cursor"]).ends(125);
+        init(&project, &["--yes", "--agent", "cursor"]).expect_status(125);
     });
 }
 
 #[test]
-fn init_below_a_project_sets_up_its_root_and_here_makes_one() {
+fn init_sets_up_the_project_root_unless_here_is_given() {
     each_user(|user| {
         let project = prepared(user);
         project.write("packages/app/package.json", "{}");
         let below = |words: &[&str]| {
             let mut command = project.ringfence();
-            TestOutput::of(
+            TestOutput::run(
                 command.arg("init").args(words).current_dir(project.at("packages/app")),
                 b"",
             )
@@ -269,7 +277,7 @@ fn init_below_a_project_sets_up_its_root_and_here_makes_one() {
         assert!(project.has(".ringfence/policy.toml") && !project.has("packages/app/.ringfence"));
         let again = below(&["--yes"]).ok();
         assert!(
-            again.contains("nothing is to be written") && again.contains("which has a policy"),
+            again.contains("nothing to write") && again.contains("which has a policy"),
             "{again}"
         );
         below(&["--here", "--yes"]).ok();
@@ -277,8 +285,12 @@ fn init_below_a_project_sets_up_its_root_and_here_makes_one() {
         assert!(!below(&["--yes"]).ok().contains("the project is"));
         let home = project.home();
         let at_home =
-            TestOutput::of(project.ringfence().args(["init", "--yes"]).current_dir(&home), b"");
-        assert!(at_home.ends(125).talk().contains("cd into a project"), "{}", at_home.talk());
+            TestOutput::run(project.ringfence().args(["init", "--yes"]).current_dir(&home), b"");
+        assert!(
+            at_home.expect_status(125).stderr_text().contains("cd into a project"),
+            "{}",
+            at_home.stderr_text()
+        );
         assert!(!home.join(".ringfence").exists());
     });
 }

@@ -1,4 +1,4 @@
-//! `--json`: one object that says what became of the command.
+//! `--json`: one object with the command's outcome.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
@@ -9,11 +9,11 @@ use crate::project;
 fn outcome(project: &TestProject, words: &[&str]) -> Value {
     let ran = project.run(["--json"].iter().chain(words));
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.stderr_text()))
 }
 
 #[test]
-fn it_has_the_fields_of_the_interface() {
+fn json_result_has_every_documented_field() {
     each_user(|user| {
         let project = project(user);
         let object = outcome(&project, &["-c", "echo out; echo err >&2; exit 3"]);
@@ -31,23 +31,23 @@ fn it_has_the_fields_of_the_interface() {
         ] {
             assert_eq!(object[name], value, "{name}");
         }
-        // What cannot be told without /dev/fuse is a gap that refuses nothing.
+        // Missing reports without /dev/fuse are a gap that refuses nothing.
         assert!(
             object["gaps"]
                 .as_array()
-                .is_some_and(|gaps| gaps.iter().all(|gap| gap["loss"] == "telling")),
+                .is_some_and(|gaps| gaps.iter().all(|gap| gap["loss"] == "reporting")),
             "{}",
             object["gaps"]
         );
         assert!(object["durationMs"].is_u64() && object["usage"].is_object());
         assert!(object["enforced"].as_array().is_some_and(|steps| steps.len() > 5));
         assert!(object.get("blockedReason").is_some() && object.get("blockedResource").is_some());
-        project.run(["--json", "-c", "exit 3"]).ends(3);
+        project.run(["--json", "-c", "exit 3"]).expect_status(3);
     });
 }
 
 #[test]
-fn bytes_are_bytes() {
+fn binary_output_is_encoded_losslessly() {
     each_user(|user| {
         let project = project(user);
         let object = outcome(&project, &["-c", "printf 'a\\377\\000b'"]);
@@ -58,7 +58,7 @@ fn bytes_are_bytes() {
 }
 
 #[test]
-fn ten_megabytes_arrive_whole() {
+fn ten_megabytes_of_output_arrive_whole() {
     each_user(|user| {
         let project = project(user);
         let object = outcome(
@@ -74,9 +74,9 @@ fn ten_megabytes_arrive_whole() {
     });
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn a_denial_is_told_exactly() {
+fn denial_is_reported_exactly() {
     each_user(|user| {
         let project = project(user);
         let object = outcome(&project, &["-c", "echo x > .mcp.json"]);
@@ -94,9 +94,9 @@ fn a_denial_is_told_exactly() {
     });
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn of_very_many_denials_those_that_are_not_kept_are_counted() {
+fn dropped_denials_are_counted() {
     each_user(|user| {
         let project = project(user);
         let object = outcome(
@@ -108,7 +108,7 @@ fn of_very_many_denials_those_that_are_not_kept_are_counted() {
             (Some(1000), &100.into())
         );
         let log: Value = serde_json::from_str(
-            &TestOutput::of(
+            &TestOutput::run(
                 project.ringfence().args(["log", "--json", "--operation", "exit"]),
                 b"",
             )
@@ -119,9 +119,9 @@ fn of_very_many_denials_those_that_are_not_kept_are_counted() {
     });
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn text_about_permissions_is_no_denial() {
+fn permission_error_text_is_not_a_denial() {
     each_user(|user| {
         let project = project(user);
         let object = outcome(
@@ -134,7 +134,7 @@ fn text_about_permissions_is_no_denial() {
 }
 
 #[test]
-fn a_time_limit_is_told() {
+fn timeout_is_reported() {
     each_user(|user| {
         let project = project(user);
         let object = outcome(&project, &["--timeout", "2s", "-c", "echo before; exec sleep 60"]);
@@ -145,7 +145,7 @@ fn a_time_limit_is_told() {
 }
 
 #[test]
-fn a_process_that_keeps_the_pipe_open_does_not_keep_the_answer() {
+fn background_process_with_an_open_pipe_does_not_delay_the_result() {
     each_user(|user| {
         let project = project(user);
         let begun = std::time::Instant::now();
@@ -155,7 +155,7 @@ fn a_process_that_keeps_the_pipe_open_does_not_keep_the_answer() {
 }
 
 #[test]
-fn no_more_output_is_kept_than_the_policy_says() {
+fn kept_output_is_limited_by_the_policy() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\n[limits]\noutput = 6\n");
@@ -164,8 +164,8 @@ fn no_more_output_is_kept_than_the_policy_says() {
             (object["stdout"].as_str().map(str::len), &object["truncated"]),
             (Some(6), &Value::Bool(true))
         );
-        // What goes to the person's own streams is not counted, which is a gap.
-        project.run(["-c", "true"]).ends(125);
+        // Output to inherited streams is not counted, which is a gap.
+        project.run(["-c", "true"]).expect_status(125);
         assert!(
             project.run(["--on-gap", "run", "-c", "echo 1234567890"]).ok().contains("1234567890")
         );

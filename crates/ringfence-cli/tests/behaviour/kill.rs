@@ -1,25 +1,25 @@
-//! Nothing is left when ringfence is killed, whenever that happens.
+//! A killed ringfence leaves no processes, mounts or files, at any moment.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_testkit::{
-    HostSnapshot, TestOutput, TestProject, each_user, fuse_for_all, processes_with, python,
-    repetitions, signal, soon,
+    HostSnapshot, TestOutput, TestProject, becomes_true, each_user, fuse_for_all, processes_with,
+    python, repetitions, signal,
 };
 
 use crate::project;
 
-/// A copy of the binary, so that its processes are told from those of other tests.
+/// A copy of the binary, so that its processes differ from those of other tests.
 fn copy(project: &TestProject) -> std::path::PathBuf {
     let copy =
         project.home().join(format!("ringfence-{}-{}", std::process::id(), project.user.ids().0));
     std::fs::copy(project.binary(), &copy).expect("the binary can be copied");
-    project.user.own(&copy);
+    project.user.chown(&copy);
     copy
 }
 
-/// Processes that run the file `program`, whatever they call themselves.
+/// Processes that run the file `program`, whatever their name.
 fn running(program: &std::path::Path) -> Vec<String> {
     let found = |entry: std::fs::DirEntry| {
         let exe = std::fs::read_link(entry.path().join("exe")).ok()?;
@@ -37,7 +37,7 @@ fn running(program: &std::path::Path) -> Vec<String> {
 #[track_caller]
 fn nothing_is_left(program: &std::path::Path, marker: &str, when: &str) {
     let begun = Instant::now();
-    let gone = soon(Duration::from_secs(1), || {
+    let gone = becomes_true(Duration::from_secs(1), || {
         running(program).is_empty() && processes_with(marker).is_empty()
     });
     assert!(
@@ -59,9 +59,9 @@ fn start(project: &TestProject, program: &std::path::Path, line: &str) -> Child 
     command.spawn().expect("ringfence starts")
 }
 
-/// Promise: P4, P19
+/// Promise: no-litter, killed
 #[test]
-fn at_fifty_moments() {
+fn killed_ringfence_leaves_nothing_at_fifty_moments() {
     each_user(|user| {
         let project = project(user);
         let program = copy(&project);
@@ -80,7 +80,7 @@ fn at_fifty_moments() {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            // Half of them while the sandbox is made, half later.
+            // Half of them during the setup of the sandbox, half later.
             let delay =
                 Duration::from_micros(random % if round % 2 == 0 { 15_000 } else { 80_000 });
             let marker = format!("98765{round}.{}", std::process::id());
@@ -108,17 +108,17 @@ fn at_fifty_moments() {
         };
         assert_eq!(new(&after.mounts, &census.mounts), Vec::<String>::new());
         assert_eq!(new(&after.sockets, &census.sockets), Vec::<String>::new());
-        // Other tests make such names, too, and remove them.
+        // Other tests make such names too, and remove them.
         let left: Vec<&std::path::PathBuf> =
             after.temporary.iter().filter(|name| !census.temporary.contains(name)).collect();
         let is_gone = || HostSnapshot::take().temporary.iter().all(|name| !left.contains(&name));
-        assert!(soon(Duration::from_secs(60), is_gone), "{left:?}");
+        assert!(becomes_true(Duration::from_secs(60), is_gone), "{left:?}");
     });
 }
 
-/// Promise: P19
+/// Promise: killed
 #[test]
-fn with_a_command_that_ignores_every_signal() {
+fn killed_ringfence_ends_a_command_that_ignores_signals() {
     each_user(|user| {
         let project = project(user);
         let program = copy(&project);
@@ -130,23 +130,23 @@ fn with_a_command_that_ignores_every_signal() {
                 "trap '' HUP INT TERM QUIT USR1 USR2 PIPE; touch ready; while :; do sleep {marker}; done"
             ),
         );
-        assert!(soon(Duration::from_secs(20), || project.has("ready")));
+        assert!(becomes_true(Duration::from_secs(20), || project.has("ready")));
         child.kill().expect("it can be killed");
         child.wait().expect("it ends");
         nothing_is_left(&program, &marker, "with a deaf command");
     });
 }
 
-/// Promise: P19
+/// Promise: killed
 #[test]
-fn of_any_of_its_processes() {
+fn killing_any_process_of_ringfence_leaves_nothing() {
     each_user(|user| {
         let project = project(user);
         let program = copy(&project);
         for victim in 0..3 {
             let marker = format!("9876{victim}7.{}", std::process::id());
             let mut child = start(&project, &program, &format!("touch ready; exec sleep {marker}"));
-            assert!(soon(Duration::from_secs(20), || project.has("ready")));
+            assert!(becomes_true(Duration::from_secs(20), || project.has("ready")));
             std::fs::remove_file(project.at("ready")).expect("it is there");
             let all = running(&program);
             let Some(one) = all.get(victim) else {
@@ -168,8 +168,8 @@ fn of_any_of_its_processes() {
     });
 }
 
-/// Goes for what is denied and for what is outside, from a thread each and without end, and
-/// leaves a word if it ever gets something.
+/// Reads denied files and files outside in an endless loop, one thread each, and leaves a file if a
+/// read succeeds.
 const READS: &str = "
 import os, threading
 home = os.path.expanduser('~')
@@ -190,9 +190,9 @@ wanted = [(read, '.env'), (read, 'sub/.env'), (read, home + '/.ssh/id_rsa'), (os
 for me, (act, path) in enumerate(wanted): threading.Thread(target=reads, args=(me, act, path)).start()
 ";
 
-/// Promise: P19
+/// Promise: killed
 #[test]
-fn nothing_is_let_through_meanwhile() {
+fn nothing_denied_opens_while_ringfence_is_killed() {
     let (Some(python), true) = (python(), fuse_for_all()) else { return };
     each_user(|user| {
         let project = project(user);
@@ -206,9 +206,10 @@ fn nothing_is_let_through_meanwhile() {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null());
             let mut child = command.spawn().expect("ringfence starts");
-            let is_ready =
-                soon(Duration::from_secs(20), || project.has("ready") || project.has("leaked"));
-            // Whoever answers stands still first, so that all of them wait for an answer.
+            let is_ready = becomes_true(Duration::from_secs(20), || {
+                project.has("ready") || project.has("leaked")
+            });
+            // The notify handler is stopped first, so that all threads wait for its response.
             if round % 2 == 1 {
                 signal(child.id(), 19);
                 std::thread::sleep(Duration::from_millis(10));
@@ -223,8 +224,8 @@ fn nothing_is_let_through_meanwhile() {
             );
             std::fs::remove_file(project.at("ready")).expect("it was ready");
         }
-        // Bare it gets something at once.
-        TestOutput::of(project.command(python).args(["-Bc", READS]), b"").ok();
+        // Bare, a read succeeds at once.
+        TestOutput::run(project.command(python).args(["-Bc", READS]), b"").ok();
         assert!(project.has("leaked"), "the probe cannot succeed");
     });
 }

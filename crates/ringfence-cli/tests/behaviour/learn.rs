@@ -1,5 +1,5 @@
-//! `ringfence learn`: the policy it proposes is good, gives the command what it wanted, and
-//! opens nothing that is shut on purpose.
+//! `ringfence learn`: the proposed policy is valid, lets the command succeed, and opens no
+//! deliberate denial.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,10 +11,10 @@ use crate::project;
 
 #[track_caller]
 fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().args(words), b"")
+    TestOutput::run(project.ringfence().args(words), b"")
 }
 
-/// The lines of a policy that open something, and the comments at its end.
+/// The allowing lines of a policy, and the comments at its end.
 fn parts(text: &str) -> (Vec<String>, Vec<String>) {
     let lines = |start: &str| {
         text.lines()
@@ -25,12 +25,15 @@ fn parts(text: &str) -> (Vec<String>, Vec<String>) {
     let comments: Vec<String> = lines("# ");
     (
         lines("  \""),
-        comments.into_iter().skip_while(|line| !line.contains("go on with")).skip(1).collect(),
+        comments
+            .into_iter()
+            .skip_while(|line| !line.starts_with("# `ringfence learn --policy FILE`"))
+            .skip(1)
+            .collect(),
     )
 }
 
-/// Learns from a line of shell until nothing is added; answers the policy and how many rounds
-/// it took.
+/// Learns from a shell line until nothing is added; returns the policy and the number of rounds.
 #[track_caller]
 fn learn(project: &TestProject, line: &str) -> (String, usize) {
     let file = project.home().join("learned.toml");
@@ -61,7 +64,7 @@ fn learn(project: &TestProject, line: &str) -> (String, usize) {
     panic!("no end of it: {}", fs::read_to_string(&file).unwrap());
 }
 
-/// What is refused to a line of shell under the policy that was learnt.
+/// The denials of a shell line under the learnt policy.
 fn refused(project: &TestProject, line: &str) -> (Value, Vec<String>) {
     let name = project.home().join("learned.toml").to_string_lossy().into_owned();
     let said: Value =
@@ -77,9 +80,9 @@ fn refused(project: &TestProject, line: &str) -> (Value, Vec<String>) {
     (said, targets)
 }
 
-/// Promise: P39
+/// Promise: learned-policy
 #[test]
-fn what_is_proposed_gives_the_command_what_it_wanted() {
+fn proposed_policy_lets_the_command_succeed() {
     if !fuse_for_all() {
         return;
     }
@@ -114,7 +117,7 @@ fn what_is_proposed_gives_the_command_what_it_wanted() {
             "{user}: {said}"
         );
         assert_eq!(fs::read_to_string(home.join("out/new")).unwrap(), "x\n");
-        // The directory is open, what is secret in it is not.
+        // The directory is open, the secret in it is not.
         assert!(
             !project
                 .run([
@@ -137,7 +140,7 @@ fn refused_without(project: &TestProject, line: &str) -> (Value, Vec<String>) {
 }
 
 #[test]
-fn each_line_says_who_wanted_it_how_often_and_what_refused_it() {
+fn each_line_names_program_count_and_denying_rule() {
     if !fuse_for_all() {
         return;
     }
@@ -153,16 +156,16 @@ fn each_line_says_who_wanted_it_how_often_and_what_refused_it() {
         let (opened, _) = parts(&ran.ok());
         let expected = [
             "\"~/code/other/main.rs\", # read once by cat; nothing opens it",
-            "\"~/data\", # 4 things in it, read 4 times by cat; nothing opens it",
+            "\"~/data\", # 4 paths in it, read 4 times by cat; nothing opens it",
             "\"~/notes.txt\", # read 3 times by cat; nothing opens it",
         ];
         assert_eq!(opened, expected, "{user}");
     });
 }
 
-/// Promise: P39
+/// Promise: learned-policy
 #[test]
-fn what_is_shut_on_purpose_is_named_and_never_proposed() {
+fn deliberate_denials_are_named_and_never_proposed() {
     if !fuse_for_all() {
         return;
     }
@@ -188,9 +191,9 @@ fn what_is_shut_on_purpose_is_named_and_never_proposed() {
                 "./.mcp.json",
                 "protected on purpose, not proposed: protected by `.mcp.json` (built in)",
             ),
-            ("~/new", "not proposed: it would take opening ~;"),
-            ("~/code/other", "not proposed: it would open another project, ~/code/other;"),
-            ("unshare", "not proposed: no command needs this call"),
+            ("~/new", "not proposed: it needs a grant for all of ~;"),
+            ("~/code/other", "not proposed: it would allow another project, ~/code/other;"),
+            ("unshare", "not proposed: no command needs this syscall"),
         ] {
             let start = format!("# {what}: {why}");
             assert!(
@@ -207,9 +210,9 @@ fn what_is_shut_on_purpose_is_named_and_never_proposed() {
     });
 }
 
-/// Promise: P39
+/// Promise: learned-policy
 #[test]
-fn a_command_that_gets_further_each_time_is_learnt_in_rounds() {
+fn learning_continues_in_rounds_until_nothing_is_added() {
     if !fuse_for_all() {
         return;
     }
@@ -223,13 +226,13 @@ fn a_command_that_gets_further_each_time_is_learnt_in_rounds() {
         assert!((4..=6).contains(&rounds), "{rounds} rounds: {policy}");
         let (said, denied) = refused(&project, line);
         assert_eq!((&said["exitCode"], denied), (&0.into(), vec![]), "{user}: {policy}");
-        // What is there already is kept, and said to be of use.
+        // Existing lines are kept and reported as used.
         assert!(policy.contains("\"~/one/x\", # kept: used once by cat"), "{policy}");
     });
 }
 
 #[test]
-fn flags_of_the_run_become_lines() {
+fn flags_of_the_run_become_policy_lines() {
     each_user(|user| {
         let project = project(user);
         let learned = ringfence(
@@ -248,14 +251,14 @@ fn flags_of_the_run_become_lines() {
         let (opened, _) = parts(&learned);
         let expected = [
             "\"~/notes.txt\", # given as `--read ~/notes.txt`: used once by cat",
-            "\"~/.config\", # given as `--write ~/.config`: not seen in use",
+            "\"~/.config\", # given as `--write ~/.config`: no use seen",
         ];
         assert_eq!(opened, expected, "{user}");
     });
 }
 
 #[test]
-fn the_policy_alone_is_on_standard_output() {
+fn standard_output_has_only_the_policy() {
     each_user(|user| {
         let project = project(user);
         let ran =
@@ -265,34 +268,38 @@ fn the_policy_alone_is_on_standard_output() {
             text.starts_with("# Proposed by `ringfence learn` for: /bin/sh -c")
                 && !text.lines().any(|line| line == "from the command")
         );
-        assert!(text.contains("It ended with status 7; nothing was refused."), "{text}");
-        assert!(ran.talk().contains("from the command\nmore\n"), "{}", ran.talk());
-        ringfence(&project, &["learn", "--mode", "full-access", "--", "true"]).ends(125);
-        ringfence(&project, &["learn", "--", "no-such-program"]).ends(127);
+        assert!(text.contains("Exit status 7; nothing was denied."), "{text}");
+        assert!(ran.stderr_text().contains("from the command\nmore\n"), "{}", ran.stderr_text());
+        ringfence(&project, &["learn", "--mode", "full-access", "--", "true"]).expect_status(125);
+        ringfence(&project, &["learn", "--", "no-such-program"]).expect_status(127);
     });
 }
 
-/// Promise: P40
+/// Promise: learn-output
 #[test]
-fn a_file_of_somebody_else_is_not_written_to_nor_one_that_the_command_leads_to() {
+fn policy_is_not_written_to_foreign_files_or_through_links() {
     each_user(|user| {
         let project = project(user);
         let mine = "version = 1 # written by hand, and not by ringfence\n";
         project.write("mine.toml", mine);
         let ran = ringfence(&project, &["learn", "--output", "mine.toml", "--", "touch", "ran"]);
-        ran.ends(125);
-        assert!(ran.talk().contains("did not write it") && !project.has("ran"), "{}", ran.talk());
+        ran.expect_status(125);
+        assert!(
+            ran.stderr_text().contains("did not write it") && !project.has("ran"),
+            "{}",
+            ran.stderr_text()
+        );
         assert_eq!(project.read("mine.toml").unwrap(), mine);
-        // The command puts a link where the policy is to be.
+        // The command puts a symlink at the policy's path.
         let victim = project.home().join("victim");
         project.write_at(&victim, "# Proposed by `ringfence learn`, and precious");
         let line = format!("ln -sf {} new.toml", victim.display());
-        ringfence(&project, &["learn", "--output", "new.toml", "-c", &line]).ends(125);
+        ringfence(&project, &["learn", "--output", "new.toml", "-c", &line]).expect_status(125);
         assert_eq!(
             fs::read_to_string(&victim).unwrap(),
             "# Proposed by `ringfence learn`, and precious"
         );
-        // Or takes the directory away, with a link in its place.
+        // Or replaces the directory by a symlink.
         project.make_directories(&project.at("d"));
         let line = format!("mv d e; ln -s {} d", project.home().display());
         ringfence(&project, &["learn", "--output", "d/new.toml", "-c", &line]).ok();
@@ -300,9 +307,9 @@ fn a_file_of_somebody_else_is_not_written_to_nor_one_that_the_command_leads_to()
     });
 }
 
-/// Promise: P39
+/// Promise: learned-policy
 #[test]
-fn hostile_names_stay_in_their_lines() {
+fn hostile_names_cannot_add_policy_lines() {
     if !fuse_for_all() {
         return;
     }
@@ -320,7 +327,7 @@ fn hostile_names_stay_in_their_lines() {
             opened.iter().map(|line| line.split(", #").next().unwrap()).collect();
         assert_eq!(texts, ["\"~/odd/q\\\"q\"", "\"~/odd/é\""], "{user}: {policy}");
         assert_eq!(
-            left.iter().filter(|line| line.contains("cannot be written in a policy")).count(),
+            left.iter().filter(|line| line.contains("a policy cannot contain its name")).count(),
             4,
             "{left:?}"
         );
@@ -332,7 +339,7 @@ fn hostile_names_stay_in_their_lines() {
 }
 
 #[test]
-fn without_a_tripwire_it_learns_what_is_opened_all_the_same() {
+fn learn_works_without_fuse() {
     if !needs(&["unshare"]) {
         return;
     }
@@ -356,7 +363,7 @@ fn without_a_tripwire_it_learns_what_is_opened_all_the_same() {
 }
 
 #[test]
-fn a_network_that_is_wanted_is_mentioned() {
+fn network_use_is_mentioned() {
     each_user(|user| {
         let project = project(user);
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
@@ -367,14 +374,14 @@ fn a_network_that_is_wanted_is_mentioned() {
         assert!(opened.is_empty() && !text.contains("[network]"), "{text}");
         assert!(
             left.iter()
-                .any(|line| line.starts_with("# 192.0.2.1:443: not proposed: the network is shut")),
+                .any(|line| line.starts_with("# 192.0.2.1:443: not proposed: the network is off")),
             "{user}: {text}"
         );
     });
 }
 
 #[test]
-fn hosts_that_are_wanted_are_proposed_and_those_that_are_near_or_denied_are_not() {
+fn contacted_hosts_are_proposed_unless_local_or_denied() {
     each_user(|user| {
         let project = project(user);
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
@@ -405,7 +412,7 @@ for address in ['8.8.8.8', '10.0.0.1']:
             "{user}: {text}"
         );
         assert!(
-            opens("\"wanted.example\", # wanted; ") && opens("\"8.8.8.8:4433\", # wanted; "),
+            opens("\"wanted.example\", # needed; ") && opens("\"8.8.8.8:4433\", # needed; "),
             "{user}: {text}"
         );
         assert!(

@@ -1,4 +1,4 @@
-//! A command uses no more than it may, is told by which limit it ended, and ends alone.
+//! A command over a limit ends alone, and the result names the limit.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 
 use crate::groups::ungrouped;
 use crate::project;
-use crate::sessions::Session;
+use crate::sessions::TestSession;
 
-/// The outcome of a command that must not take long.
+/// The outcome of a command that must end soon.
 fn limited(project: &TestProject, limits: &[&str], words: &[&str]) -> Value {
     limited_by(project.ringfence(), limits, words)
 }
 
-/// The same of a `ringfence` that was started in some way.
+/// The same for a given `ringfence` command.
 pub(crate) fn limited_by(mut ringfence: Command, limits: &[&str], words: &[&str]) -> Value {
     let begun = Instant::now();
     let limits = limits.iter().map(|limit| format!("--limit={limit}"));
-    let ran = TestOutput::of(ringfence.args(["run", "--json"]).args(limits).args(words), b"");
+    let ran = TestOutput::run(ringfence.args(["run", "--json"]).args(limits).args(words), b"");
     let object = serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
+        .unwrap_or_else(|error| panic!("{error}: {}", ran.stderr_text()));
     assert!(begun.elapsed() < Duration::from_secs(60), "it was ended");
     object
 }
 
-/// Which limits, with what was observed.
+/// The limits that were exceeded: name, configured and observed value.
 pub(crate) fn breaches(outcome: &Value) -> Vec<(String, u64, u64)> {
     let one = |breach: &Value| {
         let number = |key: &str| breach[key].as_u64().expect("a number");
@@ -39,7 +39,7 @@ pub(crate) fn breaches(outcome: &Value) -> Vec<(String, u64, u64)> {
     outcome["breaches"].as_array().expect("there is a list").iter().map(one).collect()
 }
 
-/// That one limit, and no other, ended it.
+/// Checks that this limit, and no other, ended the command.
 #[track_caller]
 pub(crate) fn ends_by(outcome: &Value, limit: &str, configured: u64) {
     let breaches = breaches(outcome);
@@ -54,16 +54,16 @@ pub(crate) fn ends_by(outcome: &Value, limit: &str, configured: u64) {
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn each_ends_what_goes_beyond_it() {
+fn each_limit_ends_a_command() {
     each_user(|user| {
         let project = project(user);
         each_ends(&project, &|| project.ringfence());
     });
 }
 
-/// Each limit, by a `ringfence` that was started in some way.
+/// Checks each limit with the given `ringfence` command.
 pub(crate) fn each_ends(project: &TestProject, ringfence: &dyn Fn() -> Command) {
     let limited = |limits: &[&str], words: &[&str]| limited_by(ringfence(), limits, words);
     let bomb = limited(&["processes=40"], &["--", "bash", "-c", ":(){ :|:& };:; sleep 100"]);
@@ -89,11 +89,11 @@ pub(crate) fn each_ends(project: &TestProject, ringfence: &dyn Fn() -> Command) 
     );
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn memory_is_memory_however_it_is_had() {
+fn every_kind_of_memory_counts() {
     const WAYS: &[&str] = &[
-        // Where no cgroup counts it, there is none: programs fall back to other memory.
+        // Without a cgroup this kind is refused, and programs fall back to other memory.
         "import os\ntry: f = os.memfd_create('x')\nexcept OSError as e:\n    assert e.errno == 38; kept = []\n    \
              while True: kept.append(b'x' * (1 << 20))\nwhile True: os.write(f, bytes(1 << 20))",
         "import mmap\nkept = []\nwhile True:\n    kept.append(mmap.mmap(-1, 16 << 20)); kept[-1].write(b'x' * (16 << 20))",
@@ -106,7 +106,7 @@ fn memory_is_memory_however_it_is_had() {
          m.madvise(15)\nfor at in range(0, 1 << 40, 1 << 21): m[at]\ntime.sleep(100)";
     each_user(|user| {
         let project = project(user);
-        // What copies share is there once.
+        // Memory shared by forked copies counts once.
         let code = "import os, time\nkept = b'x' * (90 << 20)\nfor _ in range(8):\n    if os.fork() == 0: time.sleep(0.3); os._exit(0)\ntime.sleep(0.5); print('fine')";
         for ringfence in [TestProject::ringfence, ungrouped] {
             for code in WAYS {
@@ -123,7 +123,7 @@ fn memory_is_memory_however_it_is_had() {
                 "fine\n"
             );
         }
-        // In a group the kernel holds them, and ends the program itself.
+        // In a cgroup the kernel enforces the limit and kills the program itself.
         ends_by(
             &limited_by(
                 ungrouped(&project),
@@ -133,22 +133,22 @@ fn memory_is_memory_however_it_is_had() {
             "memory",
             150 * MIB,
         );
-        // Where nobody counts what is memory by its place, there is as much room and no more.
+        // Where tmpfs is not counted as memory, its size is limited.
         let line = "head -c 30000000 /dev/zero > /tmp/x; wc -c < /tmp/x";
         let scratch = limited_by(ungrouped(&project), &["memory=20MiB"], &["-c", line]);
         assert_eq!(scratch["stdout"], format!("{}\n", 20 * MIB), "{scratch}");
     });
 }
 
-/// Promise: P135
+/// Promise: socket-memory
 #[test]
 fn memory_in_sockets_counts_also_without_a_cgroup() {
-    // Both ends are open, or only those are left in which it waits.
+    // Both ends are open, or only those with the queued data.
     const FILLED: &str = "import socket, sys, time\nkept = []\nfor _ in range(450):\n    \
          one, other = socket.socketpair()\n    for end in (one, other) if sys.argv[1] == 'open' else (one,):\n        end.setblocking(False)\n        \
          try:\n            while True: end.send(bytes(4096))\n        except BlockingIOError: pass\n    \
          kept.append((one, other) if sys.argv[1] == 'open' else other)\ntime.sleep(100)";
-    // Each carrier holds sockets that no process has open any more.
+    // Each carrier holds sockets that no process has open.
     const IN_FLIGHT: &str = "import array, socket, time\nkept = []\nfor _ in range(12):\n    carrier = socket.socketpair(); kept.append(carrier)\n    \
          for _ in range(40):\n        one, other = socket.socketpair(); one.setblocking(False)\n        \
          try:\n            while True: one.send(bytes(4096))\n        except BlockingIOError: pass\n        \
@@ -192,7 +192,7 @@ fn memory_in_message_queues_counts_also_without_a_cgroup() {
     });
 }
 
-/// Promise: P133
+/// Promise: process-limit
 #[test]
 fn processes_in_sequence_never_reach_their_limit() {
     each_user(|user| {
@@ -203,10 +203,10 @@ fn processes_in_sequence_never_reach_their_limit() {
     });
 }
 
-/// Promise: P133
+/// Promise: process-limit
 #[test]
-fn hardly_more_processes_start_than_the_limit() {
-    // Each that starts writes a byte.
+fn process_limit_is_exceeded_by_few_at_most() {
+    // Each process writes a byte when it starts.
     const BURST: &str = "import os, time\nf = os.open('started', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\nfor _ in range(200):\n    \
          try:\n        if os.fork() == 0: os.write(f, b'.'); time.sleep(100)\n    except OSError: pass\ntime.sleep(100)";
     const TRIES: usize = 5;
@@ -223,15 +223,15 @@ fn hardly_more_processes_start_than_the_limit() {
             started
         };
         let most = (0..TRIES).map(started).max();
-        // Root is refused nothing before the pids are all taken.
+        // Root is refused only when all pids are in use.
         let bound = if user == TestUser::Root { 55 } else { 26 };
         assert!(most <= Some(bound), "{most:?} as {user}");
     });
 }
 
-/// Promise: P134
+/// Promise: disk-limit
 #[test]
-fn disk_space_counts_however_it_is_taken() {
+fn every_way_to_take_disk_space_counts() {
     const TAKE: &str = "import ctypes, mmap, os, sys\nf = os.open('big', os.O_RDWR | os.O_CREAT | os.O_TRUNC); n = 3 << 30; way = sys.argv[1]\n\
         libc = ctypes.CDLL(None, use_errno=True); r, w = os.pipe()\n\
         if way == 'posix_fallocate': os.posix_fallocate(f, 0, n)\n\
@@ -267,7 +267,7 @@ fn disk_space_counts_however_it_is_taken() {
     });
 }
 
-/// Promise: P134
+/// Promise: disk-limit
 #[test]
 fn names_count_as_disk_space() {
     const LINKS: &str = "import os\nopen('x', 'w').close(); os.mkdir('d')\nfor i in range(200000): os.link('x', 'd/%d' % i)";
@@ -283,13 +283,13 @@ fn names_count_as_disk_space() {
 }
 
 #[test]
-fn files_that_are_made_or_copied_for_the_command_count_as_disk_space() {
+fn files_made_by_the_notify_handler_count_as_disk_space() {
     const FILES: &str = "import os, sys\nos.mkdir('d'); flags = os.O_CREAT | os.O_WRONLY | eval(sys.argv[1])\n\
         for i in range(60000): os.close(os.open('d/%d' % i, flags))";
     // Each name of a file outside gets a copy.
     const COPIES: &str = "import os, time\nfor i in range(16):\n    try: os.close(os.open('copy%d' % i, os.O_WRONLY))\n    \
         except PermissionError: pass\ntime.sleep(50)";
-    // A lock is no new file each time.
+    // Opening a lock file again makes no new file.
     const LOCKS: &str = "import os\nfor i in range(3000): os.close(os.open('lock%d' % (i % 2), os.O_CREAT | os.O_RDWR))\nprint('done')";
     each_user(|user| {
         let project = project(user);
@@ -332,9 +332,9 @@ fn allocated(project: &TestProject, name: &str) -> u64 {
     ) * 512
 }
 
-/// Promise: P136
+/// Promise: time-limit
 #[test]
-fn time_limit_is_when_a_command_is_killed() {
+fn command_is_killed_at_its_time_limit() {
     each_user(|user| {
         let project = project(user);
         let took = |outcome: &Value| outcome["durationMs"].as_u64().expect("a number");
@@ -344,7 +344,7 @@ fn time_limit_is_when_a_command_is_killed() {
             &["-c", "trap '' INT TERM; while :; do sleep 0.1; done"],
         );
         assert_eq!((&deaf["exitCode"], &deaf["timedOut"]), (&json!(124), &json!(true)), "{deaf}");
-        // Two seconds later before.
+        // It was two seconds later before.
         assert!((1900..3500).contains(&took(&deaf)), "{deaf}");
         let polite = limited(
             &project,
@@ -357,7 +357,7 @@ fn time_limit_is_when_a_command_is_killed() {
             "{polite}"
         );
         assert!((4400..5000).contains(&took(&polite)), "{polite}");
-        let session = Session::start_with(user, &[]);
+        let session = TestSession::start_with(user, &[]);
         let begun = Instant::now();
         session
             .words(&[
@@ -368,15 +368,15 @@ fn time_limit_is_when_a_command_is_killed() {
                 "-c",
                 "trap '' INT TERM; while :; do sleep 0.1; done",
             ])
-            .ends(124);
-        // Before, each of three signals came two seconds after the other.
+            .expect_status(124);
+        // Before, each of three signals came two seconds after the previous one.
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     });
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn what_is_written_counts_whoever_wrote_it() {
+fn writes_of_every_process_count() {
     each_user(|user| {
         let project = project(user);
         let orphans =
@@ -387,9 +387,9 @@ fn what_is_written_counts_whoever_wrote_it() {
     });
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn files_are_as_few_and_as_small_as_the_policy_says() {
+fn open_file_and_file_size_limits_hold() {
     each_user(|user| {
         let project = project(user);
         let code = "import time\nkept = []\ntry:\n    while True: kept.append(open('/dev/null'))\nexcept OSError as e: print(e.errno)\ntime.sleep(0.3)";
@@ -406,7 +406,7 @@ fn files_are_as_few_and_as_small_as_the_policy_says() {
         );
         assert_eq!(breaches(&large), [("file-size".into(), 1_000_000, 1_000_000)], "{large}");
         assert_eq!(std::fs::metadata(project.at("f")).expect("it is there").len(), 1_000_000);
-        // Nobody can let itself have more.
+        // A command cannot raise its own limits.
         assert_eq!(
             project
                 .run(["--limit=open-files=32", "-c", "ulimit -n 64 2>/dev/null; ulimit -n"])
@@ -416,9 +416,9 @@ fn files_are_as_few_and_as_small_as_the_policy_says() {
     });
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn a_neighbour_goes_on() {
+fn other_sandboxes_keep_running() {
     each_user(|user| {
         let (one, other) = (project(user), project(user));
         let bomb = std::thread::spawn(move || {
@@ -434,17 +434,17 @@ fn a_neighbour_goes_on() {
     });
 }
 
-/// Promise: P82
+/// Promise: limits
 #[test]
-fn in_a_session_a_command_is_told_and_the_next_one_runs() {
+fn session_reports_the_limit_and_runs_the_next_command() {
     each_user(|user| {
-        let session = Session::start_with(
+        let session = TestSession::start_with(
             user,
             &["--limit=memory=150MiB", "--limit=output=100000", "--limit=cpu=1s"],
         );
-        let told = |line: &str| session.words(&["exec", &session.id, "--json", "-c", line]);
+        let report = |line: &str| session.words(&["exec", &session.id, "--json", "-c", line]);
         let outcome =
-            |line: &str| serde_json::from_slice::<Value>(&told(line).stdout).expect("an object");
+            |line: &str| serde_json::from_slice::<Value>(&report(line).stdout).expect("an object");
         session.exec("kept=here").ok();
         let flood = outcome("yes");
         assert_eq!(breaches(&flood)[0].0, "output", "{flood}");
@@ -462,14 +462,14 @@ fn in_a_session_a_command_is_told_and_the_next_one_runs() {
 }
 
 #[test]
-fn a_limit_is_shown_written_down_and_read_exactly() {
+fn limit_values_are_shown_written_and_parsed_exactly() {
     each_user(|user: TestUser| {
         let project = project(user);
         project.write(
             ".ringfence/policy.toml",
             "version = 1\n[limits]\nmemory = \"64MiB\"\nprocesses = 100\n",
         );
-        let plan = TestOutput::of(project.ringfence().arg("plan"), b"").ok();
+        let plan = TestOutput::run(project.ringfence().arg("plan"), b"").ok();
         assert!(
             plan.contains("limit     memory 64 MiB, processes 100")
                 || plan.contains("memory 64 MiB, processes 100"),
@@ -478,24 +478,28 @@ fn a_limit_is_shown_written_down_and_read_exactly() {
         let ran = project.run(["--", "python3", "-c", "x = bytearray(1 << 30)"]);
         assert_eq!(ran.status, 137);
         assert!(
-            ran.talk().contains("the limit `memory` of 64 MiB was reached: "),
+            ran.stderr_text().contains("the limit `memory` of 64 MiB was reached: "),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
-        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::run(project.ringfence().args(["log", "--json"]), b"").ok();
         let last: Value =
             serde_json::from_str(log.lines().last().expect("a record")).expect("an object");
         assert_eq!(last["breaches"][0]["limit"], "memory", "{last}");
         for (wrong, says) in [
-            ("memoory=1GiB", "there is no limit `memoory`"),
-            ("memory", "`` is no amount for `--limit memory`"),
-            ("memory=5m", "`5m` is no amount for `--limit memory`"),
-            ("processes=0", "`0` is no amount for `--limit processes`"),
-            ("cpu=1GiB", "write a duration"),
+            ("memoory=1GiB", "unknown limit `memoory`"),
+            ("memory", "`` is not an amount for `--limit memory`"),
+            ("memory=5m", "`5m` is not an amount for `--limit memory`"),
+            ("processes=0", "`0` is not an amount for `--limit processes`"),
+            ("cpu=1GiB", "use a duration"),
         ] {
             let ran = project.run([&format!("--limit={wrong}"), "--", "touch", "ran"]);
-            ran.ends(125);
-            assert!(ran.talk().contains(says) && !project.has("ran"), "{wrong}: {}", ran.talk());
+            ran.expect_status(125);
+            assert!(
+                ran.stderr_text().contains(says) && !project.has("ran"),
+                "{wrong}: {}",
+                ran.stderr_text()
+            );
         }
     });
 }

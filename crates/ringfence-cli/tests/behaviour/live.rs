@@ -1,4 +1,4 @@
-//! What is denied or protected and appears while a command runs.
+//! Denied and protected names that appear while a command runs.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -7,15 +7,15 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use ringfence_testkit::{
-    SECRET, TestProject, TestUser, each_user, fuse_for_all, needs, python, repetitions, signal,
-    soon,
+    SECRET, TestProject, TestUser, becomes_true, each_user, fuse_for_all, needs, python,
+    repetitions, signal,
 };
 use serde_json::Value;
 
 use crate::project;
 
-/// Inside: for each path it is told, tries to open it until it is refused, and says for how
-/// many microseconds after the first time it could still be opened.
+/// Inside: opens each given path until it is denied, and prints for how many microseconds after the
+/// first success it could still be opened.
 const READER: &str = "
 import os, sys, time
 for line in sys.stdin:
@@ -35,14 +35,14 @@ for line in sys.stdin:
     print((last - first) // 1000 if first else 0, flush=True)
 ";
 
-/// A command that runs and tries what it is told to.
-struct Reader {
+/// A running command that tries the paths it is given.
+struct PollingReader {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Reader {
+impl PollingReader {
     fn start(project: &TestProject, words: &[&str]) -> Self {
         let mut command = project.ringfence();
         command.arg("run").args(words).args(["--", "python3", "-u", "-c", READER]);
@@ -57,8 +57,8 @@ impl Reader {
             BufReader::new(child.stdout.take().expect("a pipe")),
         );
         let mut reader = Self { child, input, output };
-        // Whatever comes now, comes while it runs; the lookout is there once it has covered
-        // something.
+        // From now on files appear while the command runs; the watcher is ready once it has masked
+        // one.
         reader.exposed(project, "read", Path::new("first.pem"), || {
             project.write("first.pem", SECRET)
         });
@@ -71,7 +71,7 @@ impl Reader {
         line.trim().to_owned()
     }
 
-    /// For how many microseconds `path` could be opened after `appear`; panics if it still can.
+    /// Microseconds for which `path` could be opened after `appear`; panics if it still can.
     #[track_caller]
     fn exposed(
         &mut self,
@@ -94,7 +94,7 @@ impl Reader {
     }
 }
 
-/// Nothing can be opened 50 ms after it appeared, in this many tries.
+/// Number of tries; in each, the file is denied 50 ms after it appeared.
 const TRIES: usize = 100;
 const TRIES_UNDER_STRESS: usize = 1000;
 const WINDOW_US: u64 = 50_000;
@@ -106,7 +106,7 @@ fn check(way: &str, appear: impl Fn(&TestProject, usize) -> (PathBuf, Box<dyn Fn
     }
     each_user(|user| {
         let project = project(user);
-        let mut reader = Reader::start(&project, &[]);
+        let mut reader = PollingReader::start(&project, &[]);
         let tries = repetitions(TRIES, TRIES_UNDER_STRESS);
         let mut windows: Vec<u64> = (0..tries)
             .map(|number| {
@@ -125,11 +125,11 @@ fn check(way: &str, appear: impl Fn(&TestProject, usize) -> (PathBuf, Box<dyn Fn
     });
 }
 
-/// The lookout is not woken by what comes shortly after something that mattered to nobody.
+/// The watcher batches events: a secret may appear shortly after files that need no mask.
 ///
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_secret_that_is_created_among_trifles() {
+fn secret_created_among_other_files_is_masked() {
     check("created among trifles", |project, number| {
         project.write(format!("trifle{number}"), "");
         std::thread::sleep(Duration::from_millis(number as u64 % 20));
@@ -138,42 +138,42 @@ fn a_secret_that_is_created_among_trifles() {
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_secret_that_is_created() {
+fn secret_created_by_the_host_is_masked() {
     check("created", |project, number| {
         let path = PathBuf::from(format!("d{number}/.env"));
         (path.clone(), Box::new(move || project.write(path, SECRET)))
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_secret_that_is_moved_in() {
+fn secret_moved_in_is_masked() {
     check("moved in", |project, number| {
         let (from, path) =
             (project.home().join(format!("m{number}")), PathBuf::from(format!("m{number}.pem")));
         project.write_at(&from, SECRET);
         let to = project.at(&path);
-        (path, Box::new(move || fs::rename(from, to).expect("a directory beside")))
+        (path, Box::new(move || fs::rename(from, to).expect("the directories exist")))
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_secret_that_is_linked_in() {
+fn secret_linked_in_is_masked() {
     check("linked in", |project, number| {
         let (from, path) =
             (project.home().join(format!("l{number}")), PathBuf::from(format!("l{number}.key")));
         project.write_at(&from, SECRET);
         let to = project.at(&path);
-        (path, Box::new(move || fs::hard_link(from, to).expect("a directory beside")))
+        (path, Box::new(move || fs::hard_link(from, to).expect("the directories exist")))
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_secret_in_a_tree_that_is_moved_in() {
+fn secret_in_a_tree_moved_in_is_masked() {
     check("in a tree", |project, number| {
         let (from, path) = (
             project.home().join(format!("t{number}")),
@@ -181,15 +181,15 @@ fn a_secret_in_a_tree_that_is_moved_in() {
         );
         project.write_at(&from.join("a/b/.env"), SECRET);
         let to = project.at(format!("t{number}"));
-        (path, Box::new(move || fs::rename(from, to).expect("a directory beside")))
+        (path, Box::new(move || fs::rename(from, to).expect("the directories exist")))
     });
 }
 
-/// As an editor saves: the cover stood over the file that is gone.
+/// As an editor saves: the mask was over the replaced file.
 ///
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_secret_that_is_replaced() {
+fn secret_replaced_by_the_host_is_masked() {
     check("replaced", |project, number| {
         let (from, path) = (
             project.home().join(format!("r{number}")),
@@ -197,16 +197,16 @@ fn a_secret_that_is_replaced() {
         );
         project.write_at(&from, SECRET);
         let to = project.at(&path);
-        // Absent for a moment, so that the reader is not refused before.
+        // Absent for a moment, so that the reader is not denied before.
         let _ = fs::remove_file(&to);
         while to.symlink_metadata().is_ok() {}
-        (path, Box::new(move || fs::rename(from, to).expect("a directory beside")))
+        (path, Box::new(move || fs::rename(from, to).expect("the directories exist")))
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_secret_that_is_unpacked_inside() {
+fn secret_unpacked_inside_is_masked() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("mkdir t && cd t && for i in $(seq 1000); do mkdir $i; echo s > $i/.env; echo x > $i/x; done && tar cf ../t.tar . && cd .. && rm -r t").ok();
@@ -217,20 +217,20 @@ fn a_secret_that_is_unpacked_inside() {
     });
 }
 
-/// What else holds for names that appear.
-fn reading(user: TestUser, words: &[&str], test: impl FnOnce(&TestProject, &mut Reader)) {
+/// Runs `test` with a reader in a fresh project.
+fn reading(user: TestUser, words: &[&str], test: impl FnOnce(&TestProject, &mut PollingReader)) {
     if python().is_none() {
         return;
     }
     let project = project(user);
-    let mut reader = Reader::start(&project, words);
+    let mut reader = PollingReader::start(&project, words);
     test(&project, &mut reader);
     reader.end();
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn directories_and_other_cases_and_the_policys_own_patterns() {
+fn denied_directories_and_user_patterns_are_masked_when_they_appear() {
     each_user(|user| {
         reading(user, &["--deny", "**/vault", "--deny", "*.vlt"], |project, reader| {
             reader.exposed(project, "read", Path::new("deep/down/vault"), || {
@@ -247,9 +247,9 @@ fn directories_and_other_cases_and_the_policys_own_patterns() {
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn what_is_excepted_stays_open() {
+fn excepted_names_stay_open_when_they_appear() {
     each_user(|user| {
         let project = project(user);
         let line = "sleep 0.3; cat new/.env.example fresh/plain.txt; cat new/.env";
@@ -272,9 +272,9 @@ fn what_is_excepted_stays_open() {
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn another_name_for_a_secret() {
+fn new_hard_link_to_a_secret_is_masked() {
     each_user(|user| {
         reading(user, &[], |project, reader| {
             let link = |name: &str| {
@@ -287,19 +287,19 @@ fn another_name_for_a_secret() {
             project.make_directories(&tree.join("a"));
             fs::hard_link(tree.join("z/.env"), tree.join("a/plain")).expect("the same file system");
             reader.exposed(project, "read", Path::new("both/a/plain"), || {
-                fs::rename(&tree, project.at("both")).expect("beside")
+                fs::rename(&tree, project.at("both")).expect("the directories exist")
             });
         });
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn what_is_protected_stays_so_when_the_host_replaces_it() {
+fn protected_file_replaced_by_the_host_stays_protected() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q; echo {} > .mcp.json").ok();
-        let mut reader = Reader::start(&project, &[]);
+        let mut reader = PollingReader::start(&project, &[]);
         reader.exposed(&project, "write", Path::new(".git/config"), || {
             project.sh_bare("git config ring.fence 1").ok();
         });
@@ -315,7 +315,7 @@ fn what_is_protected_stays_so_when_the_host_replaces_it() {
 }
 
 #[test]
-fn whoever_reads_it_is_told_of() {
+fn read_of_a_masked_file_is_reported() {
     if !fuse_for_all() {
         return;
     }
@@ -346,16 +346,16 @@ const KILL: i32 = 9;
 const CONTINUE: i32 = 18;
 const STOP: i32 = 19;
 
-/// The lookout of a run.
-fn lookout(run: u32) -> u32 {
+/// The watcher of a run.
+fn watcher(run: u32) -> u32 {
     let is_it = |pid: u32| {
         let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let parent = format!("PPid:\t{run}\n");
-        read("cmdline").ends_with(b"--lookout\0")
+        read("cmdline").ends_with(b"--watcher\0")
             && String::from_utf8_lossy(&read("status")).contains(&parent)
     };
     let mut found = None;
-    assert!(soon(Duration::from_secs(10), || {
+    assert!(becomes_true(Duration::from_secs(10), || {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         found = processes
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -365,19 +365,19 @@ fn lookout(run: u32) -> u32 {
     found.expect("seen just now")
 }
 
-/// More happens than the kernel keeps while the lookout cannot look.
+/// The event queue overflows while the watcher is stopped.
 ///
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn an_overrun_is_made_up_for() {
+fn inotify_overflow_is_recovered() {
     if python().is_none() {
         return;
     }
     each_user(|user| {
         let project = project(user);
-        let mut reader = Reader::start(&project, &[]);
-        let lookout = lookout(reader.child.id());
-        signal(lookout, STOP);
+        let mut reader = PollingReader::start(&project, &[]);
+        let watcher = watcher(reader.child.id());
+        signal(watcher, STOP);
         let kept: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
             .expect("a limit")
             .trim()
@@ -389,10 +389,10 @@ fn an_overrun_is_made_up_for() {
         }
         let exposed = reader.exposed(&project, "read", Path::new("many/.env"), || {
             project.write("many/.env", SECRET);
-            signal(lookout, CONTINUE);
+            signal(watcher, CONTINUE);
         });
         println!("{user}: {exposed} us");
-        // Nobody is left standing.
+        // No process stays stopped.
         reader.exposed(&project, "read", Path::new("after.pem"), || {
             project.write("after.pem", SECRET)
         });
@@ -400,36 +400,36 @@ fn an_overrun_is_made_up_for() {
     });
 }
 
-/// Nobody looks out any more: the command must not go on.
+/// Without a watcher new secrets would stay open, so the command must end.
 ///
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn without_a_lookout_the_command_ends() {
+fn command_ends_without_its_watcher() {
     if python().is_none() {
         return;
     }
     each_user(|user| {
         let project = project(user);
-        let reader = Reader::start(&project, &[]);
-        signal(lookout(reader.child.id()), KILL);
-        let Reader { child, input, .. } = reader;
+        let reader = PollingReader::start(&project, &[]);
+        signal(watcher(reader.child.id()), KILL);
+        let PollingReader { child, input, .. } = reader;
         let ended = child.wait_with_output().expect("it ends");
         drop(input);
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(125), "{user}: {said}");
         assert!(
-            said.contains("cannot look out for what appears, so the command was ended"),
+            said.contains("cannot watch for new files, so the command was ended"),
             "{user}: {said}"
         );
     });
 }
 
-/// Where the kernel allows few watches, everything is looked through again and again.
+/// With few inotify watches, the watcher polls the whole tree.
 ///
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn too_few_watches_are_told_and_made_up_for() {
-    // So many directories may be watched, and so many may watch.
+fn too_few_inotify_watches_are_reported_and_replaced_by_polling() {
+    // The limits on watches and on inotify instances.
     for (most, setting) in [
         ("watches=5", "fs.inotify.max_user_watches="),
         ("instances=0", "fs.inotify.max_user_instances="),
@@ -475,7 +475,7 @@ fn too_few(most: &str, setting: &str) {
     });
 }
 
-/// Runs `line` inside, and after a while, when it waits for the file `go`, does something outside.
+/// Runs `line` inside and, while it waits for the file `go`, calls `outside`.
 fn meanwhile(project: &TestProject, line: &str, outside: impl FnOnce()) -> String {
     let line = format!("touch here; while [ ! -e go ]; do sleep 0.05; done; {line}");
     let child = project
@@ -484,41 +484,41 @@ fn meanwhile(project: &TestProject, line: &str, outside: impl FnOnce()) -> Strin
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    assert!(soon(Duration::from_secs(10), || project.has("here")));
+    assert!(becomes_true(Duration::from_secs(10), || project.has("here")));
     outside();
-    // Longer than anything takes to be covered.
+    // Longer than any mask takes.
     std::thread::sleep(Duration::from_millis(300));
     project.write("go", "");
     let ended = child.expect("ringfence starts").wait_with_output().expect("it ends");
     String::from_utf8_lossy(&ended.stdout).into_owned()
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_repository_that_comes_in_is_protected() {
+fn repository_made_by_the_host_is_protected() {
     if !needs(&["git"]) {
         return;
     }
     each_user(|user| {
         let project = project(user);
-        project.sh_bare("git init -q ~/beside").ok();
-        let line = "for r in beside made deep/er; do cd $r; echo $r; \
+        project.sh_bare("git init -q ~/second").ok();
+        let line = "for r in second made deep/er; do cd $r; echo $r; \
             (echo x >> .git/config) 2>/dev/null && echo config; (echo x > .git/hooks/pre-commit) 2>/dev/null && echo hook; \
             (echo x > .git/config.worktree) 2>/dev/null && echo worktree; mv .git .tig 2>/dev/null && echo moved; \
             python3 -c 'open(\".git/config\", \"r+\").write(\"x\")' 2>/dev/null && echo written; \
             echo y > f && git add f && git commit -qm x && echo committed; cd - > /dev/null; done";
         let said = meanwhile(&project, line, || {
             project
-                .sh_bare("mkdir deep; git init -q made; git init -q deep/er; mv ~/beside .")
+                .sh_bare("mkdir deep; git init -q made; git init -q deep/er; mv ~/second .")
                 .ok();
         });
-        assert_eq!(said, "beside\ncommitted\nmade\ncommitted\ndeep/er\ncommitted\n", "{user}");
+        assert_eq!(said, "second\ncommitted\nmade\ncommitted\ndeep/er\ncommitted\n", "{user}");
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_repository_of_the_commands_own_stays_its_own() {
+fn repository_made_by_the_command_stays_writable() {
     if !needs(&["git"]) {
         return;
     }
@@ -534,11 +534,11 @@ fn a_repository_of_the_commands_own_stays_its_own() {
     });
 }
 
-/// Below such a name nothing is looked through, and the next command would find it open.
+/// The survey skips vendored trees, so the next command would find the secret open.
 ///
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_directory_with_a_secret_that_appeared_stays_where_it_is() {
+fn directory_with_a_new_secret_cannot_be_moved_to_a_vendored_tree() {
     each_user(|user| {
         let project = project(user);
         let line = "mv new node_modules/new; mv new/sub node_modules/sub; mv plain node_modules/plain; ls node_modules";
@@ -551,11 +551,11 @@ fn a_directory_with_a_secret_that_appeared_stays_where_it_is() {
     });
 }
 
-/// The command makes a `.git` where the host is going to, and takes it away again.
+/// The command makes a `.git` where the host will make one, and removes it again.
 ///
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_repository_cannot_be_claimed_before_it_comes() {
+fn repository_cannot_be_claimed_before_the_host_makes_it() {
     if !needs(&["git"]) {
         return;
     }
@@ -564,7 +564,7 @@ fn a_repository_cannot_be_claimed_before_it_comes() {
         let line = "mkdir -p d; for i in 1 2 3; do mkdir .git d/.git; rmdir .git d/.git; done; touch here; while [ ! -e go ]; do sleep 0.05; done; \
             for r in . d; do (echo x >> $r/.git/config) 2>/dev/null && echo config; (echo x > $r/.git/hooks/pre-commit) 2>/dev/null && echo hook; done; echo end";
         let child = project.ringfence().args(["run", "-c", line]).stdout(Stdio::piped()).spawn();
-        assert!(soon(Duration::from_secs(10), || project.has("here")));
+        assert!(becomes_true(Duration::from_secs(10), || project.has("here")));
         project.sh_bare("git init -q; git init -q d").ok();
         std::thread::sleep(Duration::from_millis(300));
         project.write("go", "");
@@ -573,9 +573,9 @@ fn a_repository_cannot_be_claimed_before_it_comes() {
     });
 }
 
-/// Promise: P35
+/// Promise: live-deny
 #[test]
-fn a_submodule_that_the_host_adds_stays_where_it_is() {
+fn submodule_added_by_the_host_stays_protected() {
     if !needs(&["git"]) {
         return;
     }
@@ -592,7 +592,7 @@ fn a_submodule_that_the_host_adds_stays_where_it_is() {
                 .sh_bare("git -c protocol.file.allow=always submodule --quiet add ~/lib lib 2>&1")
                 .ok();
         });
-        // The command's own is looked through when it has ended.
+        // A repository of the command is swept when it has ended.
         assert_eq!(said, "made\nend\n", "{user}");
         assert_eq!(project.read(".git/modules/own/config").unwrap_or_default(), "", "{user}");
         assert!(project.has("lib/.git"), "{user}: it was moved away");

@@ -1,4 +1,4 @@
-//! `ringfence log`: what was recorded is shown, and whether it is as it was written.
+//! `ringfence log` shows audit records and verifies that they are unchanged.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::project;
 
 fn log(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().arg("log").args(words), b"")
+    TestOutput::run(project.ringfence().arg("log").args(words), b"")
 }
 
 /// Each line of output as JSON.
@@ -27,14 +27,14 @@ fn file(project: &TestProject) -> PathBuf {
     project.home().join(".local/state/ringfence/audit/00000001.jsonl")
 }
 
-/// A project in which two agents ran something.
+/// Runs commands as two agents in the project.
 fn used(project: &TestProject) {
     project.run(["--agent", "one", "--", "true"]).ok();
     project.run(["--agent", "two", "-c", "echo x > .mcp.json"]);
 }
 
 #[test]
-fn records_are_chosen_by_what_they_are() {
+fn records_are_filtered_by_their_fields() {
     each_user(|user| {
         let project = project(user);
         assert_eq!(log(&project, &[]).ok(), "");
@@ -49,15 +49,15 @@ fn records_are_chosen_by_what_they_are() {
         assert_eq!(count(&["--since", "1h"]), 5);
         assert_eq!(count(&["--since", "2999-01-01"]), 0);
         assert_eq!(count(&["--session", all[0]["session"].as_str().unwrap()]), 2);
-        log(&project, &["--since", "yesterday"]).ends(125);
-        // As they stand in the file, byte for byte.
+        log(&project, &["--since", "yesterday"]).expect_status(125);
+        // The records as in the file, byte for byte.
         assert_eq!(log(&project, &["--json"]).stdout, fs::read(file(&project)).unwrap());
     });
 }
 
-/// Promise: P33
+/// Promise: hostile-log-text
 #[test]
-fn a_table_for_people_has_no_control_characters() {
+fn table_output_has_no_control_characters() {
     each_user(|user| {
         let project = project(user);
         project
@@ -73,7 +73,7 @@ fn a_table_for_people_has_no_control_characters() {
 }
 
 #[test]
-fn events_are_written_for_other_systems() {
+fn events_are_exported_for_other_systems() {
     each_user(|user| {
         let project = project(user);
         used(&project);
@@ -90,7 +90,7 @@ fn events_are_written_for_other_systems() {
     });
 }
 
-/// Does something to the lines of the log, and expects `--verify` to find `expect`.
+/// Changes the lines of the log, and checks that `--verify` reports `expect`.
 #[track_caller]
 fn check(project: &TestProject, change: impl FnOnce(&mut Vec<String>), expect: &str) {
     let whole = fs::read_to_string(file(project)).unwrap();
@@ -99,41 +99,42 @@ fn check(project: &TestProject, change: impl FnOnce(&mut Vec<String>), expect: &
     fs::write(file(project), lines.into_iter().map(|line| line + "\n").collect::<String>())
         .unwrap();
     let ran = log(project, &["--verify"]);
-    ran.ends(1);
+    ran.expect_status(1);
     assert!(ran.text().contains(&format!("{}{expect}", file(project).display())), "{}", ran.text());
     let json: Value =
-        serde_json::from_slice(&log(project, &["--verify", "--json"]).ends(1).stdout).unwrap();
+        serde_json::from_slice(&log(project, &["--verify", "--json"]).expect_status(1).stdout)
+            .unwrap();
     assert_eq!(json["intact"], false);
     fs::write(file(project), whole).unwrap();
     log(project, &["--verify"]).ok();
 }
 
-/// Promise: P31
+/// Promise: log-tampering
 #[test]
-fn what_is_done_to_it_by_hand_is_found() {
+fn verify_finds_every_manual_change() {
     each_user(|user| {
         let project = project(user);
         log(&project, &["--verify"]).ok();
         used(&project);
         let said = log(&project, &["--verify"]).ok();
-        assert!(said.contains("5 records in 1 file: all is as it was written"), "{said}");
+        assert!(said.contains("5 records in 1 file: no tampering found"), "{said}");
         check(
             &project,
             |lines| lines[1] = lines[1].replace("\"one\"", "\"two\""),
             ":2: record 2 was changed",
         );
         check(&project, |lines| drop(lines.remove(2)), ":3: record 3 is missing before this line");
-        check(&project, |lines| lines.swap(1, 2), ":3: record 2 stands behind record 3");
+        check(&project, |lines| lines.swap(1, 2), ":3: record 2 comes after record 3");
         check(&project, |lines| lines.truncate(3), ": records 4 to 5 are missing at the end");
         let hash = said.rsplit(' ').next().unwrap().trim().to_owned();
         project.run(["--", "true"]).ok();
         log(&project, &["--verify", "--kept", &hash]).ok();
-        log(&project, &["--verify", "--kept", &"0".repeat(64)]).ends(1);
-        log(&project, &["--verify", "--kept", "x"]).ends(125);
+        log(&project, &["--verify", "--kept", &"0".repeat(64)]).expect_status(1);
+        log(&project, &["--verify", "--kept", "x"]).expect_status(125);
         fs::remove_file(file(&project)).unwrap();
         let ran = log(&project, &["--verify"]);
         assert!(
-            ran.ends(1).text().contains("00000001.jsonl: this file of the log is missing"),
+            ran.expect_status(1).text().contains("00000001.jsonl: this file of the log is missing"),
             "{}",
             ran.text()
         );
@@ -141,7 +142,7 @@ fn what_is_done_to_it_by_hand_is_found() {
 }
 
 #[test]
-fn a_follower_goes_on_into_the_next_file() {
+fn follow_continues_into_the_next_file() {
     each_user(|user| {
         let project = project(user);
         project.write_at(
@@ -169,7 +170,7 @@ fn a_follower_goes_on_into_the_next_file() {
 }
 
 #[test]
-fn a_copy_can_be_read_elsewhere() {
+fn copied_log_can_be_read_elsewhere() {
     each_user(|user| {
         let project = project(user);
         used(&project);
@@ -177,7 +178,7 @@ fn a_copy_can_be_read_elsewhere() {
         project.make_directories(&copy);
         for entry in fs::read_dir(file(&project).parent().unwrap()).unwrap().flatten() {
             fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-            project.user.own(&copy.join(entry.file_name()));
+            project.user.chown(&copy.join(entry.file_name()));
         }
         log(&project, &["--verify", "--dir", "copy"]).ok();
         assert_eq!(json(&project, &["--json", "--dir", "copy"]).len(), 5);

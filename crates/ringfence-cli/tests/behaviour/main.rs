@@ -1,5 +1,5 @@
-//! What ringfence promises of a command that runs inside: one file per promise, the probe
-//! running within the sandbox, as the superuser and as an ordinary user.
+//! The behaviour of commands inside the sandbox, end to end: one file per subject, run as root and
+//! as an ordinary user.
 
 mod absent_host;
 mod agent_settings;
@@ -62,12 +62,12 @@ mod tool_calls;
 mod tools;
 mod tracked_files;
 mod tripwire;
-mod untold;
+mod without_fuse;
 mod work;
 
 use ringfence_testkit::{TestProject, TestUser};
 
-/// A fresh project in which the binary under test is at hand.
+/// A fresh project with the binary under test.
 fn project(user: TestUser) -> TestProject {
     TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"))
 }

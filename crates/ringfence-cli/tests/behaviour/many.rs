@@ -7,10 +7,10 @@ use ringfence_testkit::{TestProject, TestUser};
 
 use crate::project;
 
-/// Promise: P6
+/// Promise: project-secrets
 #[test]
 fn sixty_thousand_secrets_are_denied_in_good_time() {
-    // Made once and handed on: it is the making that takes long.
+    // Made once for both users, since making the files is slow.
     let mut made: Option<TestProject> = None;
     for user in TestUser::all() {
         let project = project(*user);
@@ -36,7 +36,7 @@ fn sixty_thousand_secrets_are_denied_in_good_time() {
         let took = begun.elapsed();
         eprintln!("{took:?} as {user}");
         assert_eq!(said, "hello", "as {user}");
-        // An optimised build takes two seconds; a walk that is quadratic would take hours.
+        // An optimised build takes two seconds; a quadratic walk would take hours.
         assert!(took < Duration::from_secs(60), "{took:?} as {user}");
         made = Some(project);
     }

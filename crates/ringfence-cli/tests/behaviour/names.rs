@@ -1,10 +1,10 @@
-//! Making names goes through ringfence, and must not be told from the kernel's own way.
+//! Files made through the notify handler behave as if the kernel made them.
 
 use ringfence_testkit::each_user;
 
 use crate::project;
 
-/// The same program inside and bare, in two fresh projects, says the same.
+/// Checks that a program prints the same inside and bare, in two fresh projects.
 #[track_caller]
 fn same_as_bare(code: &str) {
     each_user(|user| {
@@ -16,9 +16,9 @@ fn same_as_bare(code: &str) {
     });
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn modes_and_masks() {
+fn modes_and_umasks_match_bare() {
     same_as_bare(
         "
 for mask in [0o077, 0o002, 0o000, 0o022]:
@@ -38,7 +38,7 @@ for mask in [0o077, 0o002, 0o000, 0o022]:
 }
 
 #[test]
-fn a_mask_set_by_another_thread_or_a_child_counts() {
+fn umask_set_by_another_thread_or_child_counts() {
     same_as_bare(
         "
 import subprocess, threading
@@ -55,9 +55,9 @@ for name in ['one', 'two', 'three', 'four', 'five']:
     );
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn a_mask_that_is_handed_down_counts_until_another_is_set() {
+fn inherited_umask_counts_until_another_is_set() {
     same_as_bare(
         "
 import subprocess
@@ -72,9 +72,9 @@ for name in ['one', 'two', 'three', 'four', 'five', 'six', 'seven']:
     );
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn a_directory_is_what_the_thread_itself_has_open() {
+fn directory_fds_are_those_of_the_calling_thread() {
     same_as_bare(
         "
 import threading
@@ -91,7 +91,7 @@ make('a', 77, 'first')
 thread = threading.Thread(target=apart)
 thread.start(); thread.join()
 os.close(os.open('second', os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=77))
-# One process after the other, each with another directory by the same number.
+# One process after the other, each with another directory at the same fd.
 for turn in range(20):
     child = os.fork()
     if child == 0:
@@ -107,9 +107,9 @@ for name in ['a', 'b', 'c', 'd']:
     );
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn what_is_locked_by_a_directorys_descriptor_is_free_once_that_is_closed() {
+fn lock_on_a_directory_fd_is_released_on_close() {
     same_as_bare(
         "
 import fcntl, threading, time
@@ -122,7 +122,7 @@ for name in ['HEAD', 'plain']:
     os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=directory))
     os.close(directory)
     print(name, outcome(lambda: os.close(locked())))
-# Somebody waits at a pipe that was named by it.
+# A thread waits at a pipe that it opens relative to the directory's fd.
 os.mkfifo('src/pipe')
 directory = locked()
 thread = threading.Thread(target=lambda: os.close(os.open('pipe', os.O_CREAT | os.O_RDONLY, 0o600, dir_fd=directory)))
@@ -136,9 +136,9 @@ thread.join()
     );
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn open_flags() {
+fn open_flags_match_bare() {
     same_as_bare(
         "
 import fcntl
@@ -177,9 +177,9 @@ print(flags(os.open('src', os.O_CREAT | os.O_PATH)))
     );
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn links_of_both_kinds() {
+fn hard_links_and_symlinks_match_bare() {
     same_as_bare(
         "
 os.link('README', 'hard'); print(os.stat('hard').st_nlink)
@@ -196,9 +196,9 @@ for act in [lambda: os.link('README', 'hard'), lambda: os.symlink('x', 'hard'), 
     );
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn renames_of_all_kinds() {
+fn renames_match_bare() {
     same_as_bare(
         "
 write('a', b'A'); write('b', b'B'); os.mkdir('d1'); os.mkdir('d2'); write('d2/x')
@@ -214,9 +214,9 @@ for act in [lambda: os.rename('absent', 'q'), lambda: os.rename('d1', 'e'), lamb
     );
 }
 
-/// Promise: P18
+/// Promise: syscall-parity
 #[test]
-fn pipes_with_names() {
+fn named_pipes_match_bare() {
     same_as_bare(
         "
 import subprocess, threading
@@ -237,7 +237,7 @@ os.close(os.open('pipe', os.O_CREAT | os.O_RDWR))
 }
 
 #[test]
-fn a_writer_that_waits_at_a_pipe_can_be_interrupted() {
+fn writer_waiting_at_a_named_pipe_can_be_interrupted() {
     same_as_bare(
         "
 import signal, subprocess
@@ -252,14 +252,14 @@ print(outcome(lambda: os.open('pipe', os.O_CREAT | os.O_WRONLY)))
 }
 
 #[test]
-fn unnamed_files() {
+fn unnamed_temporary_files_match_bare() {
     same_as_bare(
         "tmpfile_as('named'); print(read('named')); fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); print(os.write(fd, b'x'))",
     );
 }
 
 #[test]
-fn locks() {
+fn file_locks_match_bare() {
     same_as_bare(
         "
 import fcntl
@@ -275,7 +275,7 @@ print('locked')
 }
 
 #[test]
-fn strange_names() {
+fn unusual_names_match_bare() {
     same_as_bare(
         r#"
 names = [b'a b', b'new\nline', b'\xff\xfe', 'grüße'.encode(), b'-rf', b'*', b'$HOME', b"it's", b' ', b'...', b'x' * 255, b'back\\slash']
@@ -289,7 +289,7 @@ for name in names:
 }
 
 #[test]
-fn long_paths_and_deep_directories() {
+fn long_paths_and_deep_directories_match_bare() {
     same_as_bare(
         "
 for depth in range(60):
@@ -303,7 +303,7 @@ os.makedirs('/'.join(['e'] * 100)); create('/'.join(['e'] * 100) + '/deep'); pri
 }
 
 #[test]
-fn directories_that_are_gone_and_descriptors() {
+fn removed_directories_and_fds_match_bare() {
     same_as_bare(
         "
 os.mkdir('gone'); fd = os.open('gone', os.O_RDONLY); os.rmdir('gone')
@@ -320,7 +320,7 @@ os.chdir('src'); create('relative'); print(os.path.exists('relative'))
 }
 
 #[test]
-fn many_at_once() {
+fn concurrent_creation_matches_bare() {
     same_as_bare(
         "
 import threading
@@ -335,7 +335,7 @@ print(len([f for f in os.listdir('.') if f.startswith('r')]))
 }
 
 #[test]
-fn sockets_with_names() {
+fn named_sockets_match_bare() {
     same_as_bare(
         "
 for where in ['sock', './sock2', os.getcwd()[:40] and 'src/sock3']:

@@ -1,4 +1,4 @@
-//! `observe = "all"`: what goes through is told of, and nothing else changes.
+//! `observe = "all"` reports allowed accesses, and changes nothing else.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user, fuse_for_all, needs};
 use serde_json::Value;
@@ -7,11 +7,11 @@ use crate::project;
 
 fn outcome(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.stderr_text()))
 }
 
 /// The entries of a list, each as `operation target program count`.
-fn told(project: &TestProject, list: &Value) -> Vec<String> {
+fn entries(project: &TestProject, list: &Value) -> Vec<String> {
     let (home, root) = (
         project.home().to_string_lossy().into_owned(),
         project.root().to_string_lossy().into_owned(),
@@ -35,7 +35,7 @@ fn told(project: &TestProject, list: &Value) -> Vec<String> {
     entries.collect()
 }
 
-/// What went through in the project when a line of shell was run.
+/// The allowed accesses in the project while a shell line ran.
 fn allowed_in_project(project: &TestProject, flags: &[&str], line: &str) -> (Value, Vec<String>) {
     let said = outcome(&project.run(flags.iter().copied().chain([
         "--json",
@@ -44,14 +44,14 @@ fn allowed_in_project(project: &TestProject, flags: &[&str], line: &str) -> (Val
         "-c",
         line,
     ])));
-    let mut allowed = told(project, &said["allowed"]);
+    let mut allowed = entries(project, &said["allowed"]);
     allowed.retain(|entry| entry.contains(" PROJECT") || entry.contains(" ~"));
     (said, allowed)
 }
 
-/// Promise: P38
+/// Promise: observe-all
 #[test]
-fn what_is_opened_and_made_is_told_of_once_with_a_count() {
+fn opened_and_made_files_are_reported_once_with_a_count() {
     each_user(|user| {
         let project = project(user);
         let line = "cat README README; cat ./src/../README; echo x > new; echo y >> new; mkdir d; mv new d/moved; cat nowhere; ls -d src";
@@ -81,9 +81,9 @@ fn what_is_opened_and_made_is_told_of_once_with_a_count() {
     });
 }
 
-/// Promise: P38
+/// Promise: observe-all
 #[test]
-fn the_real_path_is_told_and_the_program_that_is_started() {
+fn real_paths_and_started_programs_are_reported() {
     each_user(|user| {
         let project = project(user);
         project.write("tool", "#!/bin/sh\necho ran\n");
@@ -91,13 +91,13 @@ fn the_real_path_is_told_and_the_program_that_is_started() {
         std::os::unix::fs::symlink("README", project.at("link")).unwrap();
         let (said, allowed) = allowed_in_project(&project, &[], "cat link; ./tool");
         assert_eq!(said["stdout"], "hello\nran\n");
-        // The script is opened by the shell that its first line names.
+        // The interpreter of the script's first line opens the script.
         assert_eq!(
             allowed,
             ["read PROJECT/README cat 1", "execute PROJECT/tool sh 1", "read PROJECT/tool sh 1"],
             "{user}"
         );
-        let all = told(&project, &said["allowed"]);
+        let all = entries(&project, &said["allowed"]);
         assert!(all.iter().any(|entry| entry.starts_with("execute /usr/bin/cat sh 1")), "{all:?}");
         assert!(
             !all.iter().any(|entry| entry.contains(" /proc")
@@ -108,9 +108,9 @@ fn the_real_path_is_told_and_the_program_that_is_started() {
     });
 }
 
-/// Promise: P38
+/// Promise: observe-all
 #[test]
-fn what_is_refused_is_told_as_before() {
+fn denials_are_reported_as_without_observe() {
     if !fuse_for_all() {
         return;
     }
@@ -120,11 +120,11 @@ fn what_is_refused_is_told_as_before() {
         let plain = outcome(&project.run(["--json", "-c", line]));
         let (observed, allowed) = allowed_in_project(&project, &[], line);
         assert_eq!(
-            told(&project, &observed["denials"]),
-            told(&project, &plain["denials"]),
+            entries(&project, &observed["denials"]),
+            entries(&project, &plain["denials"]),
             "{user}"
         );
-        assert_eq!(told(&project, &plain["denials"]).len(), 4, "{plain}");
+        assert_eq!(entries(&project, &plain["denials"]).len(), 4, "{plain}");
         assert_eq!((allowed, plain.get("allowed")), (vec![], None));
         for key in ["exitCode", "stdout", "stderr", "blocked"] {
             assert_eq!(observed[key], plain[key], "{key}");
@@ -132,7 +132,7 @@ fn what_is_refused_is_told_as_before() {
     });
 }
 
-/// `ringfence` where `/dev/fuse` is of no use.
+/// `ringfence` without a usable `/dev/fuse`.
 fn unwired(project: &TestProject, words: &str) -> TestOutput {
     let line = format!(
         "unshare -Urm sh -ec 'mount --bind README /dev/fuse; mount -o remount,bind,ro /dev/fuse; exec {} {words}'",
@@ -142,7 +142,7 @@ fn unwired(project: &TestProject, words: &str) -> TestOutput {
 }
 
 #[test]
-fn without_a_tripwire_what_is_looked_for_in_vain_is_told_of_all_the_same() {
+fn denied_lookups_are_reported_without_fuse() {
     if !needs(&["unshare"]) {
         return;
     }
@@ -153,15 +153,15 @@ fn without_a_tripwire_what_is_looked_for_in_vain_is_told_of_all_the_same() {
         let said = outcome(&unwired(&project, &format!("run --json --observe all -c \"{line}\"")));
         let expected =
             ["read ~/notes.txt cat 1", "read PROJECT/.env cat 1", "read ~/.ssh/id_rsa cat 1"];
-        assert_eq!(told(&project, &said["denials"]), expected, "{user}: {}", said["stderr"]);
+        assert_eq!(entries(&project, &said["denials"]), expected, "{user}: {}", said["stderr"]);
         let plain = outcome(&unwired(&project, &format!("run --json -c \"{line}\"")));
         assert_eq!(plain["denials"], serde_json::json!([]), "{user}");
     });
 }
 
-/// Promise: P38
+/// Promise: observe-all
 #[test]
-fn connections_are_told_of_where_there_is_a_network_and_where_there_is_none() {
+fn connections_are_reported_with_and_without_a_network() {
     each_user(|user| {
         let project = project(user);
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -184,13 +184,13 @@ fn connections_are_told_of_where_there_is_a_network_and_where_there_is_none() {
             "-c",
             &line(&connect),
         ]));
-        let allowed = told(&project, &open["allowed"]);
+        let allowed = entries(&project, &open["allowed"]);
         let found = allowed
             .iter()
             .find(|entry| entry.starts_with("connect "))
             .unwrap_or_else(|| panic!("{allowed:?}"));
         assert!(found.starts_with(&format!("connect {here} ")), "{found}");
-        // Documentation's own addresses, which lead nowhere.
+        // Addresses reserved for documentation, which are unreachable.
         let far = line("('192.0.2.1', 443)");
         let shut = outcome(&project.run([
             "--json",
@@ -201,24 +201,26 @@ fn connections_are_told_of_where_there_is_a_network_and_where_there_is_none() {
             "-c",
             &format!("{far}\n{}", line(&connect)),
         ]));
-        let denials = told(&project, &shut["denials"]);
+        let denials = entries(&project, &shut["denials"]);
         assert!(
             denials.len() == 1 && denials[0].starts_with("connect 192.0.2.1:443 python3"),
             "{denials:?}"
         );
         assert_eq!(shut["denials"][0]["rule"], "network.mode = none");
-        assert!(told(&project, &shut["allowed"]).iter().all(|entry| !entry.starts_with("connect")));
+        assert!(
+            entries(&project, &shut["allowed"]).iter().all(|entry| !entry.starts_with("connect"))
+        );
     });
 }
 
-/// Promise: P38
+/// Promise: observe-all
 #[test]
-fn all_of_it_is_on_record() {
+fn observed_accesses_are_audited() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\nobserve = \"all\"\n");
         project.sh("cat README README").ok();
-        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::run(project.ringfence().args(["log", "--json"]), b"").ok();
         let records: Vec<Value> =
             log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let ours = project.root().join("README");
@@ -233,13 +235,13 @@ fn all_of_it_is_on_record() {
         let last = records.last().unwrap();
         assert_eq!((&last["operation"], last.get("allowedDropped")), (&"exit".into(), None));
         assert_eq!(last["allowed"].as_u64().unwrap() as usize, records.len() - 2);
-        TestOutput::of(project.ringfence().args(["log", "--verify"]), b"").ok();
+        TestOutput::run(project.ringfence().args(["log", "--verify"]), b"").ok();
     });
 }
 
-/// Promise: P38
+/// Promise: observe-all
 #[test]
-fn there_is_an_end_to_what_is_kept_and_the_rest_is_counted() {
+fn kept_observations_are_bounded_and_the_rest_is_counted() {
     each_user(|user| {
         let project = project(user);
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
@@ -253,7 +255,7 @@ fn there_is_an_end_to_what_is_kept_and_the_rest_is_counted() {
 }
 
 #[test]
-fn in_a_project_that_cannot_be_written_masks_and_refusals_hold() {
+fn masks_and_denials_hold_in_a_read_only_project() {
     each_user(|user| {
         let project = project(user);
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
@@ -277,7 +279,7 @@ open('new', 'w')";
         ]));
         assert_eq!(said["stdout"], "40750\n40777\n40700\n", "{user}: {}", said["stderr"]);
         assert!(!project.has("new") && said["exitCode"] == 1);
-        let allowed = told(&project, &said["allowed"]);
+        let allowed = entries(&project, &said["allowed"]);
         assert!(
             allowed.iter().any(|entry| entry.starts_with("read PROJECT/README ")),
             "{allowed:?}"
@@ -286,11 +288,11 @@ open('new', 'w')";
 }
 
 #[test]
-fn it_can_be_asked_for_and_is_shown() {
+fn observe_setting_is_shown_with_its_origin() {
     each_user(|user| {
         let project = project(user);
         let show = |words: &[&str]| {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().args(["policy", "show", "--origin"]).args(words),
                 b"",
             )
@@ -304,9 +306,9 @@ fn it_can_be_asked_for_and_is_shown() {
             .map(str::to_owned)
             .expect("it is shown");
         assert!(line.ends_with(".ringfence/policy.toml:3 (project policy)"), "{line}");
-        let plan = TestOutput::of(project.ringfence().arg("plan"), b"").ok();
+        let plan = TestOutput::run(project.ringfence().arg("plan"), b"").ok();
         assert!(plan.contains("observe every file opened"), "{plan}");
         project.write(".ringfence/policy.toml", "version = 1\nobserve = \"al\"\n");
-        TestOutput::of(project.ringfence().args(["policy", "check"]), b"").ends(125);
+        TestOutput::run(project.ringfence().args(["policy", "check"]), b"").expect_status(125);
     });
 }

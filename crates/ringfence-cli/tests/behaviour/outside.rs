@@ -1,12 +1,12 @@
-//! What no rule opens is not there, and cannot be written.
+//! Paths that no rule opens are absent and cannot be written.
 
 use ringfence_testkit::{SECRET, TestOutput, TestUser, each_user, skip};
 
 use crate::project;
 
-/// Promise: P8
+/// Promise: outside-absent
 #[test]
-fn another_project_is_not_there() {
+fn other_projects_are_absent() {
     each_user(|user| {
         let project = project(user);
         for path in ["HOME/code/other/main.rs", "HOME/notes.txt", "../other/main.rs"] {
@@ -25,7 +25,7 @@ fn another_project_is_not_there() {
             "/sys/fs/cgroup",
         ] {
             if project.root().starts_with(path) {
-                // The way to the project is there, and nothing else in it.
+                // The parent directories of the project exist, with nothing else in them.
                 continue;
             }
             project.tries(&format!("os.stat('{path}')")).inside(&["ENOENT", "EACCES"]);
@@ -33,9 +33,9 @@ fn another_project_is_not_there() {
     });
 }
 
-/// Promise: P8
+/// Promise: outside-absent
 #[test]
-fn a_write_outside_is_refused_and_never_lost_in_silence() {
+fn write_outside_fails_with_an_error() {
     each_user(|user| {
         let project = project(user);
         for path in
@@ -66,7 +66,7 @@ fn a_write_outside_is_refused_and_never_lost_in_silence() {
 }
 
 #[test]
-fn programs_of_the_system_cannot_be_changed() {
+fn system_programs_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
         for code in [
@@ -82,7 +82,7 @@ fn programs_of_the_system_cannot_be_changed() {
 }
 
 #[test]
-fn flags_open_more_for_reading_or_writing() {
+fn read_and_write_flags_open_paths() {
     each_user(|user| {
         let project = project(user);
         project.write_at(&project.home().join("data/set.csv"), "1,2\n");
@@ -95,12 +95,12 @@ fn flags_open_more_for_reading_or_writing() {
             .inside(&["EACCES", "EROFS"]);
         project.tries("create('HOME/data/new')").with(&["--write", &data]).inside(&["ok"]);
         assert!(project.home().join("data/new").exists());
-        // A single file, and not what is beside it.
+        // A single file, and not its neighbours.
         let file = format!("{data}/set.csv");
         project.tries("read('HOME/data/set.csv')").with(&["--read", &file]).inside(&["ok"]);
         project.tries("read('HOME/data/new')").with(&["--read", &file]).inside(&["ENOENT"]);
         project.tries("write('HOME/data/set.csv')").with(&["--write", &file]).inside(&["ok"]);
-        // A path that is not there yet is no error.
+        // A path that does not exist yet is no error.
         project
             .tries("read('README')")
             .with(&["--read", "HOME/absent", "--deny", "absent-too"])
@@ -109,20 +109,20 @@ fn flags_open_more_for_reading_or_writing() {
 }
 
 #[test]
-fn the_machine_is_not_told_about() {
+fn host_details_are_hidden() {
     each_user(|user| {
         let project = project(user);
         let said = project.sh("hostname 2>/dev/null || cat /proc/sys/kernel/hostname; cat /etc/hostname; cat /etc/passwd").ok();
         assert!(said.starts_with("ringfence\nringfence\n"), "{said}");
-        assert!(said.lines().count() <= 5, "the host's accounts are told: {said}");
+        assert!(said.lines().count() <= 5, "the host's accounts are visible: {said}");
         let processes = project.sh("ls -d /proc/[0-9]* | wc -l").ok();
         assert!(processes.trim().parse::<u32>().is_ok_and(|count| count < 6), "{processes}");
     });
 }
 
-/// Promise: P11
+/// Promise: network-shut
 #[test]
-fn the_network_is_shut() {
+fn network_is_shut_by_default() {
     each_user(|user| {
         let project = project(user);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the host has a loopback");
@@ -144,9 +144,9 @@ fn the_network_is_shut() {
     });
 }
 
-/// Promise: P8
+/// Promise: outside-absent
 #[test]
-fn a_project_whose_scripts_are_on_path_is_not_there() {
+fn project_with_scripts_on_path_is_absent() {
     each_user(|user| {
         let project = project(user);
         let home = project.home();
@@ -172,7 +172,7 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
             let path = ["dots", "made", "go"]
                 .map(|name| format!("{}/{name}/bin", home.display()))
                 .join(":");
-            TestOutput::of(
+            TestOutput::run(
                 project
                     .ringfence()
                     .env("PATH", format!("{path}:/usr/bin:/bin"))
@@ -180,7 +180,7 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
                 b"",
             )
         };
-        // Programs are there, and what is installed with them.
+        // Programs and the files installed with them exist.
         assert!(
             run("test -x ~/dots/bin/tool && test -x ~/go/bin/go && ~/made/bin/tool")
                 .text()
@@ -192,14 +192,14 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
     });
 }
 
-/// Promise: P8
+/// Promise: outside-absent
 #[test]
-fn a_repository_that_somebody_else_made_above_opens_nothing() {
+fn foreign_repository_above_the_project_opens_nothing() {
     if !TestUser::runner_is_root() {
-        skip("only root can make files of somebody else");
+        skip("only root can make files of another user");
         return;
     }
-    // As the user: to root, and to the owner of the directory, it would be somebody else's too.
+    // As the ordinary user, who then does not own the repository above.
     let project = project(TestUser::User);
     project.tries("read('HOME/code/other/main.rs')").inside(&["ENOENT"]);
     let above = project.home().join("code/.git");

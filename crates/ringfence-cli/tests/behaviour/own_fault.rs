@@ -87,7 +87,7 @@ fn home_with_dotfiles(user: TestUser) -> TestProject {
 fn outcome(project: &TestProject, line: &str) -> Value {
     let ran = project.run(["--json", "-c", line]);
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("`{line}`: {error}\n{}", ran.talk()))
+        .unwrap_or_else(|error| panic!("`{line}`: {error}\n{}", ran.stderr_text()))
 }
 
 /// Runs each line as each user: every one fails, and none is blocked.
@@ -130,7 +130,7 @@ fn check(lines: &[&str]) {
     });
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn failing_shells_are_not_blocked() {
     check(&[
@@ -148,7 +148,7 @@ fn failing_shells_are_not_blocked() {
     ]);
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn failing_package_managers_are_not_blocked() {
     check(&[
@@ -169,7 +169,7 @@ fn failing_package_managers_are_not_blocked() {
     ]);
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn failing_git_is_not_blocked() {
     check(&[
@@ -184,7 +184,7 @@ fn failing_git_is_not_blocked() {
     ]);
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn failing_transfers_are_not_blocked() {
     check(&[
@@ -197,7 +197,7 @@ fn failing_transfers_are_not_blocked() {
     ]);
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn failing_builds_and_editors_are_not_blocked() {
     check(&[
@@ -220,7 +220,7 @@ fn failing_builds_and_editors_are_not_blocked() {
     ]);
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn failing_plain_tools_are_not_blocked() {
     check(&[
@@ -241,7 +241,7 @@ fn failing_plain_tools_are_not_blocked() {
     ]);
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn own_start_up_files_are_recorded_as_optional() {
     if !fuse_for_all() {
@@ -258,16 +258,17 @@ fn own_start_up_files_are_recorded_as_optional() {
         ] {
             let said = outcome(&project, line);
             let target = project.home().join(file).to_string_lossy().into_owned();
-            let is_told = |one: &Value| one["target"] == target.as_str() && one["optional"] == true;
+            let is_reported =
+                |one: &Value| one["target"] == target.as_str() && one["optional"] == true;
             assert!(
-                said["denials"].as_array().is_some_and(|all| all.iter().any(is_told)),
+                said["denials"].as_array().is_some_and(|all| all.iter().any(is_reported)),
                 "{user}: `{line}`: {said}"
             );
         }
     });
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
 fn deliberate_access_to_a_start_up_file_is_blocked() {
     if !fuse_for_all() {
@@ -299,9 +300,9 @@ fn deliberate_access_to_a_start_up_file_is_blocked() {
     });
 }
 
-/// Promise: P130
+/// Promise: own-failures
 #[test]
-fn a_name_that_is_not_resolved_is_blocked_and_offers_permission() {
+fn unresolved_name_is_blocked_and_offers_a_grant() {
     if !fuse_for_all() {
         return;
     }
@@ -319,7 +320,7 @@ fn a_name_that_is_not_resolved_is_blocked_and_offers_permission() {
         assert_eq!(permission["options"], serde_json::json!(options), "{user}: {said}");
         let said = outcome(&project, "curl -s --max-time 5 http://192.0.2.1/");
         assert_eq!(said["permission"]["resource"], "192.0.2.1:80", "{user}: {said}");
-        // A rule that denies the host is not lifted by an answer.
+        // An answer does not lift a rule that denies the host.
         let ran = project.run([
             "--json",
             "--allow-host",

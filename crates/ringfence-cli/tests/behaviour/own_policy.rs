@@ -1,4 +1,4 @@
-//! The user's own policy for one project opens what the user may open, there and nowhere else.
+//! The user's own policy for one project holds there and nowhere else.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,9 +7,9 @@ use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user};
 use serde_json::{Value, json};
 
 use crate::project;
-use crate::sessions::Session;
+use crate::sessions::TestSession;
 
-/// Writes the own policy of the project.
+/// Writes the user's own policy for the project.
 fn say(project: &TestProject, rest: &str) {
     project.write_at(
         &project.own_policy(),
@@ -18,12 +18,12 @@ fn say(project: &TestProject, rest: &str) {
 }
 
 fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence().args(words), b"")
+    TestOutput::run(project.ringfence().args(words), b"")
 }
 
-/// Promise: P158
+/// Promise: project-grant
 #[test]
-fn own_policy_opens_in_its_project_and_nowhere_else() {
+fn own_policy_opens_paths_only_in_its_project() {
     each_user(|user| {
         let project = project(user);
         say(
@@ -31,12 +31,12 @@ fn own_policy_opens_in_its_project_and_nowhere_else() {
             "[filesystem]\nread = [\"~/notes.txt\"]\n[environment]\nallow = [\"MY_TOKEN\"]\n[network]\nallow = [\"app.test:80\"]",
         );
         let run = |line: &str| {
-            TestOutput::of(project.ringfence().env("MY_TOKEN", "t").args(["run", "-c", line]), b"")
+            TestOutput::run(project.ringfence().env("MY_TOKEN", "t").args(["run", "-c", line]), b"")
         };
         assert_eq!(run("cat ~/notes.txt; echo $MY_TOKEN").ok(), format!("{SECRET}t"));
         project.write_at(&project.home().join("code/second/x"), "");
-        project.run(["-C", "../second", "-c", "cat ~/notes.txt"]).ends(1);
-        // Every view names the file and the line.
+        project.run(["-C", "../second", "-c", "cat ~/notes.txt"]).expect_status(1);
+        // Every report names the file and the line.
         let place = |line: u32| format!("{}:{line} (user policy)", project.own_policy().display());
         for (words, line) in [
             (&["explain", "read", "~/notes.txt"][..], 4),
@@ -62,19 +62,19 @@ fn repository_narrows_the_own_policy_and_the_own_policy_overrides_the_users() {
             &project.home().join(".config/ringfence/policy.toml"),
             "version = 1\nmode = \"read-only\"\n",
         );
-        project.sh("touch made").ends(1);
+        project.sh("touch made").expect_status(1);
         say(&project, "mode = \"workspace-write\"\n[filesystem]\nread = [\"~/notes.txt\"]");
         project.sh("touch made && cat ~/notes.txt").ok();
         project.write(
             ".ringfence/policy.toml",
             "version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [\"README\"]\n",
         );
-        project.sh("touch more").ends(1);
-        project.sh("cat README").ends(1);
+        project.sh("touch more").expect_status(1);
+        project.sh("cat README").expect_status(1);
     });
 }
 
-/// Promise: P158
+/// Promise: project-grant
 #[test]
 fn file_of_another_project_is_an_error_with_a_hint() {
     each_user(|user| {
@@ -82,12 +82,12 @@ fn file_of_another_project_is_an_error_with_a_hint() {
         for text in ["version = 1\n", "version = 1\nproject = \"/elsewhere\"\n"] {
             project.write_at(&project.own_policy(), text);
             let ran = project.sh("true");
-            ran.ends(125);
-            let hint = format!("let it say `project = \"{}\"`", project.root().display());
-            assert!(ran.talk().contains(&hint), "{}", ran.talk());
+            ran.expect_status(125);
+            let hint = format!("set `project = \"{}\"`", project.root().display());
+            assert!(ran.stderr_text().contains(&hint), "{}", ran.stderr_text());
         }
         let checked = ringfence(&project, &["policy", "check", "--json"]);
-        checked.ends(125);
+        checked.expect_status(125);
         let said: Value = serde_json::from_slice(&checked.stdout).unwrap();
         assert_eq!(
             (said[0]["file"].as_str(), said[0]["error"]["code"].as_str()),
@@ -134,7 +134,7 @@ fn list_names_every_file_in_order_and_those_of_moved_projects() {
         for words in [&["policy", "list"][..], &["doctor"]] {
             let text = ringfence(&project, words).text();
             assert!(
-                text.contains(gone.to_str().unwrap()) && text.contains("which is gone"),
+                text.contains(gone.to_str().unwrap()) && text.contains("which does not exist"),
                 "{words:?}: {text}"
             );
         }
@@ -158,21 +158,21 @@ fn dry_run_writes_nothing_and_names_the_place() {
         ] {
             let said = ringfence(&project, &[&words[..], &["--dry-run"]].concat()).ok();
             let expect = format!("{what}, by {}:6", project.own_policy().display());
-            assert!(said.starts_with("would be opened: ") && said.ends_with(&expect), "{said}");
+            assert!(said.starts_with("would be allowed: ") && said.ends_with(&expect), "{said}");
             assert!(!project.home().join(".config/ringfence").exists());
-            assert!(ringfence(&project, &words).ok().starts_with("open from now on: "));
+            assert!(ringfence(&project, &words).ok().starts_with("allowed from now on: "));
             fs::remove_dir_all(project.home().join(".config/ringfence")).unwrap();
         }
         for wrong in
             [["allow", "env", "A=b"], ["allow", "env", "*"], ["allow", "host", "https://x"]]
         {
-            ringfence(&project, &wrong).ends(125);
+            ringfence(&project, &wrong).expect_status(125);
         }
     });
 }
 
 #[test]
-fn settings_are_set_for_this_project_unless_told_otherwise() {
+fn configure_writes_the_projects_own_policy_by_default() {
     each_user(|user| {
         let project = project(user);
         ringfence(&project, &["configure", "set", "network.allow", "[\"app.test\"]"]).ok();
@@ -188,35 +188,35 @@ fn settings_are_set_for_this_project_unless_told_otherwise() {
         assert!(!project.has(".ringfence"));
         assert!(
             ringfence(&project, &["configure", "set", "project", "/x"])
-                .ends(125)
-                .talk()
-                .contains("is written with it")
+                .expect_status(125)
+                .stderr_text()
+                .contains("is set when the file is created")
         );
         ringfence(&project, &["configure", "unset", "network.allow"]).ok();
-        ringfence(&project, &["explain", "connect", "app.test:443"]).ends(1);
+        ringfence(&project, &["explain", "connect", "app.test:443"]).expect_status(1);
     });
 }
 
 #[test]
 fn session_follows_the_own_policy() {
     each_user(|user| {
-        let session = Session::start(user);
-        session.exec("cat ~/notes.txt").ends(1);
+        let session = TestSession::start(user);
+        session.exec("cat ~/notes.txt").expect_status(1);
         ringfence(&session.project, &["allow", "read", "~/notes.txt"]).ok();
         assert_eq!(session.exec("cat ~/notes.txt").ok(), SECRET);
         fs::remove_file(session.project.own_policy()).unwrap();
-        session.exec("cat ~/notes.txt").ends(1);
+        session.exec("cat ~/notes.txt").expect_status(1);
     });
 }
 
 #[test]
-fn hook_judges_by_the_own_policy() {
+fn hook_uses_the_own_policy() {
     each_user(|user| {
         let project = project(user);
         let call = json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read",
             "tool_input": { "file_path": project.home().join("notes.txt") } });
         let ask = || {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().args(["hook", "claude-code"]),
                 call.to_string().as_bytes(),
             )
@@ -228,7 +228,7 @@ fn hook_judges_by_the_own_policy() {
     });
 }
 
-/// Promise: P158
+/// Promise: project-grant
 #[test]
 fn target_of_a_linked_policy_stays_unwritable_inside() {
     each_user(|user| {
@@ -261,7 +261,7 @@ fn settings_behind_a_linked_config_directory_stay_unwritable_inside() {
         for name in ["cfg/ringfence/policy.toml", "cfg/git/config", "cfg/ringfence/projects/x.toml"]
         {
             let line = format!("mkdir -p $(dirname {name}) && echo '# planted' >> {name}");
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.ringfence().env("XDG_CONFIG_HOME", &link).args(["run", "-c", &line]),
                 b"",
             );

@@ -1,4 +1,4 @@
-//! Programs that speak DNS by themselves, as Go and c-ares do, where the network is shut.
+//! Programs with their own DNS client, such as Go and c-ares, without a network.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
@@ -28,7 +28,7 @@ lookup(sys.argv[1], sys.argv[2])
 
 fn lookup(project: &TestProject, name: &str, server: &str) -> (String, Vec<Value>) {
     project.write("lookup.py", LOOKUP);
-    let ran = TestOutput::of(
+    let ran = TestOutput::run(
         project.ringfence().args(["run", "--json", "--", "python3", "lookup.py", name, server]),
         b"",
     );
@@ -38,23 +38,23 @@ fn lookup(project: &TestProject, name: &str, server: &str) -> (String, Vec<Value
 }
 
 #[test]
-fn name_that_a_program_looks_up_by_itself_is_told_in_a_shut_network() {
+fn dns_lookup_by_a_program_is_reported_without_a_network() {
     each_user(|user| {
         let project = project(user);
         for server in ["127.0.0.1", "127.0.0.53", "::1"] {
             let (said, denials) = lookup(&project, "proxy.example.org", server);
-            // There is no such name, for both kinds of address.
+            // NXDOMAIN for both kinds of address.
             assert_eq!(said, "3\n3\n", "{server}: {denials:?}");
-            let told: Vec<_> =
+            let report: Vec<_> =
                 denials.iter().filter(|denial| denial["operation"] == "connect").collect();
-            assert_eq!(told.len(), 1, "{server}: {denials:?}");
+            assert_eq!(report.len(), 1, "{server}: {denials:?}");
             assert_eq!(
-                (&told[0]["target"], &told[0]["rule"]),
+                (&report[0]["target"], &report[0]["rule"]),
                 (&"proxy.example.org".into(), &"network.mode = none".into())
             );
             assert!(
-                told[0]["program"].as_str().is_some_and(|program| program.contains("python")),
-                "{told:?}"
+                report[0]["program"].as_str().is_some_and(|program| program.contains("python")),
+                "{report:?}"
             );
         }
     });

@@ -59,7 +59,7 @@ fn registries_are_shown_and_tokens_are_not() {
 }
 
 #[test]
-fn copy_is_no_denial_and_explain_names_it() {
+fn redacted_copy_is_not_a_denial_and_explain_names_it() {
     if !fuse_for_all() {
         return;
     }
@@ -73,8 +73,8 @@ fn copy_is_no_denial_and_explain_names_it() {
             "{user}: {said}"
         );
         let explained =
-            TestOutput::of(project.ringfence().args(["explain", "read", "~/.npmrc"]), b"")
-                .ends(1)
+            TestOutput::run(project.ringfence().args(["explain", "read", "~/.npmrc"]), b"")
+                .expect_status(1)
                 .text();
         assert!(
             explained.contains("  rule    deny ~/.npmrc\n") && explained.contains("  copy    "),
@@ -84,7 +84,7 @@ fn copy_is_no_denial_and_explain_names_it() {
 }
 
 #[test]
-fn rule_of_the_user_leaves_no_copy_and_shows_the_file_itself() {
+fn user_rule_shows_the_file_itself_instead_of_a_copy() {
     each_user(|user| {
         let project = with_settings(user);
         let denied = project.run(["--deny", "~/.npmrc", "-c", "cat ~/.npmrc"]);
@@ -109,11 +109,11 @@ fn file_without_a_public_setting_stays_denied() {
 }
 
 #[test]
-fn test_command_takes_no_copy_for_a_secret() {
+fn ringfence_test_does_not_take_a_redacted_copy_for_a_secret() {
     each_user(|user| {
         let project = with_settings(user);
         std::fs::remove_file(project.home().join(".config/pip/other")).unwrap();
-        let ran = TestOutput::of(project.ringfence().arg("test"), b"");
+        let ran = TestOutput::run(project.ringfence().arg("test"), b"");
         assert!(ran.status == 0 && !ran.text().contains("FAIL"), "{user}: {}", ran.text());
         assert!(ran.text().contains("your other secrets"), "{user}: {}", ran.text());
     });

@@ -1,11 +1,11 @@
-//! Settings that commands make below the places where they are protected: what a later or a
-//! parallel run may do with them, and by which other ways they come to stand there.
+//! Agent settings that commands make below protected places: later and concurrent runs, and other
+//! ways to plant them.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user, finish, needs, soon};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, becomes_true, each_user, finish, needs};
 
 use crate::project;
 
@@ -19,12 +19,12 @@ fn repository(project: &TestProject) {
 #[track_caller]
 fn is_absent(project: &TestProject, names: &[&str]) {
     for name in names {
-        // Through links as well: a program of the user follows them.
+        // Also through links, since the user's programs follow them.
         assert!(!project.at(name).exists(), "{name} is there as {}", project.user);
     }
 }
 
-/// Promise: P147
+/// Promise: settings-start-nothing
 #[test]
 fn settings_in_a_repository_of_an_earlier_run_start_no_programs() {
     if !needs(&["git"]) {
@@ -51,7 +51,7 @@ fn settings_in_a_repository_of_an_earlier_run_start_no_programs() {
 }
 
 #[test]
-fn settings_of_the_user_stay_protected_when_a_command_makes_a_repository_around_them() {
+fn users_settings_stay_protected_in_a_repository_made_around_them() {
     if !needs(&["git"]) {
         return;
     }
@@ -77,7 +77,7 @@ fn settings_of_the_user_stay_protected_when_a_command_makes_a_repository_around_
 }
 
 #[test]
-fn settings_of_the_user_that_a_command_moves_into_its_repository_stay_protected() {
+fn users_settings_moved_into_a_commands_repository_stay_protected() {
     if !needs(&["git"]) {
         return;
     }
@@ -103,7 +103,7 @@ fn repository_and_worktree_of_an_earlier_run_are_removed_with_their_settings() {
         let project = project(user);
         repository(&project);
         project.sh("git worktree add -q wt -b wt && git clone -q . own && mkdir own/.idea && echo x > own/.gitmodules").ok();
-        // Settings that the user changed since are the user's.
+        // Settings that the user has changed since belong to the user.
         project.sh("git worktree add -q mine -b mine").ok();
         project.write("mine/app/.vscode/settings.json", "mine");
         project.sh("git worktree remove wt && rm -rf own && test ! -e own && test ! -e wt").ok();
@@ -116,13 +116,14 @@ fn repository_and_worktree_of_an_earlier_run_are_removed_with_their_settings() {
     });
 }
 
-/// A project in a directory with the name of a vendored tree, and a repository in its own one.
+/// A project in a directory with the name of a vendored tree, and a repository in its own vendored
+/// tree.
 fn below_vendored_name(project: &TestProject, name: &str) -> PathBuf {
     let root = project.home().join(name).join("p");
     project.write_at(&root.join("README"), "hello\n");
     project.write_at(&root.join(".env"), SECRET);
     project.make_directories(&root.join("node_modules/lib"));
-    TestOutput::of(
+    TestOutput::run(
         project.command("git").current_dir(&root).args(["init", "-q", "node_modules/lib"]),
         b"",
     )
@@ -130,9 +131,9 @@ fn below_vendored_name(project: &TestProject, name: &str) -> PathBuf {
     root
 }
 
-/// Promise: P147
+/// Promise: settings-start-nothing
 #[test]
-fn project_below_a_vendored_name_is_no_vendored_tree() {
+fn project_below_a_vendored_name_is_not_a_vendored_tree() {
     if !needs(&["git"]) {
         return;
     }
@@ -142,7 +143,7 @@ fn project_below_a_vendored_name_is_no_vendored_tree() {
             let root = below_vendored_name(&project, name);
             let line = "mkdir x; mkdir x/.claude; echo '{}' > x/.claude/settings.json; cat .env; \
                         printf '[core]\\n\\tfsmonitor = touch ../PWNED; false\\n' >> node_modules/lib/.git/config; mv node_modules/lib out";
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.ringfence().current_dir(&root).args(["run", "-c", line]),
                 b"",
             );
@@ -150,20 +151,20 @@ fn project_below_a_vendored_name_is_no_vendored_tree() {
             assert!(
                 root.join("x/.claude").exists() && !root.join("x/.claude/settings.json").exists(),
                 "{name} as {user}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
-            TestOutput::of(
+            TestOutput::run(
                 project.command("git").current_dir(root.join("out")).args(["status", "--short"]),
                 b"",
             )
             .ok();
-            assert!(!root.join("PWNED").exists(), "{name} as {user}: {}", ran.talk());
+            assert!(!root.join("PWNED").exists(), "{name} as {user}: {}", ran.stderr_text());
         }
     });
 }
 
 #[test]
-fn secret_of_a_project_below_a_vendored_name_stays_denied_when_a_parent_is_opened() {
+fn secret_stays_denied_when_a_parent_below_a_vendored_name_is_opened() {
     each_user(|user| {
         let project = project(user);
         let root = project.home().join("code/vendor/p");
@@ -171,7 +172,7 @@ fn secret_of_a_project_below_a_vendored_name_stays_denied_when_a_parent_is_opene
         project.write_at(&root.join("sub/.claude/settings.json"), "{}");
         let parent = project.home().join("code");
         let line = "cat .env; echo x > sub/.claude/settings.json; mkdir y; mkdir y/.claude; echo '{}' > y/.claude/settings.json; echo done";
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             project
                 .ringfence()
                 .current_dir(&root)
@@ -180,21 +181,21 @@ fn secret_of_a_project_below_a_vendored_name_stays_denied_when_a_parent_is_opene
                 .args(["-c", line]),
             b"",
         );
-        assert_eq!(ran.text(), "done", "as {user}: {}", ran.talk());
+        assert_eq!(ran.text(), "done", "as {user}: {}", ran.stderr_text());
         assert_eq!(
             std::fs::read_to_string(root.join("sub/.claude/settings.json")).ok().as_deref(),
             Some("{}"),
             "as {user}"
         );
-        assert!(!root.join("y/.claude/settings.json").exists(), "as {user}: {}", ran.talk());
+        assert!(!root.join("y/.claude/settings.json").exists(), "as {user}: {}", ran.stderr_text());
     });
 }
 
-/// Settings whose path has two or three names, below a directory.
+/// Settings whose path has two or three components.
 const DEEP: &[&str] =
     &[".hg/hgrc", ".sl/config", ".jj/repo/config.toml", ".hg/hgrc-not-shared", ".hg/sharedpath"];
 
-/// A line that brings each of them into `directory` without making its last name there.
+/// A line that moves each of them into `directory` without making its last component there.
 fn bringing(directory: &str) -> String {
     format!(
         "d={directory}; mkdir -p parts/x parts/j/repo parts/r $d/.JJ; for f in hgrc hgrc-not-shared sharedpath config; do \
@@ -204,9 +205,9 @@ fn bringing(directory: &str) -> String {
     )
 }
 
-/// Promise: P147
+/// Promise: settings-start-nothing
 #[test]
-fn settings_of_several_names_cannot_be_brought_into_a_repository() {
+fn nested_settings_cannot_be_moved_into_a_repository() {
     if !needs(&["git"]) {
         return;
     }
@@ -228,7 +229,7 @@ fn settings_of_several_names_cannot_be_brought_into_a_repository() {
 }
 
 #[test]
-fn settings_of_several_names_that_are_brought_elsewhere_are_moved_away() {
+fn nested_settings_moved_elsewhere_are_quarantined() {
     each_user(|user| {
         let project = project(user);
         project.make_directories(&project.at("plain"));
@@ -247,7 +248,7 @@ fn settings_of_several_names_that_are_brought_elsewhere_are_moved_away() {
 }
 
 #[test]
-fn settings_of_sapling_in_a_git_directory_are_kept_out() {
+fn sapling_settings_in_a_git_directory_are_refused() {
     if !needs(&["git"]) {
         return;
     }
@@ -262,9 +263,9 @@ fn settings_of_sapling_in_a_git_directory_are_kept_out() {
     });
 }
 
-/// Promise: P147
+/// Promise: settings-start-nothing
 #[test]
-fn settings_that_two_runs_make_together_are_moved_away() {
+fn settings_made_by_two_runs_together_are_quarantined() {
     each_user(|user| {
         let project = project(user);
         project.make_directories(&project.at("s9"));
@@ -279,7 +280,7 @@ fn settings_that_two_runs_make_together_are_moved_away() {
             .stderr(Stdio::piped());
         let slow = command.spawn().expect("ringfence starts");
         assert!(
-            soon(Duration::from_secs(30), || project.has("ready")),
+            becomes_true(Duration::from_secs(30), || project.has("ready")),
             "the first run does not start"
         );
         project.sh("mkdir s9/.claude s9/.kiro s8/.claude").ok();
@@ -294,7 +295,7 @@ fn settings_that_two_runs_make_together_are_moved_away() {
 }
 
 #[test]
-fn settings_in_disguise_are_moved_away() {
+fn disguised_settings_are_quarantined() {
     each_user(|user| {
         let project = project(user);
         let line = "mkdir -p a/.vscode b/.vscode c/.kiro k d/.hg e/.hg f/.sl g/.junie m && \
@@ -316,18 +317,22 @@ fn settings_in_disguise_are_moved_away() {
         ];
         is_absent(&project, &gone);
         for name in gone {
-            assert!(ran.talk().contains(name), "{name} is not reported as {user}:\n{}", ran.talk());
+            assert!(
+                ran.stderr_text().contains(name),
+                "{name} is not reported as {user}:\n{}",
+                ran.stderr_text()
+            );
         }
     });
 }
 
 #[test]
-fn link_with_the_name_of_a_setting_to_its_parent_leaves_the_project_writable() {
+fn settings_link_to_its_parent_keeps_the_project_writable() {
     each_user(|user| {
         let project = project(user);
         project.sh("mkdir z6 z7 && ln -s .. z6/.zed && ln -s . z7/.idea").ok();
         project.sh("echo x > new && echo x > z6/new && echo x > z7/new && mkdir made").ok();
-        // The user's own link stays what it is.
+        // The user's own link stays unchanged.
         project.write("links/real.json", "{}");
         std::os::unix::fs::symlink("real.json", project.at("links/.mcp.json"))
             .expect("a link can be made");

@@ -1,4 +1,4 @@
-//! Ports that lead out to this machine, and in from it.
+//! Ports of the host reachable from inside, and published ports.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,11 +6,11 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{TestOutput, each_user, soon};
+use ringfence_testkit::{TestOutput, becomes_true, each_user};
 
 use crate::project;
 
-/// Says a word to everybody who comes; answers the port.
+/// Starts a server that sends `word` to every client; returns its port.
 fn server(word: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -22,7 +22,7 @@ fn server(word: &'static str) -> u16 {
     port
 }
 
-/// A port that nobody has at the moment.
+/// A port that is free at the moment.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -31,28 +31,28 @@ fn hear(port: u16) -> String {
     format!("exec 3<>/dev/tcp/127.0.0.1/{port} && cat <&3")
 }
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn this_machine_is_reached_at_the_ports_that_are_listed() {
+fn host_is_reached_at_allowed_localhost_ports() {
     each_user(|user| {
         let project = project(user);
         let (listed, other) = (server("listed"), server("other"));
-        project.run(["bash", "-c", &hear(listed)]).ends(1);
+        project.run(["bash", "-c", &hear(listed)]).expect_status(1);
         let flag = format!("--allow-localhost={listed}");
         let run = |port: u16| {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().args(["run", &flag, "--", "bash", "-c", &hear(port)]),
                 b"",
             )
         };
         assert_eq!(run(listed).ok(), "listed");
-        run(other).ends(1);
+        run(other).expect_status(1);
     });
 }
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn a_server_inside_is_reached_at_the_ports_that_are_listed() {
+fn server_inside_is_reached_at_published_ports() {
     each_user(|user| {
         let project = project(user);
         let (listed, other) = (free_port(), free_port());
@@ -74,7 +74,7 @@ fn a_server_inside_is_reached_at_the_ports_that_are_listed() {
         ]);
         let mut running = running.stdout(Stdio::null()).spawn().unwrap();
         let is_up = |port: u16| project.has(format!("up{port}"));
-        assert!(soon(Duration::from_secs(10), || is_up(listed) && is_up(other)));
+        assert!(becomes_true(Duration::from_secs(10), || is_up(listed) && is_up(other)));
         let mut word = String::new();
         TcpStream::connect(("127.0.0.1", listed))
             .unwrap()
@@ -86,36 +86,37 @@ fn a_server_inside_is_reached_at_the_ports_that_are_listed() {
         running.kill().unwrap();
         running.wait().unwrap();
         assert!(
-            soon(Duration::from_secs(2), || TcpListener::bind(("127.0.0.1", listed)).is_ok()),
-            "nobody listens any more"
+            becomes_true(Duration::from_secs(2), || TcpListener::bind(("127.0.0.1", listed))
+                .is_ok()),
+            "the port is still open"
         );
     });
 }
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn a_port_that_is_taken_is_told_and_nothing_runs() {
+fn published_port_in_use_is_reported_and_nothing_runs() {
     each_user(|user| {
         let project = project(user);
         let taken = server("taken");
-        // Many at once: whoever looks only while the command begins is late for some of them.
+        // Many at once: a check only at the start of the command would miss some.
         let try_one = |which: usize| {
             let words = ["run", &format!("--bind={taken}"), "--", "touch", &format!("ran{which}")];
-            TestOutput::of(project.ringfence().args(words), b"")
+            TestOutput::run(project.ringfence().args(words), b"")
         };
         let tried: Vec<TestOutput> = thread::scope(|scope| {
             let tries: Vec<_> = (0..8).map(|which| scope.spawn(move || try_one(which))).collect();
             tries.into_iter().map(|one| one.join().unwrap()).collect()
         });
         for (which, ran) in tried.iter().enumerate() {
-            ran.ends(125);
-            assert!(ran.talk().contains(&format!("port {taken}")), "{}", ran.talk());
+            ran.expect_status(125);
+            assert!(ran.stderr_text().contains(&format!("port {taken}")), "{}", ran.stderr_text());
             assert!(!project.has(format!("ran{which}")), "it ran all the same");
         }
     });
 }
 
-/// A listener that nobody accepts at, and those who fill its queue: whoever comes next waits.
+/// A listener that never accepts, and connections that fill its queue: the next `connect` waits.
 fn crowded() -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -126,7 +127,7 @@ fn crowded() -> (TcpListener, Vec<TcpStream>) {
     (listener, waiting)
 }
 
-/// Wants to be called after a second, and connects.
+/// Sets an alarm for one second, and connects.
 const CALLED: &str = "
 import signal, socket, sys, time
 def handle(*_): raise KeyboardInterrupt
@@ -137,9 +138,9 @@ try: socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 except KeyboardInterrupt: print('called' if time.monotonic() - began < 20 else 'late')
 ";
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn who_waits_to_be_connected_hears_signals() {
+fn waiting_connect_is_interrupted_by_signals() {
     each_user(|user| {
         let project = project(user);
         let (listener, _waiting) = crowded();
@@ -153,13 +154,13 @@ fn who_waits_to_be_connected_hears_signals() {
             "called.py",
             &port.to_string(),
         ];
-        assert_eq!(TestOutput::of(project.ringfence().args(words), b"").ok(), "called");
+        assert_eq!(TestOutput::run(project.ringfence().args(words), b"").ok(), "called");
     });
 }
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn a_server_inside_that_lets_nobody_in_keeps_nobody_else_waiting() {
+fn server_inside_that_never_accepts_does_not_block_others() {
     each_user(|user| {
         let project = project(user);
         let port = free_port();
@@ -186,7 +187,7 @@ fn a_server_inside_that_lets_nobody_in_keeps_nobody_else_waiting() {
             .spawn()
             .unwrap();
         let began = Instant::now();
-        assert!(soon(Duration::from_secs(10), || project.has("up")));
+        assert!(becomes_true(Duration::from_secs(10), || project.has("up")));
         let _guests: Vec<_> =
             (0..4).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
         assert_eq!(running.wait().unwrap().code(), Some(124));
@@ -208,7 +209,7 @@ fn server_on_the_ipv6_loopback_is_reached_by_both_addresses() {
         let mut running = project.ringfence();
         running.args(["run", &format!("--bind={port}"), "--", "python3", "serve.py"]);
         let mut running = running.stdout(Stdio::null()).spawn().unwrap();
-        assert!(soon(Duration::from_secs(10), || project.has("up")), "{user}");
+        assert!(becomes_true(Duration::from_secs(10), || project.has("up")), "{user}");
         for address in ["127.0.0.1", "::1"] {
             let mut word = String::new();
             TcpStream::connect((address, port)).unwrap().take(6).read_to_string(&mut word).unwrap();
@@ -220,7 +221,7 @@ fn server_on_the_ipv6_loopback_is_reached_by_both_addresses() {
 }
 
 #[test]
-fn port_of_a_policy_goes_to_the_first_command_and_the_others_run() {
+fn policy_port_goes_to_the_first_command_and_others_run() {
     each_user(|user| {
         let project = project(user);
         let port = free_port();
@@ -238,17 +239,18 @@ fn port_of_a_policy_goes_to_the_first_command_and_the_others_run() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        assert!(soon(Duration::from_secs(10), || project.has("up")), "{user}");
+        assert!(becomes_true(Duration::from_secs(10), || project.has("up")), "{user}");
         let other = project.run(["--", "echo", "ran"]);
         assert_eq!(
-            (other.ok(), other.talk().matches(&format!("port {port}")).count()),
+            (other.ok(), other.stderr_text().matches(&format!("port {port}")).count()),
             ("ran".into(), 1),
             "{user}: {}",
-            other.talk()
+            other.stderr_text()
         );
         let named = project.run([&format!("--bind={port}"), "--", "touch", "named"]);
         assert!(
-            named.ends(125).talk().contains(&port.to_string()) && !project.has("named"),
+            named.expect_status(125).stderr_text().contains(&port.to_string())
+                && !project.has("named"),
             "{user}"
         );
         let mut word = String::new();

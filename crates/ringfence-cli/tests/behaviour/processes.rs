@@ -1,12 +1,12 @@
-//! Processes inside speak with each other as they would bare.
+//! Processes inside communicate with each other as they would bare.
 
 use ringfence_testkit::{TestOutput, each_user, needs};
 
 use crate::project;
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn an_asyncio_program_with_children_and_sockets_works() {
+fn asyncio_with_children_and_sockets_works() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -28,7 +28,7 @@ asyncio.run(main())
 }
 
 #[test]
-fn pairs_shared_memory_and_queues_work() {
+fn socket_pairs_shared_memory_and_queues_work() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -45,7 +45,7 @@ print(call('shmget', 0, 4096, 0o1600) >= 0, call('memfd_create', b'x', 0) > 0)
 }
 
 #[test]
-fn a_program_can_debug_its_own_child() {
+fn program_can_trace_its_own_child() {
     each_user(|user| {
         let project = project(user);
         if !needs(&["strace"]) {
@@ -76,9 +76,9 @@ signal.signal(signal.SIGUSR1, lambda *a: print('got it')); os.kill(0, signal.SIG
     });
 }
 
-/// Promise: P23
+/// Promise: two-runs
 #[test]
-fn two_runs_in_one_project_do_not_disturb_each_other() {
+fn concurrent_runs_in_one_project_work() {
     each_user(|user| {
         let project = project(user);
         project.write(".mcp.json", "{}");
@@ -95,20 +95,20 @@ fn two_runs_in_one_project_do_not_disturb_each_other() {
 }
 
 #[test]
-fn ringfence_within_ringfence_refuses_rather_than_pretends() {
+fn nested_ringfence_fails_with_an_error() {
     each_user(|user| {
         let project = project(user);
         let copy = project.at("rf");
         std::fs::copy(project.binary(), &copy).expect("the binary can be copied");
-        user.own(&copy);
+        user.chown(&copy);
         let ran = project.sh("./rf run -c 'touch ran-inside'; echo status $?");
-        assert_eq!(ran.ok(), "status 125", "{}", ran.talk());
+        assert_eq!(ran.ok(), "status 125", "{}", ran.stderr_text());
         assert!(!project.has("ran-inside"));
     });
 }
 
 #[test]
-fn the_command_may_use_the_processors_it_could_use_bare() {
+fn cpu_affinity_is_unchanged() {
     each_user(|user| {
         let project = project(user);
         let line = "grep Cpus_allowed_list /proc/self/status";
@@ -122,7 +122,7 @@ fn the_command_may_use_the_processors_it_could_use_bare() {
     });
 }
 
-/// Promise: P162
+/// Promise: no-zombie
 #[test]
 fn run_leaves_no_zombie_where_pid_1_reaps_none() {
     each_user(|user| {
@@ -154,6 +154,6 @@ print(len(children()))
             "-c",
             code,
         ]);
-        assert_eq!(TestOutput::of(command.arg(project.binary()), b"").ok(), "0\n0\n3\n0");
+        assert_eq!(TestOutput::run(command.arg(project.binary()), b"").ok(), "0\n0\n3\n0");
     });
 }

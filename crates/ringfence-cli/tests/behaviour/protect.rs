@@ -1,10 +1,10 @@
-//! What programs of the host obey can be read and not written, also while it is absent.
+//! Protected files, which host programs obey, can be read and not written, also while absent.
 
 use ringfence_testkit::{TestProject, TreeListing, each_user};
 
 use crate::project;
 
-/// Ways to make a name that is not there. `T` is the target; a list of (word, attempt).
+/// Ways to make an absent name. `T` is the target; a list of (word, attempt).
 const MAKE: &str = r#"
 def ways(T):
     D, N = os.path.dirname(T) or '.', os.path.basename(T)
@@ -70,7 +70,7 @@ def ways(T):
     return found
 "#;
 
-/// Ways to change what is there.
+/// Ways to change an existing name.
 const CHANGE: &str = r#"
 def ways(T):
     D = os.path.dirname(T) or '.'
@@ -139,7 +139,7 @@ for target in TARGETS:
             clean(left)
 "#;
 
-/// Whether what an attempt made is taken away again, so that the next can succeed too.
+/// Removal of an attempt's result, so that the next can succeed too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Undo {
     Yes,
@@ -153,7 +153,7 @@ fn script(ways: &str, targets: &[&str], undo: Undo) -> String {
     )
 }
 
-/// Every way inside is refused with an error that says so, and nothing has changed.
+/// Checks that every way fails inside with a permission error, and that nothing has changed.
 #[track_caller]
 fn none_succeeds(project: &TestProject, ways: &str, targets: &[&str]) {
     let before = project.entries();
@@ -179,7 +179,7 @@ fn none_succeeds(project: &TestProject, ways: &str, targets: &[&str]) {
         .collect();
     assert!(through.is_empty(), "as {}:\n{}", project.user, through.join("\n"));
     assert!(said.lines().count() >= targets.len() * 10, "too few ways were tried:\n{said}");
-    same(&before, &project.entries(), &ran.talk());
+    same(&before, &project.entries(), &ran.stderr_text());
 }
 
 #[track_caller]
@@ -212,9 +212,9 @@ const ABSENT: &[&str] = &[
     ".codex",
 ];
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn an_absent_protected_name_cannot_be_made() {
+fn absent_protected_name_cannot_be_made() {
     each_user(|user| {
         let project = project(user);
         none_succeeds(&project, MAKE, ABSENT);
@@ -222,12 +222,12 @@ fn an_absent_protected_name_cannot_be_made() {
 }
 
 #[test]
-fn each_way_to_make_a_name_works_on_other_names() {
+fn each_way_to_make_a_name_works_on_unprotected_names() {
     each_user(|user| {
         let project = project(user);
         let before = project.entries();
-        // Inside on a name that nobody protects, and bare on a protected one: so the
-        // attempts above fail for the reason meant.
+        // Inside on an unprotected name, and bare on a protected one: so the attempts above fail
+        // because of the protection.
         let inside = project.python(&script(MAKE, &["plain.json"], Undo::Yes)).ok();
         let bare = project.python_bare(&script(MAKE, &[".mcp.json"], Undo::Yes)).ok();
         for said in [inside, bare] {
@@ -238,9 +238,9 @@ fn each_way_to_make_a_name_works_on_other_names() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn what_git_obeys_cannot_be_made() {
+fn absent_git_settings_cannot_be_made() {
     each_user(|user| {
         let project = project(user);
         repository(&project, ".");
@@ -253,9 +253,9 @@ fn what_git_obeys_cannot_be_made() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn what_git_obeys_cannot_be_changed() {
+fn git_settings_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
         repository(&project, ".");
@@ -271,7 +271,7 @@ fn what_git_obeys_cannot_be_changed() {
 }
 
 #[test]
-fn a_present_protected_name_cannot_be_changed() {
+fn existing_protected_name_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
         project.write(".mcp.json", "{}");
@@ -294,9 +294,9 @@ fn a_present_protected_name_cannot_be_changed() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn a_nested_repository_is_protected_at_any_depth() {
+fn nested_repository_is_protected_at_any_depth() {
     each_user(|user| {
         let project = project(user);
         repository(&project, "a/b/c/d/e/f");
@@ -309,9 +309,9 @@ fn a_nested_repository_is_protected_at_any_depth() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn moving_what_is_above_a_repository_frees_nothing() {
+fn moving_a_parent_does_not_unprotect_a_repository() {
     each_user(|user| {
         let project = project(user);
         repository(&project, "a/b");
@@ -329,7 +329,7 @@ fn moving_what_is_above_a_repository_frees_nothing() {
 }
 
 #[test]
-fn a_pointer_to_a_git_directory_cannot_be_bent() {
+fn gitdir_pointer_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
         repository(&project, "real");
@@ -338,9 +338,9 @@ fn a_pointer_to_a_git_directory_cannot_be_bent() {
     });
 }
 
-/// Promise: P10
+/// Promise: own-repository
 #[test]
-fn a_repository_of_its_own_can_be_made() {
+fn command_can_make_its_own_repository() {
     each_user(|user| {
         let project = project(user);
         repository(&project, ".");
@@ -351,7 +351,7 @@ fn a_repository_of_its_own_can_be_made() {
 }
 
 #[test]
-fn a_protect_of_a_flag_holds_too() {
+fn protect_flag_holds() {
     each_user(|user| {
         let project = project(user);
         project
@@ -365,9 +365,9 @@ fn a_protect_of_a_flag_holds_too() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
+fn core_hookspath_in_the_project_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
         repository(&project, ".");
@@ -386,7 +386,7 @@ fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
     });
 }
 
-/// Adds to the repository's settings, on the host.
+/// Adds to the repository's config on the host.
 fn configure(project: &TestProject, lines: &str) {
     let config =
         std::fs::read_to_string(project.at(".git/config")).expect("the repository has a config");
@@ -395,10 +395,10 @@ fn configure(project: &TestProject, lines: &str) {
 
 fn link(project: &TestProject, target: &str, name: &str) {
     std::os::unix::fs::symlink(target, project.at(name)).expect("a link can be made");
-    project.user.own(&project.at(name));
+    project.user.chown(&project.at(name));
 }
 
-/// After every one of `lines` inside, a commit on the host runs nothing that they made.
+/// Checks that a commit on the host runs nothing that any of `lines` made inside.
 #[track_caller]
 fn commits_in_peace(prepare: impl Fn(&TestProject), lines: &[&str], hooks: &str) {
     let plant = format!(
@@ -424,9 +424,9 @@ fn commits_in_peace(prepare: impl Fn(&TestProject), lines: &[&str], hooks: &str)
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn hooks_that_git_is_told_of_stay_where_they_are() {
+fn configured_hooks_cannot_be_moved_or_replaced() {
     let prepare = |project: &TestProject| {
         project.write(".husky/_/post-commit", "");
         configure(project, "[core]\n\thooksPath = .husky/_\n");
@@ -440,9 +440,9 @@ fn hooks_that_git_is_told_of_stay_where_they_are() {
     commits_in_peace(prepare, &lines, ".husky/_");
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn hooks_that_are_not_there_yet_cannot_be_made() {
+fn absent_configured_hooks_cannot_be_made() {
     let prepare = |project: &TestProject| {
         configure(
             project,
@@ -458,9 +458,9 @@ fn hooks_that_are_not_there_yet_cannot_be_made() {
     commits_in_peace(linked, &["true", "rm a", "mkdir b"], "b");
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn hooks_that_the_person_has_everywhere_cannot_be_changed() {
+fn global_hooks_of_the_user_cannot_be_changed() {
     let prepare = |project: &TestProject| {
         project.write_at(
             &project.home().join(".gitconfig"),
@@ -472,9 +472,9 @@ fn hooks_that_the_person_has_everywhere_cannot_be_changed() {
     commits_in_peace(prepare, &["true", "mv .githooks old"], ".githooks");
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn links_on_the_way_to_what_is_protected_cannot_be_bent() {
+fn links_to_protected_files_cannot_be_redirected() {
     each_user(|user| {
         let project = project(user);
         project.write("b/tasks.json", "{}");
@@ -489,9 +489,9 @@ fn links_on_the_way_to_what_is_protected_cannot_be_bent() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn directories_above_what_is_protected_and_absent_keep_their_names() {
+fn parents_of_absent_protected_names_cannot_be_moved() {
     each_user(|user| {
         let project = project(user);
         project.write("ci/owners", "");
@@ -508,9 +508,9 @@ fn directories_above_what_is_protected_and_absent_keep_their_names() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn a_repository_behind_a_link_is_protected_and_of_use() {
+fn repository_behind_a_link_is_protected_and_usable() {
     each_user(|user| {
         let project = project(user);
         repository(&project, ".");
@@ -529,9 +529,9 @@ fn a_repository_behind_a_link_is_protected_and_of_use() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn a_repository_that_lacks_a_file_yet_is_protected() {
+fn incomplete_repository_is_protected() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q --bare fix && rm -r fix/refs").ok();
@@ -542,9 +542,9 @@ fn a_repository_that_lacks_a_file_yet_is_protected() {
     });
 }
 
-/// Promise: P9
+/// Promise: protected-names
 #[test]
-fn a_protected_name_cannot_be_made_in_other_case() {
+fn protected_name_cannot_be_made_in_other_case() {
     each_user(|user| {
         let project = project(user);
         for name in [".Mcp.json", ".VSCODE", ".RINGFENCE", "sub/.Ringfence"] {

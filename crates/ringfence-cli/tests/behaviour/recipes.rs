@@ -1,4 +1,4 @@
-//! Every command of docs/recipes.md works, with registries that the test plays.
+//! Every command of docs/recipes.md works, with registries that the test serves.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ const TRIED: &[&str] = &[
     "CI",
 ];
 
-/// The sections of the page: title, and what is typed.
+/// The sections of the page: title and commands.
 fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
     let parts = PAGE.split("\n## ").skip(1);
     let typed =
@@ -50,15 +50,14 @@ fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
     parts.map(|part| (part.lines().next().unwrap_or_default(), typed(part))).collect()
 }
 
-/// Names of the real registries, at an address of the test's own network; their authority is
-/// trusted.
+/// Names of the real registries, at an address of the test network; their CA is trusted.
 const NAMES: &str = "
 echo '11.22.33.1 registry.npmjs.org registry.yarnpkg.com pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com repo.maven.apache.org proxy.example.com' >> /etc/hosts
 cat /etc/ssl/certs/ca-certificates.crt ca.crt > bundle
 mount --bind bundle /etc/ssl/certs/ca-certificates.crt
 ";
 
-/// Runs the commands of one section as they are typed, in one shell. Answers what they print.
+/// Runs the commands of one section in one shell; returns their output.
 #[track_caller]
 fn works(title: &str, project: &TestProject, lan: &TestNetwork<'_>, serve: &str) -> String {
     let lines = sections()
@@ -67,7 +66,7 @@ fn works(title: &str, project: &TestProject, lan: &TestNetwork<'_>, serve: &str)
         .map(|(_, lines)| lines)
         .unwrap_or_default();
     assert!(!lines.is_empty(), "docs/recipes.md has no command under `{title}`");
-    lan.served(&format!("{NAMES}{serve}")).ok();
+    lan.run_as_server(&format!("{NAMES}{serve}")).ok();
     let mut command = lan.command();
     let bin = project.binary().parent().expect("a file").to_owned();
     let mut path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
@@ -88,8 +87,16 @@ fn works(title: &str, project: &TestProject, lan: &TestNetwork<'_>, serve: &str)
     if ["uv", "Poetry", "Django", "Jupyter"].contains(&title) {
         path = format!("{}:{path}", installed("venv/bin").display());
     }
-    let ran = TestOutput::of(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
-    assert_eq!(ran.status, 0, "{title}: {}\n{}\n{}", ran.text(), ran.talk(), lan.heard());
+    let ran =
+        TestOutput::run(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
+    assert_eq!(
+        ran.status,
+        0,
+        "{title}: {}\n{}\n{}",
+        ran.text(),
+        ran.stderr_text(),
+        lan.server_log()
+    );
     ran.text()
 }
 
@@ -127,7 +134,7 @@ fn client(name: &str) -> PathBuf {
     installed("bin").join(name)
 }
 
-/// A package of node's that needs another one, from this registry.
+/// Installs a node package with a dependency from this registry.
 fn node_package(title: &str, program: &str, registry: &str) {
     let program =
         if program == "npm" { program.to_owned() } else { client(program).display().to_string() };
@@ -143,9 +150,10 @@ fn node_package(title: &str, program: &str, registry: &str) {
         let said = works(title, project, lan, &serve);
         assert!(said.lines().any(|line| line == "42"), "{said}");
         assert!(
-            lan.heard().contains(&format!("443 {registry} GET {registry} /npm/-/dep-1.2.3.tgz")),
+            lan.server_log()
+                .contains(&format!("443 {registry} GET {registry} /npm/-/dep-1.2.3.tgz")),
             "{}",
-            lan.heard()
+            lan.server_log()
         );
     });
 }
@@ -182,7 +190,7 @@ fn cargo() {
         project.write("src/main.rs", "fn main() { println!(\"{}\", dep::ANSWER) }\n");
         let serve = "python3 -c \"import packages; packages.HOME = 'https://static.crates.io'; packages.cargo('www')\"; cp -r www/index/. www/";
         works("Cargo", project, lan, serve);
-        assert_eq!(TestOutput::of(&mut project.command("target/debug/app"), b"").ok(), "42");
+        assert_eq!(TestOutput::run(&mut project.command("target/debug/app"), b"").ok(), "42");
     });
 }
 
@@ -207,7 +215,7 @@ fn cmake() {
         );
         project.write("main.c", "int main(void) { return 42; }\n");
         works("CMake", project, lan, "");
-        project.sh("build/app").ends(42);
+        project.sh("build/app").expect_status(42);
     });
 }
 
@@ -268,7 +276,7 @@ fn git_push_over_ssh() {
         if !TestUser::runner_is_root() {
             return skip("only the superuser can serve ssh");
         }
-        lan.served("git init -q --bare git/x.git").ok();
+        lan.run_as_server("git init -q --bare git/x.git").ok();
         lan.bare("mkdir -p ~/.ssh && rm -f ~/.ssh/id_ed25519 && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519").ok();
         std::fs::copy(project.home().join(".ssh/id_ed25519.pub"), lan.at("authorized"))
             .expect("the key was just made");
@@ -280,7 +288,7 @@ fn git_push_over_ssh() {
         );
         project.sh_bare(&line).ok();
         works("Git push over ssh", project, lan, "");
-        assert_eq!(lan.served("git -C git/x.git show main:file").ok(), "42");
+        assert_eq!(lan.run_as_server("git -C git/x.git show main:file").ok(), "42");
     });
 }
 
@@ -288,7 +296,7 @@ fn git_push_over_ssh() {
 fn corporate_proxy_and_ca() {
     recipe("Corporate proxy and CA", &["curl"], |project, lan| {
         assert!(works("Corporate proxy and CA", project, lan, "").contains("dep-1.2.3"));
-        assert!(lan.heard().contains("3128 CONNECT pypi.org:443"), "{}", lan.heard());
+        assert!(lan.server_log().contains("3128 CONNECT pypi.org:443"), "{}", lan.server_log());
     });
 }
 

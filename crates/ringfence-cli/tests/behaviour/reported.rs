@@ -1,4 +1,4 @@
-//! Denials and failures that were not reported.
+//! Regression tests for denials and failures that were once not reported.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ringfence_testkit::{
-    TestOutput, TestProject, TestUser, compiled, each_user, finish, fuse_for_all, needs, skip, soon,
+    TestOutput, TestProject, TestUser, becomes_true, compile, each_user, finish, fuse_for_all,
+    needs, skip,
 };
 use serde_json::Value;
 
@@ -15,10 +16,10 @@ use crate::project;
 #[track_caller]
 fn object(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.stderr_text()))
 }
 
-/// What was denied, each as `operation target`.
+/// The denials, each as `operation target`.
 fn denied(said: &Value) -> Vec<String> {
     let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
     said["denials"]
@@ -68,18 +69,18 @@ impl BelowTmp {
         let _ = fs::remove_dir_all(&home);
         for directory in ["", ".ssh", "code", "code/app", "code/other"] {
             fs::create_dir(home.join(directory)).expect("a directory can be made");
-            user.own(&home.join(directory));
+            user.chown(&home.join(directory));
         }
         for file in [".ssh/id_rsa", "code/other/x", "notes.txt", "code/app/.env"] {
             fs::write(home.join(file), "secret").expect("a file can be written");
-            user.own(&home.join(file));
+            user.chown(&home.join(file));
         }
         Self(home)
     }
 
     fn run(&self, project: &TestProject, words: &[&str]) -> TestOutput {
         let mut command = project.ringfence();
-        TestOutput::of(
+        TestOutput::run(
             command
                 .arg("run")
                 .args(words)
@@ -117,7 +118,7 @@ fn denials_below_tmp_are_reported() {
             assert_eq!(denied(&said), [expect.replace("HOME", &home)], "{user}: `{line}` {said}");
             assert_eq!(said["blocked"], true, "{user}: `{line}` {said}");
         }
-        // Files of the sandbox's own are not denied.
+        // The sandbox's own files are not denied.
         let said = object(&below.run(
             &project,
             &[
@@ -145,22 +146,23 @@ fn absent_write_path_is_refused_with_a_hint() {
             (vec!["--write", "~/new"], home.join("new")),
         ] {
             let ran = project.run([words.as_slice(), &["-c", "touch ran"]].concat());
-            ran.ends(125);
+            ran.expect_status(125);
             let path = named.display().to_string();
             assert!(
-                ran.talk().contains(&format!("{path} does not exist")),
+                ran.stderr_text().contains(&format!("{path} does not exist")),
                 "{user}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
             assert!(
-                ran.talk()
-                    .contains(&format!("hint: make it first: `mkdir -p {path}` or `touch {path}`")),
+                ran.stderr_text().contains(&format!(
+                    "hint: create it first: `mkdir -p {path}` or `touch {path}`"
+                )),
                 "{user}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
             assert!(!project.has("ran"));
         }
-        // Where it can be made, and once it is there, it is open.
+        // If it can be made, and once it exists, it is open.
         project.run(["--write", "new.txt", "-c", "echo x > new.txt"]).ok();
         project.run(["--mode", "read-only", "--write", "new.txt", "-c", "echo y > new.txt"]).ok();
         assert_eq!(project.read("new.txt").as_deref(), Some("y\n"));
@@ -168,7 +170,7 @@ fn absent_write_path_is_refused_with_a_hint() {
 }
 
 #[test]
-fn refusal_to_make_an_absent_write_path_is_reported() {
+fn denied_creation_of_an_absent_write_path_is_reported() {
     each_user(|user| {
         let project = project(user);
         let policy = project.home().join(".config/ringfence/policy.toml");
@@ -181,13 +183,13 @@ fn refusal_to_make_an_absent_write_path_is_reported() {
             "{user}: {said}"
         );
         fs::create_dir(&out).expect("a directory can be made");
-        user.own(&out);
+        user.chown(&out);
         project.run(["-c", "echo x > ~/out/f"]).ok();
     });
 }
 
 #[test]
-fn full_standard_streams_do_not_change_how_a_command_ends() {
+fn full_standard_streams_do_not_change_the_exit_status() {
     each_user(|user| {
         let project = project(user);
         let full = || {
@@ -206,29 +208,30 @@ fn full_standard_streams_do_not_change_how_a_command_ends() {
                     .expect("it starts"),
             )
         };
-        // The result of `--json` is lost, and that is said.
+        // The result of `--json` is lost, and a message says so.
         let ran = run(&["--json", "-c", "exit 3"], full(), Stdio::piped());
-        ran.ends(125);
+        ran.expect_status(125);
         assert!(
-            ran.talk().contains("the command ended with status 3, and its result is lost"),
+            ran.stderr_text()
+                .contains("the command ended with status 3, but its result could not be written"),
             "{user}: {}",
-            ran.talk()
+            ran.stderr_text()
         );
         assert!(
-            ran.talk().contains("error: cannot write to standard output"),
+            ran.stderr_text().contains("error: cannot write to standard output"),
             "{user}: {}",
-            ran.talk()
+            ran.stderr_text()
         );
-        run(&["--json", "-c", "exit 3"], full(), full()).ends(125);
-        // A warning that cannot be written is not worth a command's status.
-        run(&["--mode", "full-access", "-c", "exit 3"], Stdio::null(), full()).ends(3);
+        run(&["--json", "-c", "exit 3"], full(), full()).expect_status(125);
+        // A warning that cannot be written does not change the status.
+        run(&["--mode", "full-access", "-c", "exit 3"], Stdio::null(), full()).expect_status(3);
         run(
             &["-c", "mkdir -p made/.git/hooks; echo x > made/.git/HEAD; exit 3"],
             Stdio::null(),
             full(),
         )
-        .ends(3);
-        run(&["--policy", "nosuch", "-c", "exit 3"], Stdio::null(), full()).ends(125);
+        .expect_status(3);
+        run(&["--policy", "nosuch", "-c", "exit 3"], Stdio::null(), full()).expect_status(125);
     });
 }
 
@@ -239,21 +242,30 @@ fn unconfined_warning_is_given_only_when_a_command_runs() {
         let policy = project.home().join(".config/ringfence/policy.toml");
         project.write_at(&policy, "version = 1\n[commands]\ndeny = [\"touch *\"]\n");
         let ran = project.run(["--mode", "full-access", "--", "touch", "ran"]);
-        assert!(ran.status == 126 && !project.has("ran"), "{user}: {} {}", ran.status, ran.talk());
-        assert!(!ran.talk().contains("nothing is confined"), "{user}: {}", ran.talk());
+        assert!(
+            ran.status == 126 && !project.has("ran"),
+            "{user}: {} {}",
+            ran.status,
+            ran.stderr_text()
+        );
+        assert!(
+            !ran.stderr_text().contains("nothing is confined"),
+            "{user}: {}",
+            ran.stderr_text()
+        );
         let ran = project.run(["--mode", "full-access", "--", "true"]);
         assert_eq!(
-            ran.ends(0).talk().matches("nothing is confined").count(),
+            ran.expect_status(0).stderr_text().matches("nothing is confined").count(),
             1,
             "{user}: {}",
-            ran.talk()
+            ran.stderr_text()
         );
     });
 }
 
-/// Promise: P131
+/// Promise: signals-and-sweep
 #[test]
-fn fatal_signal_ends_the_command_and_what_it_planted_is_moved() {
+fn fatal_signal_ends_the_command_and_planted_files_are_quarantined() {
     if !needs(&["git"]) {
         return;
     }
@@ -288,7 +300,7 @@ fn fatal_signal_ends_the_command_and_what_it_planted_is_moved() {
                 .stderr(Stdio::piped());
             let child = command.spawn().expect("it starts");
             assert!(
-                soon(Duration::from_secs(20), || project.has("begun")),
+                becomes_true(Duration::from_secs(20), || project.has("begun")),
                 "{user}: it does not begin"
             );
             project.sh_bare(&format!("kill -{number} {}", child.id())).ok();
@@ -297,12 +309,13 @@ fn fatal_signal_ends_the_command_and_what_it_planted_is_moved() {
                 (ran.status, ran.signal),
                 (128 + number, None),
                 "{user}: {number} {}",
-                ran.talk()
+                ran.stderr_text()
             );
             assert!(
-                !project.has("made/.git/hooks/pre-commit") && ran.talk().contains("was moved to"),
+                !project.has("made/.git/hooks/pre-commit")
+                    && ran.stderr_text().contains("was moved to"),
                 "{user}: {number} {}",
-                ran.talk()
+                ran.stderr_text()
             );
             fs::remove_dir_all(project.at("made")).expect("it was made");
             fs::remove_file(project.at("begun")).expect("it was made");
@@ -311,7 +324,7 @@ fn fatal_signal_ends_the_command_and_what_it_planted_is_moved() {
 }
 
 #[test]
-fn alarm_that_was_set_before_ringfence_ends_the_command() {
+fn alarm_set_before_ringfence_ends_the_command() {
     if !needs(&["perl"]) {
         return;
     }
@@ -323,17 +336,17 @@ fn alarm_that_was_set_before_ringfence_ends_the_command() {
             "-c",
             "touch ran; exec sleep 30",
         ]);
-        let ran = TestOutput::of(&mut command, b"");
+        let ran = TestOutput::run(&mut command, b"");
         assert_eq!(
             (ran.status, ran.signal, project.has("ran")),
             (128 + 14, None, true),
             "{user}: {}",
-            ran.talk()
+            ran.stderr_text()
         );
     });
 }
 
-/// Calls that fail by the policy, each in a way that is hard to see.
+/// Syscalls that the policy denies, each in a way that is hard to observe.
 const UNSEEN: &str = r#"
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -380,14 +393,14 @@ int main(int count, char **words) {
 "#;
 
 #[test]
-fn refusals_are_reported_however_the_call_is_made() {
+fn denials_are_reported_for_every_kind_of_syscall() {
     if !cfg!(target_arch = "x86_64") {
         skip("the calls of other architectures are written down for x86-64 only");
         return;
     }
     each_user(|user| {
         let project = project(user);
-        let Some(program) = compiled(&project, "unseen", UNSEEN) else { return };
+        let Some(program) = compile(&project, "unseen", UNSEEN) else { return };
         let names = ["times", "chown", "lchown", "chmod", "unlink", "truncate"];
         names.iter().for_each(|name| project.write(format!("kept/{name}"), "kept"));
         project.make_directories(&project.at("kept/rmdir"));

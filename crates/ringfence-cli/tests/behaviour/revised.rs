@@ -1,17 +1,17 @@
-//! A policy that is edited while a session runs holds for that session, or it is said what does
-//! not; a mistake changes nothing.
+//! A policy edited during a session applies to that session, or a message says what does not; a
+//! mistake changes nothing.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_testkit::{SECRET, TestProject, each_user, fuse_for_all, needs, soon};
+use ringfence_testkit::{SECRET, TestProject, becomes_true, each_user, fuse_for_all, needs};
 use serde_json::Value;
 
 use crate::project;
-use crate::sessions::{Session, can_change_mounts};
+use crate::sessions::{TestSession, can_change_mounts};
 
-impl Session {
+impl TestSession {
     fn policy(&self) -> PathBuf {
         self.project.home().join(".config/ringfence/policy.toml")
     }
@@ -24,7 +24,7 @@ impl Session {
         serde_json::from_str(&self.words(&["inspect", &self.id]).ok()).expect("one object")
     }
 
-    /// What the shell keeps: its number, where it is, a variable, and a job of an earlier line.
+    /// Sets up and returns shell state: pid, directory, a variable, and a background job.
     fn leave(&self) -> String {
         self.exec("cd src; export LEFT=there; sleep 300 & job=$!").ok();
         self.left()
@@ -35,12 +35,12 @@ impl Session {
     }
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn what_is_opened_can_be_read_and_the_shell_lives_on() {
+fn opened_path_is_readable_and_the_shell_continues() {
     fuse_for_all();
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.project.write_at(&session.project.home().join("data/deep/a.txt"), "the data");
         session.project.write_at(&session.project.home().join("data/.env"), SECRET);
         let before = session.leave();
@@ -49,12 +49,12 @@ fn what_is_opened_can_be_read_and_the_shell_lives_on() {
         let ran = session.exec("cat ~/data/deep/a.txt ~/notes.txt");
         assert_eq!(ran.ok(), format!("the data{SECRET}"));
         assert!(
-            ran.talk().contains("`read ~/data` (")
-                && ran.talk().contains("policy.toml:3 (user policy)) holds from now on"),
+            ran.stderr_text().contains("`read ~/data` (")
+                && ran.stderr_text().contains("policy.toml:3 (user policy)) applies from now on"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
-        // What is built in holds in it, and nothing of it can be written.
+        // Built-in denials hold in it, and it is read-only.
         for line in [
             "cat ~/data/.env",
             "echo x >~/data/deep/a.txt",
@@ -64,51 +64,55 @@ fn what_is_opened_can_be_read_and_the_shell_lives_on() {
             assert_ne!(session.exec(line).status, 0, "{line}");
         }
         assert_eq!(session.left(), before);
-        let told = session.json("cat ~/data/deep/a.txt");
+        let report = session.json("cat ~/data/deep/a.txt");
         assert_eq!(
-            (&told["stdout"], told.get("policy")),
+            (&report["stdout"], report.get("policy")),
             (&Value::from("the data"), None),
-            "told once"
+            "reported once"
         );
     });
 }
 
-/// Promise: P65
+/// Promise: policy-mistakes
 #[test]
-fn a_mistake_is_told_once_and_changes_nothing() {
+fn policy_mistake_is_reported_once_and_changes_nothing() {
     fuse_for_all();
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.say("[filesystem]\nread = [\"~/notes.txt\"]");
         assert_eq!(session.exec("cat ~/notes.txt").ok(), SECRET);
         session.say("[filesystem]\nraed = []");
         let ran = session.exec("cat ~/notes.txt");
         assert_eq!(ran.ok(), SECRET);
         let expect = format!(
-            "ringfence: warning: the policy stays as it was: {}:3:1: ",
+            "ringfence: warning: the policy is unchanged: {}:3:1: ",
             session.policy().display()
         );
-        assert!(ran.talk().starts_with(&expect) && ran.talk().contains("read"), "{}", ran.talk());
-        assert_eq!(session.about()["policy"]["problem"]["code"], "policy-unknown-key");
-        let told = session.json("cat ~/notes.txt");
-        assert_eq!(
-            (&told["stdout"], told.get("policy")),
-            (&Value::from(SECRET), None),
-            "told once"
+        assert!(
+            ran.stderr_text().starts_with(&expect) && ran.stderr_text().contains("read"),
+            "{}",
+            ran.stderr_text()
         );
-        // Gone, the file holds no more: neither the mistake nor what it said before.
+        assert_eq!(session.about()["policy"]["problem"]["code"], "policy-unknown-key");
+        let report = session.json("cat ~/notes.txt");
+        assert_eq!(
+            (&report["stdout"], report.get("policy")),
+            (&Value::from(SECRET), None),
+            "reported once"
+        );
+        // A removed file has no effect: neither its mistake nor its earlier rules.
         fs::remove_file(session.policy()).unwrap();
-        let told = session.json("cat ~/notes.txt");
-        assert_ne!(told["exitCode"], 0, "{told}");
+        let report = session.json("cat ~/notes.txt");
+        assert_ne!(report["exitCode"], 0, "{report}");
         assert_eq!(session.about()["policy"]["problem"], Value::Null);
     });
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn what_is_denied_is_shut_and_the_shell_lives_on() {
+fn denied_path_is_masked_and_the_shell_continues() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         for name in ["a.sqlite", "sub/b.sqlite", "plain/c.txt", "notes.md"] {
             session.project.write(name, SECRET);
         }
@@ -123,16 +127,16 @@ fn what_is_denied_is_shut_and_the_shell_lives_on() {
         );
         session.say("[filesystem]\ndeny = [\"*.sqlite\", \"~/code/app/plain\", \"notes.md\"]");
         for name in ["a.sqlite", "sub/b.sqlite", "plain/c.txt", "notes.md", "link", "hard"] {
-            let told = session.json(&format!("cat ../{name}"));
+            let report = session.json(&format!("cat ../{name}"));
             assert_eq!(
-                (&told["stdout"], &told["exitCode"]),
+                (&report["stdout"], &report["exitCode"]),
                 (&Value::from(""), &Value::from(1)),
-                "{name}: {told}"
+                "{name}: {report}"
             );
             let rule = if name.contains("plain") { "plain" } else { "" };
             assert!(
-                told["blockedReason"].as_str().is_none_or(|reason| reason.contains(rule)),
-                "{told}"
+                report["blockedReason"].as_str().is_none_or(|reason| reason.contains(rule)),
+                "{report}"
             );
         }
         for line in [
@@ -145,12 +149,15 @@ fn what_is_denied_is_shut_and_the_shell_lives_on() {
         ] {
             assert_ne!(session.exec(line).status, 0, "{line}");
         }
-        // What comes later is covered as well.
+        // Files that appear later are masked as well.
         session.project.write("sub/late.sqlite", SECRET);
-        assert!(soon(Duration::from_secs(5), || session.exec("cat ../sub/late.sqlite").status != 0));
+        assert!(becomes_true(Duration::from_secs(5), || session
+            .exec("cat ../sub/late.sqlite")
+            .status
+            != 0));
         assert_eq!(session.left(), before);
         assert_eq!(fs::read_to_string(session.project.at("notes.md")).unwrap(), SECRET);
-        // Taken back, it is open again, where nothing more is needed than to take a cover off.
+        // Reverted, it is open again, if removing the mask is enough.
         session.say("");
         assert_eq!(
             session
@@ -160,19 +167,19 @@ fn what_is_denied_is_shut_and_the_shell_lives_on() {
         );
         session.exec("echo more >>../notes.md").ok();
         assert!(
-            session.exec("echo more >>../plain/c.txt").talk().contains("Read-only"),
+            session.exec("echo more >>../plain/c.txt").stderr_text().contains("Read-only"),
             "a directory comes back to be read"
         );
         assert_eq!(session.left(), before);
     });
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn what_is_opened_no_longer_is_shut() {
+fn removed_grant_shuts_the_path() {
     fuse_for_all();
     each_user(|user| {
-        let session = Session::start_with(user, &[]);
+        let session = TestSession::start_with(user, &[]);
         session.project.write_at(&session.project.home().join("data/a.txt"), "the data");
         session.say("[filesystem]\nread = [\"~/data\"]");
         let before = session.leave();
@@ -181,9 +188,10 @@ fn what_is_opened_no_longer_is_shut() {
         let ran = session.exec("cat ~/data/a.txt");
         assert_ne!(ran.status, 0);
         assert!(
-            ran.talk().contains("`read ~/data` (") && ran.talk().contains("holds no longer"),
+            ran.stderr_text().contains("`read ~/data` (")
+                && ran.stderr_text().contains("no longer applies"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
         session.say("[filesystem]\nread = [\"~/data\"]");
         assert_eq!(session.exec("cat ~/data/a.txt").ok(), "the data");
@@ -191,51 +199,51 @@ fn what_is_opened_no_longer_is_shut() {
     });
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn what_runs_is_narrowed_as_well() {
+fn running_commands_are_narrowed() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.project.write("a.sqlite", SECRET);
         session.exec("while sleep 0.05; do cat a.sqlite >/dev/null 2>&1 && echo open >state || echo shut >state; done & job=$!").ok();
-        assert!(soon(Duration::from_secs(5), || session.project.read("state").as_deref()
+        assert!(becomes_true(Duration::from_secs(5), || session.project.read("state").as_deref()
             == Some("open\n")));
         session.say("[filesystem]\ndeny = [\"*.sqlite\"]");
-        assert!(soon(Duration::from_secs(8), || session.project.read("state").as_deref()
+        assert!(becomes_true(Duration::from_secs(8), || session.project.read("state").as_deref()
             == Some("shut\n")));
     });
 }
 
-/// Promise: P64
+/// Promise: pending-narrowing
 #[test]
-fn who_stands_in_what_is_denied_is_told_and_nothing_more_runs() {
+fn process_in_a_denied_directory_makes_the_narrowing_pending() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.project.write("plain/c.txt", SECRET);
         session.exec("cd plain").ok();
         session.say("[filesystem]\ndeny = [\"plain\"]");
         let ran = session.exec("cat c.txt");
-        assert_eq!((ran.status, ran.text().as_str()), (125, ""), "{}", ran.talk());
+        assert_eq!((ran.status, ran.text().as_str()), (125, ""), "{}", ran.stderr_text());
         let stop = format!(
-            "hint: `ringfence session stop {}`, then `ringfence session start`",
+            "hint: run `ringfence session stop {}`, then `ringfence session start`",
             session.id
         );
         assert!(
-            ran.talk().contains("`deny plain` (")
-                && ran.talk().contains("(bash) stands in")
-                && ran.talk().contains(&stop),
+            ran.stderr_text().contains("`deny plain` (")
+                && ran.stderr_text().contains("(bash) has /")
+                && ran.stderr_text().contains(&stop),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
-        // Taken back, all is as it was.
+        // Reverted, everything works again.
         session.say("");
         assert_eq!(session.exec("cat c.txt; cat ../plain/c.txt").ok(), SECRET.repeat(2));
     });
 }
 
-/// Promise: P64
+/// Promise: pending-narrowing
 #[test]
-fn nobody_hides_in_what_is_denied() {
+fn hidden_references_to_a_denied_directory_are_found() {
     const HIDES: &str = "import ctypes, os, time; ctypes.CDLL(None).prctl(4, 0); os.chdir(\"plain\"); open(\"../in\", \"w\"); time.sleep(300)";
     const HOLDS: &str = "import os, time; d = os.open(\"plain/deep\", os.O_RDONLY); open(\"in\", \"w\"); time.sleep(300)";
     // The only fd of the directory is in a socket.
@@ -246,29 +254,28 @@ fn nobody_hides_in_what_is_denied() {
         return;
     }
     each_user(|user| {
-        for (program, how) in [(HIDES, "stands in"), (HOLDS, "stands in"), (PARKS, "has a socket")]
-        {
-            let session = Session::start(user);
+        for (program, how) in [(HIDES, "has /"), (HOLDS, "has /"), (PARKS, "has a socket")] {
+            let session = TestSession::start(user);
             session.project.write("plain/deep/c.txt", SECRET);
             session.exec(&format!("python3 -c '{program}' & true")).ok();
-            assert!(soon(Duration::from_secs(10), || session.project.has("in")));
+            assert!(becomes_true(Duration::from_secs(10), || session.project.has("in")));
             session.say("[filesystem]\ndeny = [\"plain\"]");
             let ran = session.exec("true");
             assert!(
-                ran.status == 125 && ran.talk().contains(&format!("(python3) {how}")),
+                ran.status == 125 && ran.stderr_text().contains(&format!("(python3) {how}")),
                 "{}",
-                ran.talk()
+                ran.stderr_text()
             );
-            session.exec("true").ends(125);
+            session.exec("true").expect_status(125);
         }
     });
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn what_is_protected_and_how_long_it_may_take() {
+fn protect_rules_and_limits_apply_live() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.project.write("Makefile", "all:\n");
         session.project.write("conf/a", "kept");
         let before = session.leave();
@@ -284,29 +291,33 @@ fn what_is_protected_and_how_long_it_may_take() {
             assert_ne!(session.exec(line).status, 0, "{line}");
         }
         assert_eq!(session.project.read("conf/a").unwrap(), "keptx\n");
-        session.exec("sleep 30").ends(124);
+        session.exec("sleep 30").expect_status(124);
         session.say("");
         session.exec("sleep 1").ok();
         assert_eq!(session.left(), before);
     });
 }
 
-/// Promise: P64
+/// Promise: pending-narrowing
 #[test]
-fn a_tree_that_is_to_be_readable_only_is_owed() {
+fn change_from_write_to_read_is_pending() {
     each_user(|user| {
         let project = project(user);
         let (out, policy) =
             (project.home().join("out"), project.home().join(".config/ringfence/policy.toml"));
         project.make_directories(&out);
         project.write_at(&policy, "version = 1\n[filesystem]\nwrite = [\"~/out\"]\n");
-        let session = Session::start_by(project, TestProject::ringfence, &[]);
+        let session = TestSession::start_by(project, TestProject::ringfence, &[]);
         session.exec("echo x >~/out/a").ok();
         session.say("[filesystem]\nread = [\"~/out\"]");
         let ran = session.exec("echo x >~/out/b");
-        assert!(ran.status == 125 && ran.talk().contains("`write ~/out` ("), "{}", ran.talk());
+        assert!(
+            ran.status == 125 && ran.stderr_text().contains("`write ~/out` ("),
+            "{}",
+            ran.stderr_text()
+        );
         assert!(!out.join("b").exists());
-        // Gone as a whole, it is shut.
+        // Without any rule, the path is shut.
         session.say("");
         assert_ne!(session.exec("cat ~/out/a").status, 0);
         assert_ne!(session.exec("echo x >~/out/b").status, 125);
@@ -314,18 +325,18 @@ fn a_tree_that_is_to_be_readable_only_is_owed() {
     });
 }
 
-/// Promise: P64
+/// Promise: pending-narrowing
 #[test]
-fn what_cannot_be_taken_over_says_so() {
+fn changes_that_need_a_new_session_are_reported() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let before = session.leave();
-        // What would be wider stays as it was, and all goes on.
+        // A widening is not applied, and the session continues.
         session.say("[network]\nmode = \"full\"\n[filesystem]\nwrite = [\"~/.ssh\"]");
         let ran = session.exec("cat /proc/net/dev | grep -v lo: | tail -n +3; echo x >~/.ssh/new");
         assert_ne!(ran.status, 0);
         assert_eq!(ran.text(), "");
-        let talk = ran.talk();
+        let talk = ran.stderr_text();
         assert!(
             talk.contains("`network.mode = full` takes effect with a new session")
                 && talk.contains("`write ~/.ssh` ("),
@@ -334,14 +345,14 @@ fn what_cannot_be_taken_over_says_so() {
         assert!(talk.contains(&format!("hint: `ringfence session stop {}`", session.id)), "{talk}");
         assert_eq!(session.about()["policy"]["pending"][0]["rule"], "network.mode = full");
         assert_eq!(session.left(), before);
-        // What would be narrower and is not: nothing more runs.
+        // A narrowing that is not applied: no new command runs.
         session.say("mode = \"read-only\"");
         let ran = session.exec("true");
         assert_eq!(ran.status, 125);
         assert!(
-            ran.talk().contains("`mode = read-only` takes effect with a new session"),
+            ran.stderr_text().contains("`mode = read-only` takes effect with a new session"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
         assert_eq!(session.words(&["exec", &session.id, "--", "true"]).status, 125);
         session.say("");
@@ -349,7 +360,7 @@ fn what_cannot_be_taken_over_says_so() {
     });
 }
 
-/// What a command may try to get at the policy with, from the project.
+/// Attempts to change the policy from inside.
 const FROM_INSIDE: &[&str] = &[
     "printf 'version = 1\\n' >.ringfence/policy.toml",
     "printf 'version = 1\\n' >.ringfence/more.toml",
@@ -373,11 +384,11 @@ const FROM_INSIDE: &[&str] = &[
     "printf 'version = 1\\n[filesystem]\\nread = [\"~/notes.txt\"]\\n' >shared.toml",
 ];
 
-/// Promise: P65
+/// Promise: policy-mistakes
 #[test]
-fn an_edit_from_inside_opens_nothing() {
+fn policy_edit_from_inside_opens_nothing() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let project = ".ringfence/policy.toml";
         session.project.write("a.sqlite", SECRET);
         session.project.write(project, "version = 1\n[filesystem]\ndeny = [\"*.sqlite\"]\n");
@@ -391,22 +402,22 @@ fn an_edit_from_inside_opens_nothing() {
                 assert!(
                     ran.status != 0 && ran.text().is_empty(),
                     "{line}, then {secret}: {}",
-                    ran.talk()
+                    ran.stderr_text()
                 );
             }
         }
-        // The last of them could be done, and is not believed.
+        // The last edit succeeds, and is not trusted.
         assert!(session.project.read("shared.toml").unwrap().contains("notes.txt"));
         assert_eq!(session.about()["policy"]["problem"]["code"], "policy-writable");
         assert!(session.project.read(project).unwrap().contains("sqlite"));
     });
 }
 
-/// Promise: P65
+/// Promise: policy-mistakes
 #[test]
-fn an_edit_from_inside_makes_no_policy_where_there_is_none() {
+fn policy_cannot_be_created_from_inside() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         for line in FROM_INSIDE {
             session.exec(line);
             assert!(!session.project.has(".ringfence"), "{line}");
@@ -415,11 +426,11 @@ fn an_edit_from_inside_makes_no_policy_where_there_is_none() {
     });
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn a_flood_of_edits_does_no_harm() {
+fn flood_of_policy_edits_is_harmless() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.project.write("a.sqlite", SECRET);
         let before = session.leave();
         let policy = session.policy();
@@ -449,16 +460,16 @@ fn a_flood_of_edits_does_no_harm() {
     });
 }
 
-/// Promise: P65
+/// Promise: policy-mistakes
 #[test]
-fn every_change_is_in_the_audit_log() {
+fn every_policy_change_is_audited() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.say("[filesystem]\ndeny = [\"README\"]");
         assert_ne!(session.exec("cat README").status, 0);
         session.say("[filesystem");
         session.exec("true").ok();
-        let log = ringfence_testkit::TestOutput::of(
+        let log = ringfence_testkit::TestOutput::run(
             session.project.ringfence().args(["log", "--json"]),
             b"",
         )
@@ -479,12 +490,12 @@ fn every_change_is_in_the_audit_log() {
         assert_ne!(taken["digestBefore"], taken["policyDigest"]);
         assert!(mistake["reason"].as_str().unwrap().contains("policy.toml:2:"), "{mistake}");
         let shown =
-            ringfence_testkit::TestOutput::of(session.project.ringfence().arg("log"), b"").ok();
+            ringfence_testkit::TestOutput::run(session.project.ringfence().arg("log"), b"").ok();
         assert!(
-            shown.contains("`deny README` (") && shown.contains("holds from now on"),
+            shown.contains("`deny README` (") && shown.contains("applies from now on"),
             "{shown}"
         );
-        ringfence_testkit::TestOutput::of(
+        ringfence_testkit::TestOutput::run(
             session.project.ringfence().args(["log", "--verify"]),
             b"",
         )
@@ -492,9 +503,9 @@ fn every_change_is_in_the_audit_log() {
     });
 }
 
-/// Promise: P65
+/// Promise: policy-mistakes
 #[test]
-fn what_the_managed_policy_locks_is_shut_whatever_was_opened() {
+fn paths_locked_by_the_managed_policy_are_shut_live() {
     if !can_change_mounts() {
         return;
     }
@@ -503,14 +514,14 @@ fn what_the_managed_policy_locks_is_shut_whatever_was_opened() {
         let project = project(user);
         let managed = project.home().join("managed/policy.toml");
         project.write_at(&managed, "version = 1\n");
-        // The machine's own settings with one more among them, for this session alone.
+        // The machine's `/etc` with one more file, mounted for this session only.
         let etc = project.home().join("etc").display().to_string();
         let mounts = format!(
             "mkdir -p {etc} && mount -t tmpfs none {etc} && cp -a /etc/. {etc}/ 2> /dev/null; mkdir -p {etc}/ringfence && \
              ln -s {} {etc}/ringfence/policy.toml && mount --bind {etc} /etc",
             managed.display()
         );
-        let session = Session::start_by(
+        let session = TestSession::start_by(
             project,
             |project| project.ringfence_after(&mounts),
             &["--read", "~/.netrc"],
@@ -523,15 +534,15 @@ fn what_the_managed_policy_locks_is_shut_whatever_was_opened() {
             .join(", ");
         session.project.write_at(&managed, format!("version = 1\n[filesystem]\ndeny = [{deny}]\n"));
         for name in ["~/.netrc", "~/notes.txt", "a.sqlite"] {
-            let told = session.json(&format!("cat {name}"));
+            let report = session.json(&format!("cat {name}"));
             assert_eq!(
-                (&told["stdout"], &told["permission"]),
+                (&report["stdout"], &report["permission"]),
                 (&Value::from(""), &Value::Null),
-                "{name}: {told}"
+                "{name}: {report}"
             );
-            assert_eq!(told["exitCode"], 1, "{told}");
+            assert_eq!(report["exitCode"], 1, "{report}");
         }
-        // No file of the person lifts it.
+        // No policy file of the user lifts it.
         session
             .say("[filesystem]\nread = [\"~/notes.txt\", \"~/.netrc\"]\nexcept = [\"*.sqlite\"]");
         for name in ["~/.netrc", "~/notes.txt", "a.sqlite"] {
@@ -540,23 +551,24 @@ fn what_the_managed_policy_locks_is_shut_whatever_was_opened() {
     });
 }
 
-/// Promise: P63
+/// Promise: live-policy
 #[test]
-fn without_fuse_what_is_denied_is_shut_and_what_cannot_be_opened_says_so() {
+fn without_fuse_denials_apply_and_grants_are_pending() {
     if !can_change_mounts() {
         return;
     }
     each_user(|user| {
-        let session = Session::start_by(project(user), TestProject::ringfence_without_fuse, &[]);
+        let session =
+            TestSession::start_by(project(user), TestProject::ringfence_without_fuse, &[]);
         session.project.write("a.sqlite", SECRET);
         session.project.write("plain/c.txt", SECRET);
         let before = session.leave();
         session.say("[filesystem]\ndeny = [\"*.sqlite\", \"plain\"]\nread = [\"~/notes.txt\"]");
-        let told = session.json("cat ../a.sqlite ../plain/c.txt ~/notes.txt");
+        let result = session.json("cat ../a.sqlite ../plain/c.txt ~/notes.txt");
         assert_eq!(
-            (&told["stdout"], &told["exitCode"]),
+            (&result["stdout"], &result["exitCode"]),
             (&Value::from(""), &Value::from(1)),
-            "{told}"
+            "{result}"
         );
         let pending = session.about()["policy"]["pending"].clone();
         assert_eq!(

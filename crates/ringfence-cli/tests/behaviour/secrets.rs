@@ -1,12 +1,12 @@
-//! What a rule denies cannot be read, whatever it is called by.
+//! A denied file cannot be read by any of its names.
 
 use ringfence_testkit::{SECRET, TestOutput, each_user};
 
 use crate::project;
 
-/// Promise: P5
+/// Promise: home-secrets
 #[test]
-fn a_private_key_of_the_home_is_denied() {
+fn private_keys_in_the_home_are_denied() {
     each_user(|user| {
         let project = project(user);
         for path in [
@@ -23,18 +23,18 @@ fn a_private_key_of_the_home_is_denied() {
     });
 }
 
-/// Promise: P5
+/// Promise: home-secrets
 #[test]
-fn the_password_hashes_are_denied() {
+fn password_hashes_are_denied() {
     each_user(|user| {
         let project = project(user);
         project.tries("read('/etc/shadow')").inside(&["EACCES"]).bare_ok_as_root();
     });
 }
 
-/// Promise: P6
+/// Promise: project-secrets
 #[test]
-fn a_secret_in_the_project_is_denied_by_its_name() {
+fn secret_in_the_project_is_denied_by_its_name() {
     each_user(|user| {
         let project = project(user);
         for path in [
@@ -110,7 +110,7 @@ fn credentials_in_directories_of_tools_are_denied() {
             ".local/share/fnm/node-versions/v22.1.0/installation/etc/npmrc",
             ".volta/tools/image/node/22.1.0/etc/npmrc",
         ];
-        // Addresses with a user and a password name no secret by a word.
+        // URLs with a user and a password have no keyword for a secret.
         let address = format!("url = 'sparse+https://me:{SECRET}@crates.example.org/index/'\n");
         let public = [
             ".gradle/init.d/plain.gradle",
@@ -134,7 +134,7 @@ fn credentials_in_directories_of_tools_are_denied() {
         let path =
             format!("{}:{}", home.join("bin").display(), std::env::var("PATH").expect("a path"));
         let run = |line: &str| {
-            TestOutput::of(project.ringfence().env("PATH", &path).args(["run", "-c", line]), b"")
+            TestOutput::run(project.ringfence().env("PATH", &path).args(["run", "-c", line]), b"")
         };
         let files = |names: &[&str]| {
             names.iter().map(|name| format!("~/{name}")).collect::<Vec<_>>().join(" ")
@@ -148,9 +148,9 @@ fn credentials_in_directories_of_tools_are_denied() {
     });
 }
 
-/// An exception for a kind of file opens no directory of that name.
+/// An exception for a file pattern opens no directory of that name.
 ///
-/// Promise: P148
+/// Promise: exception-scope
 #[test]
 fn secrets_below_a_directory_with_an_excepted_name_stay_denied() {
     each_user(|user| {
@@ -189,7 +189,7 @@ fn secrets_below_a_directory_with_an_excepted_name_stay_denied() {
 }
 
 #[test]
-fn what_is_compiled_from_source_about_secrets_can_be_written() {
+fn build_output_with_a_denied_name_can_be_written() {
     each_user(|user| {
         let project = project(user);
         project.write("pkg/secrets.py", "value = 1\n");
@@ -217,7 +217,7 @@ fn what_is_compiled_from_source_about_secrets_can_be_written() {
 }
 
 #[test]
-fn what_only_looks_like_a_secret_is_readable() {
+fn names_that_resemble_secrets_are_readable() {
     each_user(|user| {
         let project = project(user);
         project.write("node_modules/tls/test.pem", "vendored\n");
@@ -228,9 +228,9 @@ fn what_only_looks_like_a_secret_is_readable() {
     });
 }
 
-/// Promise: P7
+/// Promise: denied-names
 #[test]
-fn a_denied_name_cannot_be_made() {
+fn denied_name_cannot_be_made() {
     each_user(|user| {
         let project = project(user);
         for path in ["new.pem", "src/.env", "MY-SECRET.json", "sub/other.key"] {
@@ -247,7 +247,7 @@ fn a_denied_name_cannot_be_made() {
 }
 
 #[test]
-fn a_denied_file_cannot_be_moved_removed_or_linked() {
+fn denied_file_cannot_be_moved_removed_or_linked() {
     each_user(|user| {
         let project = project(user);
         for path in [".env", "x.pem"] {
@@ -271,7 +271,7 @@ fn a_denied_file_cannot_be_moved_removed_or_linked() {
 }
 
 #[test]
-fn the_directory_around_a_secret_does_not_give_it_away() {
+fn moving_its_directory_does_not_open_a_secret() {
     each_user(|user| {
         let project = project(user);
         project.sh("mv sub elsewhere; cat elsewhere/.env; cp -r elsewhere copy; cat copy/.env; cp -rl sub links; cat links/.env; true");
@@ -281,7 +281,7 @@ fn the_directory_around_a_secret_does_not_give_it_away() {
 }
 
 #[test]
-fn a_denied_directory_swallows_nothing() {
+fn denied_directory_cannot_be_listed_written_or_moved() {
     each_user(|user| {
         let project = project(user);
         project.write("vault/key.txt", SECRET);
@@ -296,7 +296,7 @@ fn a_denied_directory_swallows_nothing() {
 }
 
 #[test]
-fn flags_deny_and_except() {
+fn deny_and_except_flags_work() {
     each_user(|user| {
         let project = project(user);
         project.write("plan.doc", SECRET);
@@ -311,9 +311,9 @@ fn flags_deny_and_except() {
     });
 }
 
-/// Promise: P6
+/// Promise: project-secrets
 #[test]
-fn links_to_secrets_are_as_denied_as_the_secrets() {
+fn links_to_secrets_are_denied() {
     each_user(|user| {
         let project = project(user);
         let link = |target: &str, name: &str| {
@@ -341,9 +341,9 @@ fn links_to_secrets_are_as_denied_as_the_secrets() {
     });
 }
 
-/// Promise: P6
+/// Promise: project-secrets
 #[test]
-fn a_link_with_a_secret_name_hides_what_it_leads_to() {
+fn target_of_a_link_with_a_secret_name_is_denied() {
     each_user(|user| {
         let project = project(user);
         project.write("conf/real-values", SECRET);
@@ -354,9 +354,9 @@ fn a_link_with_a_secret_name_hides_what_it_leads_to() {
     });
 }
 
-/// Promise: P6
+/// Promise: project-secrets
 #[test]
-fn a_secret_of_the_home_that_is_kept_in_the_project_is_denied_there() {
+fn home_secret_linked_into_the_project_is_denied() {
     each_user(|user| {
         let project = project(user);
         project.write("files/n", SECRET);
@@ -375,13 +375,13 @@ fn a_secret_of_the_home_that_is_kept_in_the_project_is_denied_there() {
         }
         project.tries("read('files/n')").inside(&["EACCES"]);
         project.tries("os.rename('files', 'f')").inside(&["EACCES", "EBUSY"]);
-        // A person who names the very file means it.
+        // A flag that names the very file opens it.
         project.tries("read('files/n')").with(&["--read", "files/n"]).inside(&["ok"]);
     });
 }
 
 #[test]
-fn a_link_with_a_secret_name_shuts_neither_the_system_nor_the_project() {
+fn link_with_a_secret_name_does_not_deny_the_system_or_project() {
     each_user(|user| {
         for target in ["/usr", "/etc/ssl", ".", "..", "/"] {
             let project = project(user);

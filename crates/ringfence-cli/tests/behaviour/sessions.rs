@@ -1,4 +1,4 @@
-//! A session keeps what a command leaves in its shell, and nothing is left of it afterwards.
+//! A session keeps shell state between commands, and leaves nothing behind when it ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_testkit::{
-    TestOutput, TestProject, TestUser, each_user, needs, processes_with, signal, soon,
+    TestOutput, TestProject, TestUser, becomes_true, each_user, needs, processes_with, signal,
 };
 
 use crate::project;
@@ -16,13 +16,13 @@ use crate::project;
 const KILL: i32 = 9;
 
 /// A session in a project, ended with it.
-pub(crate) struct Session {
+pub(crate) struct TestSession {
     pub(crate) project: TestProject,
     pub(crate) id: String,
 }
 
-/// Whether a session can be kept by somebody whose mounts are others, and be used from here. Who is
-/// not the superuser changes mounts as one of a user namespace, and is somebody else there.
+/// Returns true if a session can run in another mount namespace and be used from this one. Without
+/// root this needs a user namespace, in which the session's owner has another uid.
 pub(crate) fn can_change_mounts() -> bool {
     if !TestUser::runner_is_root() {
         ringfence_testkit::skip("only the superuser can change the mounts of a session and use it");
@@ -30,7 +30,7 @@ pub(crate) fn can_change_mounts() -> bool {
     TestUser::runner_is_root()
 }
 
-impl Session {
+impl TestSession {
     pub(crate) fn start(user: TestUser) -> Self {
         Self::start_with(user, &[])
     }
@@ -39,7 +39,7 @@ impl Session {
         Self::start_by(project(user), TestProject::ringfence, words)
     }
 
-    /// By whatever starts ringfence.
+    /// Starts a session with the given `ringfence` command.
     pub(crate) fn start_by(
         project: TestProject,
         ringfence: impl FnOnce(&TestProject) -> Command,
@@ -50,8 +50,8 @@ impl Session {
         std::fs::create_dir(&runtime).expect("a directory can be made");
         std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700))
             .expect("its mode can be set");
-        user.own(&runtime);
-        let id = TestOutput::of(
+        user.chown(&runtime);
+        let id = TestOutput::run(
             ringfence(&project)
                 .env("XDG_RUNTIME_DIR", runtime)
                 .args(["session", "start"])
@@ -63,7 +63,7 @@ impl Session {
     }
 
     pub(crate) fn words(&self, words: &[&str]) -> TestOutput {
-        TestOutput::of(ringfence(&self.project).arg("session").args(words), b"")
+        TestOutput::run(ringfence(&self.project).arg("session").args(words), b"")
     }
 
     pub(crate) fn exec(&self, line: &str) -> TestOutput {
@@ -75,7 +75,7 @@ impl Session {
             .expect("one object")
     }
 
-    /// Runs a line that waits, and answers the question that is about `what` meanwhile.
+    /// Runs a line that waits, and meanwhile answers the question about `what`.
     #[track_caller]
     fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> TestOutput {
         let mut asked = ringfence(&self.project);
@@ -85,9 +85,13 @@ impl Session {
             .stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
         let said =
-            || TestOutput::of(ringfence(&self.project).args(["ask", "list", "--json"]), b"").ok();
-        assert!(soon(Duration::from_secs(10), || said().contains(what)), "{line}: {}", said());
-        TestOutput::of(
+            || TestOutput::run(ringfence(&self.project).args(["ask", "list", "--json"]), b"").ok();
+        assert!(
+            becomes_true(Duration::from_secs(10), || said().contains(what)),
+            "{line}: {}",
+            said()
+        );
+        TestOutput::run(
             ringfence(&self.project).args(["ask", "answer", &self.id, question, answer]),
             b"",
         )
@@ -102,7 +106,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for TestSession {
     fn drop(&mut self) {
         let _ = ringfence(&self.project)
             .args(["session", "stop", &self.id])
@@ -122,9 +126,9 @@ pub(crate) fn ringfence(project: &TestProject) -> Command {
 }
 
 #[test]
-fn status_of_a_command_is_read_by_the_next() {
+fn next_command_can_read_the_exit_status() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         for (line, status) in [
             ("false", "1"),
             ("(exit 42)", "42"),
@@ -135,92 +139,94 @@ fn status_of_a_command_is_read_by_the_next() {
             session.exec(line);
             assert_eq!(session.exec("echo $?").ok(), status, "{line}");
         }
-        // Also by a function that is called by its name alone, and with other streams.
+        // Also in a function that is called by its name only, and with redirected streams.
         session.exec("show() { echo $?; }").ok();
-        session.exec("(exit 5)").ends(5);
+        session.exec("(exit 5)").expect_status(5);
         assert_eq!(session.exec("show").ok(), "5");
         assert_eq!(session.exec("echo $0").ok(), "bash");
     });
 }
 
-/// Promise: P47
+/// Promise: session-state
 #[test]
-fn what_a_command_leaves_is_there_for_the_next() {
+fn shell_state_persists_across_commands() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.exec("cd src; export LEFT=there; f() { echo of a function; }").ok();
         let said = session.exec("basename $PWD; echo $LEFT; f").ok();
         assert_eq!(said, "src\nthere\nof a function");
-        session.exec("exit 3").ends(3);
+        session.exec("exit 3").expect_status(3);
         assert_eq!(session.exec("echo [$LEFT]").ok(), "[]");
     });
 }
 
-/// The first process asks the usher whose the repository is, and does so by setting its mask.
+/// Init asks the notify handler for the repository's owner by a `umask` call, which must not change
+/// the umask of later commands.
 #[test]
-fn what_is_started_beside_the_shell_has_the_mask_that_the_session_began_with() {
+fn exec_keeps_the_umask_of_the_session() {
     if !needs(&["git"]) {
         return;
     }
     each_user(|user| {
-        let session = Session::start(user);
-        let beside = || session.words(&["exec", &session.id, "--", "sh", "-c", "umask"]).ok();
-        let before = beside();
-        // Long enough for somebody to look out.
+        let session = TestSession::start(user);
+        let umask = || session.words(&["exec", &session.id, "--", "sh", "-c", "umask"]).ok();
+        let before = umask();
+        // Long enough for the watcher to start.
         session.exec("sleep 0.2").ok();
         session.project.sh_bare("git init -q came").ok();
-        assert!(
-            soon(Duration::from_secs(5), || session.exec("echo x >> came/.git/config").status != 0)
-        );
-        assert_eq!(beside(), before, "{user}");
+        assert!(becomes_true(Duration::from_secs(5), || session
+            .exec("echo x >> came/.git/config")
+            .status
+            != 0));
+        assert_eq!(umask(), before, "{user}");
     });
 }
 
-/// Promise: P49
+/// Promise: session-denials
 #[test]
-fn output_and_status_are_the_commands_own() {
+fn output_and_status_belong_to_the_command() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let ran = session.exec("echo out; echo err >&2; (exit 42)");
-        assert_eq!((ran.text().as_str(), ran.talk().as_str()), ("out", "err\n"));
-        ran.ends(42);
-        let told = session.json("printf 'a\\377'; cat .env; pwd >&2; cd sub");
-        assert_eq!(told["stdoutBase64"], "Yf8=");
-        assert_eq!(told["blocked"], true);
-        assert_eq!(told["blockedResource"], session.project.at(".env").to_str().unwrap());
-        assert_eq!(told["cwd"], session.project.at("sub").to_str().unwrap());
-        assert_eq!(told["session"], session.id.as_str());
+        assert_eq!((ran.text().as_str(), ran.stderr_text().as_str()), ("out", "err\n"));
+        ran.expect_status(42);
+        let report = session.json("printf 'a\\377'; cat .env; pwd >&2; cd sub");
+        assert_eq!(report["stdoutBase64"], "Yf8=");
+        assert_eq!(report["blocked"], true);
+        assert_eq!(report["blockedResource"], session.project.at(".env").to_str().unwrap());
+        assert_eq!(report["cwd"], session.project.at("sub").to_str().unwrap());
+        assert_eq!(report["session"], session.id.as_str());
     });
 }
 
-/// Promise: P47
+/// Promise: session-state
 #[test]
-fn a_command_is_interrupted_and_the_session_goes_on() {
+fn interrupted_command_keeps_the_session() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.exec("kept=yes").ok();
         session
             .words(&["exec", &session.id, "--timeout", "300ms", "-c", "sleep 30; echo after"])
-            .ends(124);
-        // Whoever asked is gone.
+            .expect_status(124);
+        // The client has disconnected.
         let mut asked = ringfence(&session.project);
         let mut asked = asked
             .args(["session", "exec", &session.id, "-c", "sleep 31.5; echo after"])
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        assert!(soon(Duration::from_secs(5), || !processes_with("31.5").is_empty()));
+        assert!(becomes_true(Duration::from_secs(5), || !processes_with("31.5").is_empty()));
         asked.kill().unwrap();
         asked.wait().unwrap();
-        assert!(soon(Duration::from_secs(8), || processes_with("31.5").is_empty()));
+        assert!(becomes_true(Duration::from_secs(8), || processes_with("31.5").is_empty()));
         assert_eq!(session.exec("echo $kept").ok(), "yes");
     });
 }
 
 #[test]
-fn a_command_whose_client_is_gone_is_not_begun() {
+fn queued_command_of_a_disconnected_client_never_starts() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let spawn = |line: &str| {
             ringfence(&session.project)
                 .args(["session", "exec", &session.id, "-c", line])
@@ -228,22 +234,22 @@ fn a_command_whose_client_is_gone_is_not_begun() {
                 .unwrap()
         };
         let mut first = spawn("touch begun; sleep 1");
-        assert!(soon(Duration::from_secs(5), || session.project.has("begun")));
+        assert!(becomes_true(Duration::from_secs(5), || session.project.has("begun")));
         let mut second = spawn("touch second");
         thread::sleep(Duration::from_millis(300));
         second.kill().unwrap();
         second.wait().unwrap();
         assert!(first.wait().unwrap().success());
-        // Behind it in the same queue, and not interrupted in its place.
+        // The next command in the queue is not interrupted in its place.
         session.exec("sleep 0.1").ok();
         assert!(!session.project.has("second"));
     });
 }
 
 #[test]
-fn a_program_runs_beside_the_shell() {
+fn exec_runs_while_the_shell_is_busy() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.exec("cd src; export LEFT=there").ok();
         let said = session.words(&[
             "exec",
@@ -254,8 +260,8 @@ fn a_program_runs_beside_the_shell() {
             "basename $PWD; echo [$LEFT]; exit 9",
         ]);
         assert_eq!(said.text(), "app\n[]");
-        said.ends(9);
-        session.words(&["exec", &session.id, "--", "no-such-program"]).ends(127);
+        said.expect_status(9);
+        session.words(&["exec", &session.id, "--", "no-such-program"]).expect_status(127);
         // Also while the shell is busy.
         let mut slow = ringfence(&session.project);
         let mut slow =
@@ -265,7 +271,7 @@ fn a_program_runs_beside_the_shell() {
         assert_eq!(session.words(&["exec", &session.id, "--", "echo", "quick"]).ok(), "quick");
         assert!(begun.elapsed() < Duration::from_secs(3));
         slow.wait().unwrap();
-        let read = TestOutput::of(
+        let read = TestOutput::run(
             ringfence(&session.project).args([
                 "session",
                 "exec",
@@ -283,12 +289,12 @@ fn a_program_runs_beside_the_shell() {
 }
 
 #[test]
-fn a_signal_goes_to_what_a_command_runs() {
+fn signal_reaches_the_processes_of_a_command() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let idle = session.words(&["signal", &session.id, "usr1"]);
-        assert!(idle.talk().contains("no command runs"), "{}", idle.talk());
-        idle.ends(125);
+        assert!(idle.stderr_text().contains("no command is running"), "{}", idle.stderr_text());
+        idle.expect_status(125);
         let line = "sh -c 'trap \"echo heard; exit 3\" USR1; echo ready; while :; do sleep 0.05; done'; echo $?";
         let mut asked = ringfence(&session.project);
         let mut asked = asked
@@ -307,9 +313,9 @@ fn a_signal_goes_to_what_a_command_runs() {
 }
 
 #[test]
-fn a_command_is_fed_while_it_runs() {
+fn standard_input_is_streamed_to_a_command() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         for how in [
             &["-c", "read a; echo got $a; cat"][..],
             &["--", "sh", "-c", "read a; echo got $a; cat"],
@@ -339,37 +345,45 @@ fn a_command_is_fed_while_it_runs() {
 }
 
 #[test]
-fn what_was_left_running_is_told_apart() {
+fn background_processes_are_reported_separately() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.exec("(sleep 0.4; echo from behind) & :").ok();
         let said = session.exec("wait; echo mine");
         assert_eq!(said.text(), "mine");
         assert!(
-            said.talk().contains("left running") && said.talk().contains("from behind"),
+            said.stderr_text().contains("background processes")
+                && said.stderr_text().contains("from behind"),
             "{}",
-            said.talk()
+            said.stderr_text()
         );
         session.exec("(sleep 0.4; echo from behind) & :").ok();
-        let told: serde_json::Value = serde_json::from_str(
+        let report: serde_json::Value = serde_json::from_str(
             &session.words(&["exec", &session.id, "--json", "-c", "wait"]).ok(),
         )
         .unwrap();
-        assert_eq!((&told["stdout"], &told["background"]), (&"".into(), &"from behind\n".into()));
+        assert_eq!(
+            (&report["stdout"], &report["background"]),
+            (&"".into(), &"from behind\n".into())
+        );
     });
 }
 
 #[test]
-fn a_session_is_found_by_its_name_and_nobody_elses() {
+fn session_is_found_by_its_name() {
     each_user(|user| {
-        let session = Session::start_with(user, &["--name", "mine"]);
+        let session = TestSession::start_with(user, &["--name", "mine"]);
         assert_eq!(session.words(&["exec", "mine", "-c", "echo found"]).ok(), "found");
         assert_eq!(session.words(&["exec", &session.id[..13], "-c", "echo found"]).ok(), "found");
         let listed = session.words(&["list"]).ok();
         assert!(listed.contains(&session.id) && listed.contains("mine"), "{listed}");
         let refused = session.words(&["exec", "no-such", "-c", "true"]);
-        assert!(refused.talk().contains("there is no session `no-such`"), "{}", refused.talk());
-        refused.ends(125);
+        assert!(
+            refused.stderr_text().contains("there is no session `no-such`"),
+            "{}",
+            refused.stderr_text()
+        );
+        refused.expect_status(125);
         session.words(&["stop", "mine"]).ok();
         assert_eq!(session.words(&["list"]).ok(), "");
         assert_eq!(
@@ -379,13 +393,13 @@ fn a_session_is_found_by_its_name_and_nobody_elses() {
     });
 }
 
-/// Promise: P50
+/// Promise: session-ends
 #[test]
-fn others_cannot_use_it() {
-    let session = Session::start(TestUser::Root);
+fn other_users_cannot_use_a_session() {
+    let session = TestSession::start(TestUser::Root);
     let socket = runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    // Not even where they can reach it: who asks is looked at.
+    // Not even if the socket is reachable: the peer's credentials are checked.
     for path in [runtime(&session.project), runtime(&session.project).join("ringfence")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -393,54 +407,59 @@ fn others_cannot_use_it() {
     let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
     let Some(python) = ringfence_testkit::python() else { return };
     let mut command = Command::new(python);
-    TestUser::User.put_on(command.args(["-c", code]).arg(&socket).current_dir("/"));
-    let said = TestOutput::of(&mut command, b"");
-    assert!(said.text() == "0" || said.talk().contains("Error"), "{} {}", said.text(), said.talk());
+    TestUser::User.apply_to(command.args(["-c", code]).arg(&socket).current_dir("/"));
+    let said = TestOutput::run(&mut command, b"");
+    assert!(
+        said.text() == "0" || said.stderr_text().contains("Error"),
+        "{} {}",
+        said.text(),
+        said.stderr_text()
+    );
     for path in [runtime(&session.project), runtime(&session.project).join("ringfence")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
     }
 }
 
-/// Promise: P50
+/// Promise: session-ends
 #[test]
-fn a_session_that_nobody_can_reach_ends() {
+fn session_without_its_socket_ends() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let marker = format!("78{}.{}", std::process::id(), user.ids().0);
         session.exec(&format!("sleep {marker} & true")).ok();
         let keeper = session.keeper();
         std::fs::remove_dir_all(runtime(&session.project).join("ringfence")).unwrap();
-        assert!(soon(Duration::from_secs(20), || processes_with(&marker).is_empty()));
-        assert!(soon(Duration::from_secs(20), || std::fs::read_link(format!(
+        assert!(becomes_true(Duration::from_secs(20), || processes_with(&marker).is_empty()));
+        assert!(becomes_true(Duration::from_secs(20), || std::fs::read_link(format!(
             "/proc/{keeper}/exe"
         ))
         .is_err()));
     });
 }
 
-/// Promise: P50
+/// Promise: session-ends
 #[test]
-fn nothing_is_left_when_its_keeper_is_killed() {
+fn killed_supervisor_leaves_nothing() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let marker = format!("77{}.{}", std::process::id(), user.ids().0);
         session.exec(&format!("sleep {marker} & sleep {marker} >/dev/null 2>&1 & echo $!")).ok();
-        assert!(soon(Duration::from_secs(5), || processes_with(&marker).len() == 2));
+        assert!(becomes_true(Duration::from_secs(5), || processes_with(&marker).len() == 2));
         signal(session.keeper(), KILL);
         assert!(
-            soon(Duration::from_secs(1), || processes_with(&marker).is_empty()),
+            becomes_true(Duration::from_secs(1), || processes_with(&marker).is_empty()),
             "{:?}",
             processes_with(&marker)
         );
-        session.exec("true").ends(125);
+        session.exec("true").expect_status(125);
         assert_eq!(session.words(&["list"]).ok(), "");
     });
 }
 
 #[test]
-fn socket_of_a_killed_session_is_removed_when_another_begins() {
+fn stale_socket_is_removed_by_the_next_session() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let sockets = || {
             std::fs::read_dir(runtime(&session.project).join("ringfence"))
                 .expect("it was made")
@@ -449,8 +468,10 @@ fn socket_of_a_killed_session_is_removed_when_another_begins() {
         let socket =
             runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
         signal(session.keeper(), KILL);
-        assert!(soon(Duration::from_secs(20), || std::os::unix::net::UnixStream::connect(&socket)
-            .is_err()));
+        assert!(becomes_true(Duration::from_secs(20), || std::os::unix::net::UnixStream::connect(
+            &socket
+        )
+        .is_err()));
         assert_eq!(sockets(), 1);
         let id = session.words(&["start"]).ok();
         assert_eq!(sockets(), 1, "the socket of the killed one is left");
@@ -458,11 +479,11 @@ fn socket_of_a_killed_session_is_removed_when_another_begins() {
     });
 }
 
-/// Promise: P50
+/// Promise: session-ends
 #[test]
-fn a_sandbox_that_dies_is_told_and_made_anew() {
+fn dead_sandbox_is_reported_and_replaced() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.exec("cd src; x=1").ok();
         let mut busy = ringfence(&session.project);
         let busy = busy
@@ -475,38 +496,38 @@ fn a_sandbox_that_dies_is_told_and_made_anew() {
                 .iter()
                 .any(|process| process.trim_end().ends_with(": sleep 39.25"))
         };
-        assert!(soon(Duration::from_secs(20), sleeps));
+        assert!(becomes_true(Duration::from_secs(20), sleeps));
         signal(first_process(session.keeper()).expect("it has a first process"), KILL);
         let ran = ringfence_testkit::finish(busy);
-        assert!(ran.talk().contains("the sandbox is gone"), "{}", ran.talk());
-        ran.ends(125);
+        assert!(ran.stderr_text().contains("the sandbox has ended"), "{}", ran.stderr_text());
+        ran.expect_status(125);
         assert_eq!(session.exec("basename $PWD; echo [$x]").ok(), "app\n[]");
-        // That one lasts, although whoever needed it first is gone.
+        // The new sandbox persists, although its first client is gone.
         session.exec("x=2").ok();
         assert_eq!(session.exec("echo [$x]").ok(), "[2]");
-        // One that dies while nobody looks, and something was left running in it.
+        // A sandbox that dies while idle, with a background process in it.
         session.exec("sleep 39.75 & :").ok();
         signal(first_process(session.keeper()).expect("it has a first process"), KILL);
-        assert!(soon(Duration::from_secs(5), || processes_with("39.75").is_empty()));
+        assert!(becomes_true(Duration::from_secs(5), || processes_with("39.75").is_empty()));
         assert!((0..3).any(|_| session.exec("echo [$x]").text() == "[]"));
         session.exec("x=3").ok();
         assert_eq!(session.exec("echo [$x]").ok(), "[3]");
     });
 }
 
-/// Promise: P50
+/// Promise: session-ends
 #[test]
-fn what_runs_in_a_sandbox_cannot_use_the_socket_that_it_finds() {
+fn session_socket_is_unusable_from_inside() {
     let Some(python) = ringfence_testkit::python() else { return };
     each_user(|user| {
-        let session = Session::start_with(user, &["--read", "../run"]);
+        let session = TestSession::start_with(user, &["--read", "../run"]);
         let socket =
             runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
         let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\nprint('connected', flush=True)\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
-        // The same code is answered outside.
+        // Control: the same code gets a response outside.
         let mut outside = session.project.command(python);
         assert_ne!(
-            TestOutput::of(outside.args(["-c", code]).arg(&socket), b"").text(),
+            TestOutput::run(outside.args(["-c", code]).arg(&socket), b"").text(),
             "connected\n0"
         );
         let inside = session.words(&[
@@ -519,15 +540,15 @@ fn what_runs_in_a_sandbox_cannot_use_the_socket_that_it_finds() {
             &socket.display().to_string(),
         ]);
         assert!(
-            inside.text() == "connected\n0" || inside.talk().contains("Error"),
+            inside.text() == "connected\n0" || inside.stderr_text().contains("Error"),
             "{} {}",
             inside.text(),
-            inside.talk()
+            inside.stderr_text()
         );
     });
 }
 
-/// The sandbox's first process: the one below the keeper that is number one to itself.
+/// The sandbox's init: the descendant of `keeper` with pid 1 in its own namespace.
 fn first_process(keeper: u32) -> Option<u32> {
     let mut waiting = vec![keeper];
     while let Some(pid) = waiting.pop() {
@@ -547,25 +568,25 @@ fn first_process(keeper: u32) -> Option<u32> {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_and_nothing_is_left() {
+fn invalid_session_start_fails_and_leaves_nothing() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\nnonsense = 3\n");
-        let refused = TestOutput::of(ringfence(&project).args(["session", "start"]), b"");
-        assert!(refused.talk().contains("nonsense"), "{}", refused.talk());
+        let refused = TestOutput::run(ringfence(&project).args(["session", "start"]), b"");
+        assert!(refused.stderr_text().contains("nonsense"), "{}", refused.stderr_text());
         assert_eq!(refused.text(), "");
-        refused.ends(125);
+        refused.expect_status(125);
     });
 }
 
-/// Promise: P49
+/// Promise: session-denials
 #[test]
-fn each_command_is_in_the_audit_log() {
+fn each_session_command_is_audited() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.exec("cat .env; true").ok();
-        session.words(&["exec", &session.id, "--", "echo", "beside"]).ok();
-        let log = TestOutput::of(
+        session.words(&["exec", &session.id, "--", "echo", "second"]).ok();
+        let log = TestOutput::run(
             ringfence(&session.project).args(["log", "--json", "--session", &session.id]),
             b"",
         )
@@ -580,19 +601,19 @@ fn each_command_is_in_the_audit_log() {
             })
             .collect();
         assert!(kinds.len() >= 5, "{log}");
-        assert!(log.contains(".env") && log.contains("echo beside"), "{log}");
-        TestOutput::of(ringfence(&session.project).args(["log", "--verify"]), b"").ok();
+        assert!(log.contains(".env") && log.contains("echo second"), "{log}");
+        TestOutput::run(ringfence(&session.project).args(["log", "--verify"]), b"").ok();
     });
 }
 
-/// Promise: P62
+/// Promise: write-grant
 #[test]
-fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
+fn session_questions_are_answered_from_another_process() {
     if !ringfence_testkit::fuse_for_all() {
         return;
     }
     each_user(|user| {
-        let session = Session::start_with(user, &["--ask", "--ask-timeout", "20s"]);
+        let session = TestSession::start_with(user, &["--ask", "--ask-timeout", "20s"]);
         let answer = |line: &str, question: &str, answer: &str| {
             session.answer(line, ".env", question, answer)
         };
@@ -602,10 +623,10 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
         let secret = session.project.read(".env").unwrap();
         assert_eq!(answer("cat .env", "2", "allow-once").ok(), secret.trim_end());
         assert_eq!(answer("cat .env", "3", "allow-session").ok(), secret.trim_end());
-        // Nobody is asked any more, and it is the same shell.
+        // There is no further question, and the shell is the same.
         let said = session.exec("cat .env; echo $kept $$").ok();
         assert_eq!(said, format!("{secret}yes {shell}"));
-        // The same of what is to be made.
+        // The same for a new file.
         let made = session.project.at(".env.made");
         assert_eq!(answer("echo a > .env.made; echo $kept", "4", "allow-session").ok(), "yes");
         assert_eq!(
@@ -613,7 +634,7 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
             format!("a\nb\n{shell}")
         );
         assert_eq!(std::fs::read_to_string(&made).unwrap(), "a\nb\n");
-        // What was allowed holds in the next sandbox as well, if this one dies.
+        // Grants hold in the next sandbox as well, if this one dies.
         signal(first_process(session.keeper()).expect("it has a first process"), KILL);
         let _ = session.exec("true");
         assert_eq!(
@@ -621,36 +642,40 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
             format!("{secret}a\nb\n[]")
         );
         assert_eq!(std::fs::read_to_string(&made).unwrap(), "c\n");
-        let late = TestOutput::of(
+        let late = TestOutput::run(
             ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]),
             b"",
         );
-        assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
-        late.ends(125);
+        assert!(late.stderr_text().contains("no open question 3"), "{}", late.stderr_text());
+        late.expect_status(125);
     });
 }
 
 #[test]
-fn asked_questions_show_their_answers_and_results_what_was_granted() {
+fn questions_show_answers_and_results_show_grants() {
     if !ringfence_testkit::fuse_for_all() {
         return;
     }
     each_user(|user| {
-        let session = Session::start_with(user, &["--ask", "--ask-timeout", "20s"]);
+        let session = TestSession::start_with(user, &["--ask", "--ask-timeout", "20s"]);
         let mut asked = ringfence(&session.project);
         asked
             .args(["session", "exec", &session.id, "--json", "-c", "cat .env"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
-        let said = || TestOutput::of(ringfence(&session.project).args(["ask", "list"]), b"").ok();
-        assert!(soon(Duration::from_secs(10), || said().contains(".env")), "{user}: {}", said());
+        let said = || TestOutput::run(ringfence(&session.project).args(["ask", "list"]), b"").ok();
+        assert!(
+            becomes_true(Duration::from_secs(10), || said().contains(".env")),
+            "{user}: {}",
+            said()
+        );
         assert!(
             said().contains("\n    answers: allow-once allow-session allow-permanent deny"),
             "{user}: {}",
             said()
         );
-        TestOutput::of(
+        TestOutput::run(
             ringfence(&session.project).args(["ask", "answer", &session.id, "1", "allow-once"]),
             b"",
         )
@@ -670,33 +695,34 @@ fn asked_questions_show_their_answers_and_results_what_was_granted() {
 }
 
 #[test]
-fn memory_that_a_command_used_is_reported() {
+fn peak_memory_of_a_command_is_reported() {
     if !needs(&["perl"]) {
         return;
     }
     const MIB: u64 = 1024;
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         let used = |line: &str| session.json(line)["usage"]["maxRssKb"].as_u64().expect("a number");
         let little = used("true");
         assert!((1..32 * MIB).contains(&little), "{user}: {little}");
         let much = used("perl -e '$x = \"x\" x (64 << 20); select(undef, undef, undef, 0.5)'");
         assert!((64 * MIB..256 * MIB).contains(&much), "{user}: {much}");
-        // Of a command, and not of those before it.
+        // Of this command, and not of earlier ones.
         let little = used("sleep 0.1");
         assert!((1..32 * MIB).contains(&little), "{user}: {little}");
     });
 }
 
 #[test]
-fn sandbox_that_died_while_idle_is_made_anew_for_the_next_command() {
+fn sandbox_that_died_while_idle_is_replaced() {
     each_user(|user| {
-        let session = Session::start(user);
+        let session = TestSession::start(user);
         session.exec("kept=yes; cd src").ok();
         let first = first_process(session.keeper()).expect("it has a first process");
         signal(first, KILL);
         assert!(
-            soon(Duration::from_secs(10), || first_process(session.keeper()) != Some(first)),
+            becomes_true(Duration::from_secs(10), || first_process(session.keeper())
+                != Some(first)),
             "{user}: it does not die"
         );
         let root = session.project.root().display().to_string();
@@ -706,7 +732,7 @@ fn sandbox_that_died_while_idle_is_made_anew_for_the_next_command() {
             "{user}"
         );
         assert!(session.project.has("made"));
-        // The same of its shell alone.
+        // The same for its shell alone.
         let shell = session.exec("kept=again; echo $$").ok();
         let about: serde_json::Value =
             serde_json::from_str(&session.words(&["inspect", &session.id]).ok())
@@ -714,17 +740,19 @@ fn sandbox_that_died_while_idle_is_made_anew_for_the_next_command() {
         let pid = about["shellPid"].as_u64().unwrap_or_else(|| panic!("{user}: {about}")) as u32;
         signal(pid, KILL);
         assert!(
-            soon(Duration::from_secs(10), || !std::path::Path::new(&format!("/proc/{pid}/exe"))
-                .exists()),
+            becomes_true(Duration::from_secs(10), || !std::path::Path::new(&format!(
+                "/proc/{pid}/exe"
+            ))
+            .exists()),
             "{user}: it does not die"
         );
         assert_ne!(session.exec("echo [$kept] $$").ok(), format!("[] {shell}"), "{user}");
     });
 }
 
-/// Promise: P60
+/// Promise: ask-write
 #[test]
-fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
+fn writes_are_asked_about_without_fuse() {
     if !can_change_mounts() {
         return;
     }
@@ -732,17 +760,17 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
         return;
     }
     each_user(|user| {
-        let session = Session::start_by(
+        let session = TestSession::start_by(
             project(user),
             TestProject::ringfence_without_fuse,
             &["--ask", "--ask-timeout", "20s"],
         );
         let out = session.project.home().join("out");
         std::fs::create_dir(&out).unwrap();
-        user.own(&out);
-        // Nothing leads there that could be mounted over: once is all there is.
+        user.chown(&out);
+        // No existing path can be mounted there, so only `allow-once` works.
         session.answer("echo a > ~/out/new", "out/new", "1", "allow-once").ok();
-        let refused = TestOutput::of(
+        let refused = TestOutput::run(
             ringfence(&session.project).args([
                 "session",
                 "exec",
@@ -765,11 +793,11 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
     });
 }
 
-/// The address of a socket has room for 107 bytes.
+/// A Unix socket address holds at most 107 bytes.
 ///
-/// Promise: P47
+/// Promise: session-state
 #[test]
-fn a_session_is_reached_however_deep_its_socket_lies() {
+fn session_with_a_long_socket_path_is_reachable() {
     each_user(|user| {
         let project = project(user);
         let deep = project.home().join("d".repeat(100)).join("e".repeat(100));
@@ -777,7 +805,7 @@ fn a_session_is_reached_however_deep_its_socket_lies() {
         std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o700))
             .expect("its mode can be set");
         let session = |words: &[&str]| {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().env("XDG_RUNTIME_DIR", &deep).arg("session").args(words),
                 b"",
             )

@@ -1,13 +1,13 @@
-//! A command's end is told as if it ran bare.
+//! A command's exit status is reported as if it ran bare.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{TestOutput, TestProject, each_user, finish, signal, soon};
+use ringfence_testkit::{TestOutput, TestProject, becomes_true, each_user, finish, signal};
 
 use crate::project;
 
-/// Promise: P2
+/// Promise: bare-processes
 #[test]
 fn exit_statuses_pass_through() {
     each_user(|user| {
@@ -21,30 +21,30 @@ fn exit_statuses_pass_through() {
             ("kill -TERM $$", 143),
             ("kill -SEGV $$", 139),
         ] {
-            project.sh(line).ends(status);
+            project.sh(line).expect_status(status);
         }
-        project.run(["--", "no-such-program"]).ends(127);
-        project.run(["--", "./no-such-program"]).ends(127);
-        project.run(["--", "./not-executable"]).ends(126);
-        project.run(["--", "./src"]).ends(126);
+        project.run(["--", "no-such-program"]).expect_status(127);
+        project.run(["--", "./no-such-program"]).expect_status(127);
+        project.run(["--", "./not-executable"]).expect_status(126);
+        project.run(["--", "./src"]).expect_status(126);
     });
 }
 
 #[test]
-fn words_that_make_no_sense_run_nothing() {
+fn invalid_arguments_run_nothing() {
     each_user(|user| {
         let project = project(user);
-        project.run(["--no-such-flag", "--", "touch", "ran"]).ends(125);
-        project.run(["--timeout", "soon", "--", "touch", "ran"]).ends(125);
-        project.run(["-C", "no-such-directory", "--", "touch", "ran"]).ends(125);
-        project.run(["--policy", "no-such-file", "--", "touch", "ran"]).ends(125);
+        project.run(["--no-such-flag", "--", "touch", "ran"]).expect_status(125);
+        project.run(["--timeout", "soon", "--", "touch", "ran"]).expect_status(125);
+        project.run(["-C", "no-such-directory", "--", "touch", "ran"]).expect_status(125);
+        project.run(["--policy", "no-such-file", "--", "touch", "ran"]).expect_status(125);
         assert!(!project.has("ran"));
     });
 }
 
-/// Promise: P20
+/// Promise: unconfinable-host
 #[test]
-fn an_engine_that_is_named_confines_or_nothing_runs() {
+fn named_engine_confines_or_nothing_runs() {
     each_user(|user| {
         let project = project(user);
         for engine in ["auto", "namespaces"] {
@@ -52,54 +52,58 @@ fn an_engine_that_is_named_confines_or_nothing_runs() {
             assert_eq!(ran.ok(), "over");
         }
         let unknown = project.run(["--engine", "wishes", "--", "touch", "ran"]);
-        assert!(unknown.ends(125).talk().contains("auto, namespaces"), "{}", unknown.talk());
-        // A policy that confines nothing does not go with an engine that is to confine.
+        assert!(
+            unknown.expect_status(125).stderr_text().contains("auto, namespaces"),
+            "{}",
+            unknown.stderr_text()
+        );
+        // A policy without confinement contradicts a named engine.
         let bare =
             project.run(["--engine", "namespaces", "--mode", "full-access", "--", "touch", "ran"]);
-        assert!(bare.ends(125).talk().contains("hint:"), "{}", bare.talk());
+        assert!(bare.expect_status(125).stderr_text().contains("hint:"), "{}", bare.stderr_text());
         project.write("off.toml", "version = 1\n[sandbox]\nenabled = false\n");
         project
             .run(["--engine", "namespaces", "--policy", "off.toml", "--", "touch", "ran"])
-            .ends(125);
+            .expect_status(125);
         assert!(!project.has("ran"));
         project.run(["--engine", "auto", "--mode", "full-access", "--", "touch", "ran"]).ok();
         assert!(project.has("ran"));
     });
 }
 
-/// Promise: P21
+/// Promise: broken-policy
 #[test]
-fn a_broken_policy_runs_nothing_and_says_where() {
+fn broken_policy_runs_nothing_and_names_the_line() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\nraed = [\"x\"]\n");
         let ran = project.sh("touch ran");
-        ran.ends(125);
+        ran.expect_status(125);
         assert!(
-            ran.talk().contains("policy.toml:3") && ran.talk().contains("read"),
+            ran.stderr_text().contains("policy.toml:3") && ran.stderr_text().contains("read"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
         project.write(".ringfence/policy.toml", "");
         let ran = project.sh("touch ran");
-        ran.ends(125);
+        ran.expect_status(125);
         assert!(
-            ran.talk().contains("policy.toml:1:1: the policy does not say its `version`"),
+            ran.stderr_text().contains("policy.toml:1:1: the policy has no `version`"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
-        assert!(ran.talk().contains("hint: write `version = 1`"), "{}", ran.talk());
+        assert!(ran.stderr_text().contains("hint: write `version = 1`"), "{}", ran.stderr_text());
         assert!(!project.has("ran"));
     });
 }
 
-/// Promise: P21
+/// Promise: broken-policy
 #[test]
-fn a_policy_that_runs_nothing_is_not_checked_as_good() {
+fn policy_check_rejects_what_run_rejects() {
     each_user(|user| {
         let project = project(user);
         let check = || {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]),
                 b"",
             )
@@ -108,22 +112,26 @@ fn a_policy_that_runs_nothing_is_not_checked_as_good() {
         project.write(".ringfence/base.toml", "version = 1\n");
         assert_eq!(check().ok().lines().count(), 2);
         project.sh("true").ok();
-        // Beyond its own directory a project's policy extends nothing.
+        // A project's policy extends nothing outside its directory.
         project.write("base.toml", "version = 1\n");
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../base.toml\"]\n");
         for ran in [check(), project.sh("touch ran")] {
-            ran.ends(125);
+            ran.expect_status(125);
             assert!(
-                ran.talk().contains("cannot read")
-                    && ran.talk().contains("its own `.ringfence` only"),
+                ran.stderr_text().contains("cannot read")
+                    && ran.stderr_text().contains("only files in its own `.ringfence`"),
                 "{}",
-                ran.talk()
+                ran.stderr_text()
             );
         }
-        // Nor does a check wait for what never comes.
+        // A check does not wait at a named pipe either.
         project.sh_bare("rm .ringfence/policy.toml && mkfifo .ringfence/policy.toml").ok();
         for ran in [check(), project.sh("touch ran")] {
-            assert!(ran.ends(125).talk().contains("not a plain file"), "{}", ran.talk());
+            assert!(
+                ran.expect_status(125).stderr_text().contains("not a regular file"),
+                "{}",
+                ran.stderr_text()
+            );
         }
         assert!(!project.has("ran"));
     });
@@ -139,14 +147,14 @@ fn started(project: &TestProject, line: &str) -> std::process::Child {
         .stderr(Stdio::piped());
     let child = command.spawn().expect("ringfence starts");
     assert!(
-        soon(Duration::from_secs(20), || project.has("ready")),
+        becomes_true(Duration::from_secs(20), || project.has("ready")),
         "the command never came to be ready"
     );
     std::fs::remove_file(project.at("ready")).expect("it is there");
     child
 }
 
-/// Promise: P2
+/// Promise: bare-processes
 #[test]
 fn signals_reach_the_command() {
     each_user(|user| {
@@ -159,37 +167,37 @@ fn signals_reach_the_command() {
             );
             let child = started(&project, &line);
             signal(child.id(), number);
-            assert_eq!(finish(child).ends(9).text(), format!("got {name}"));
+            assert_eq!(finish(child).expect_status(9).text(), format!("got {name}"));
         }
     });
 }
 
-/// Promise: P2
+/// Promise: bare-processes
 #[test]
-fn a_signal_that_ends_the_command_is_its_status() {
+fn fatal_signal_is_the_exit_status() {
     each_user(|user| {
         let project = project(user);
         for (number, status) in [(15, 143), (1, 129), (3, 131), (10, 138)] {
             let child = started(&project, "touch ready; exec sleep 60");
             signal(child.id(), number);
-            finish(child).ends(status);
+            finish(child).expect_status(status);
         }
-        // An interrupted ringfence dies of the interrupt, so that a script around it stops.
+        // An interrupted ringfence dies of SIGINT, so that a calling script stops.
         let child = started(&project, "touch ready; exec sleep 60");
         signal(child.id(), 2);
-        assert_eq!(finish(child).ends(130).signal, Some(2));
+        assert_eq!(finish(child).expect_status(130).signal, Some(2));
     });
 }
 
 #[test]
-fn a_stopped_command_goes_on_when_told() {
+fn stopped_command_continues_on_sigcont() {
     each_user(|user| {
         let project = project(user);
         let child = started(&project, "touch ready; sleep 0.4; echo done");
         let state =
             || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
         signal(child.id(), 20);
-        let stopped = soon(Duration::from_secs(5), || state().contains(") T "));
+        let stopped = becomes_true(Duration::from_secs(5), || state().contains(") T "));
         signal(child.id(), 18);
         assert!(stopped, "ringfence did not stop with its command: {}", state());
         assert_eq!(finish(child).ok(), "done");
@@ -197,13 +205,13 @@ fn a_stopped_command_goes_on_when_told() {
 }
 
 #[test]
-fn the_time_limit_ends_the_command() {
+fn timeout_ends_the_command() {
     each_user(|user| {
         let project = project(user);
         let begun = Instant::now();
-        project.run(["--timeout", "300ms", "--", "sleep", "60"]).ends(124);
+        project.run(["--timeout", "300ms", "--", "sleep", "60"]).expect_status(124);
         assert!(begun.elapsed() < Duration::from_secs(3));
-        // A command that does not want to end is ended, with all it started.
+        // A command that ignores signals is killed, with all its processes.
         project
             .run([
                 "--timeout",
@@ -211,8 +219,8 @@ fn the_time_limit_ends_the_command() {
                 "-c",
                 "trap '' TERM; (trap '' TERM; sleep 61) & while :; do sleep 1; done",
             ])
-            .ends(124);
-        project.run(["--timeout", "20s", "-c", "exit 3"]).ends(3);
+            .expect_status(124);
+        project.run(["--timeout", "20s", "-c", "exit 3"]).expect_status(3);
     });
 }
 
@@ -226,7 +234,8 @@ fn background_processes_end_with_the_command() {
         assert!(begun.elapsed() < Duration::from_secs(10));
         let words = marker.replace(' ', "\0");
         assert!(
-            soon(Duration::from_secs(1), || ringfence_testkit::processes_with(&words).is_empty()),
+            becomes_true(Duration::from_secs(1), || ringfence_testkit::processes_with(&words)
+                .is_empty()),
             "{:?}",
             ringfence_testkit::processes_with(&words)
         );
@@ -234,7 +243,7 @@ fn background_processes_end_with_the_command() {
 }
 
 #[test]
-fn a_directory_as_standard_input_is_refused() {
+fn directory_as_standard_input_is_refused() {
     each_user(|user| {
         let project = project(user);
         let home = std::fs::File::open(project.home()).expect("the home can be opened");
@@ -245,13 +254,13 @@ fn a_directory_as_standard_input_is_refused() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let ran = finish(command.spawn().expect("ringfence starts"));
-        ran.ends(125);
+        ran.expect_status(125);
         assert!(!project.has("ran"));
     });
 }
 
 #[test]
-fn a_zombie_is_reaped_and_an_orphan_has_a_parent() {
+fn zombies_are_reaped_and_orphans_have_a_parent() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -271,9 +280,9 @@ print(read('orphan').decode(), b'Z' in states)
     });
 }
 
-/// Promise: P1
+/// Promise: bare-files
 #[test]
-fn the_answer_is_the_same_bare() {
+fn output_and_status_match_a_bare_run() {
     each_user(|user| {
         let project = project(user);
         let line = "echo out; echo err >&2; exit 3";
@@ -286,12 +295,12 @@ fn the_answer_is_the_same_bare() {
 }
 
 #[test]
-fn a_caller_that_ignores_its_children_gets_the_status() {
+fn caller_that_ignores_sigchld_gets_the_status() {
     each_user(|user| {
         let project = project(user);
         let Some(python) = ringfence_testkit::python() else { return };
         let code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])";
-        let ran = ringfence_testkit::TestOutput::of(
+        let ran = ringfence_testkit::TestOutput::run(
             project
                 .command("timeout")
                 .args(["10", python, "-c", code])
@@ -299,6 +308,6 @@ fn a_caller_that_ignores_its_children_gets_the_status() {
                 .args(["run", "--", "sh", "-c", "sleep 0.1; exit 7"]),
             b"",
         );
-        ran.ends(7);
+        ran.expect_status(7);
     });
 }

@@ -1,10 +1,10 @@
-//! On a terminal, a person has the command in hand.
+//! On a terminal, the user controls the command.
 
 use ringfence_testkit::{each_user, needs};
 
 use crate::project;
 
-/// Promise: P2
+/// Promise: bare-processes
 #[test]
 fn control_c_ends_the_command() {
     each_user(|user| {
@@ -21,7 +21,7 @@ fn control_c_ends_the_command() {
 }
 
 #[test]
-fn control_c_can_be_handled_and_comes_once() {
+fn control_c_can_be_handled_and_arrives_once() {
     each_user(|user| {
         let project = project(user);
         let line = "n=0; trap 'n=$((n+1)); echo got $n' INT; echo ready; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; echo end $n";
@@ -30,9 +30,9 @@ fn control_c_can_be_handled_and_comes_once() {
     });
 }
 
-/// Promise: P2
+/// Promise: bare-processes
 #[test]
-fn control_z_stops_it_and_fg_continues() {
+fn control_z_stops_and_fg_continues_the_command() {
     each_user(|user| {
         if !needs(&["/bin/bash"]) {
             return;
@@ -56,7 +56,7 @@ fn control_z_stops_it_and_fg_continues() {
 }
 
 #[test]
-fn the_window_has_its_size_and_changes_it() {
+fn window_size_and_its_changes_reach_the_command() {
     each_user(|user| {
         let project = project(user);
         let line =
@@ -67,7 +67,7 @@ fn the_window_has_its_size_and_changes_it() {
 }
 
 #[test]
-fn it_is_a_terminal_with_a_name() {
+fn terminal_has_a_name_inside() {
     each_user(|user| {
         let project = project(user);
         let line = "test -t 0 -a -t 1 -a -t 2 && tty && echo to-tty > /dev/tty && read answer < /dev/tty && echo got $answer";
@@ -76,9 +76,9 @@ fn it_is_a_terminal_with_a_name() {
     });
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn less_pages() {
+fn less_works_on_a_terminal() {
     each_user(|user| {
         if !needs(&["less"]) {
             return;
@@ -90,9 +90,9 @@ fn less_pages() {
     });
 }
 
-/// Promise: P2
+/// Promise: bare-processes
 #[test]
-fn a_shell_inside_has_job_control() {
+fn shell_inside_has_job_control() {
     each_user(|user| {
         if !needs(&["/bin/bash"]) {
             return;
@@ -109,7 +109,7 @@ type('exit 5\\n'); print(os.WEXITSTATUS(wait()))";
 }
 
 #[test]
-fn a_program_inside_can_make_terminals() {
+fn program_inside_can_make_terminals() {
     each_user(|user| {
         let project = project(user);
         let code = "

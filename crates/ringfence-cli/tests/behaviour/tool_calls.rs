@@ -1,4 +1,4 @@
-//! Tools in process, called on the command line.
+//! In-process tools, called on the command line.
 
 use std::fs;
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::project;
 
 fn call(project: &TestProject, words: &[&str], input: &str) -> (TestOutput, Value) {
-    let ran = TestOutput::of(project.ringfence().arg("tool").args(words), input.as_bytes());
+    let ran = TestOutput::run(project.ringfence().arg("tool").args(words), input.as_bytes());
     let answer = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
     (ran, answer)
 }
 
 #[test]
-fn a_tool_does_what_a_command_could() {
+fn tool_has_the_access_of_a_command() {
     each_user(|user| {
         let project = project(user);
         let (ran, answer) = call(&project, &["read", r#"{"path": "README"}"#], "");
@@ -38,9 +38,9 @@ fn a_tool_does_what_a_command_could() {
     });
 }
 
-/// Promise: P76
+/// Promise: tools-decide-alike
 #[test]
-fn a_tool_is_refused_what_a_command_would_be() {
+fn tool_is_denied_like_a_command() {
     each_user(|user| {
         let project = project(user);
         for (tool, input) in [
@@ -55,7 +55,7 @@ fn a_tool_is_refused_what_a_command_would_be() {
             ("edit", json!({ "path": ".env", "old": SECRET, "new": "x" })),
         ] {
             let (ran, answer) = call(&project, &[tool, &input.to_string()], "");
-            ran.ends(1);
+            ran.expect_status(1);
             assert_eq!(answer["error"]["code"], "denied", "{tool} {input}");
             assert_eq!(answer["error"]["denial"]["evidence"], "tool", "{tool} {input}");
         }
@@ -64,9 +64,9 @@ fn a_tool_is_refused_what_a_command_would_be() {
     });
 }
 
-/// Promise: P80
+/// Promise: tool-records
 #[test]
-fn tools_are_taken_away_and_calls_are_on_record() {
+fn removed_tools_are_refused_and_calls_are_audited() {
     each_user(|user| {
         let project = project(user);
         let words = [
@@ -80,7 +80,7 @@ fn tools_are_taken_away_and_calls_are_on_record() {
             r#"{"path": "new", "content": "x"}"#,
         ];
         let (ran, answer) = call(&project, &words, "");
-        ran.ends(1);
+        ran.expect_status(1);
         assert_eq!(answer["error"]["denial"]["rule"], "Write");
         assert!(!project.has("new"));
         let (ran, _) = call(
@@ -88,7 +88,7 @@ fn tools_are_taken_away_and_calls_are_on_record() {
             &["edit", "--disallow", "Write", r#"{"path": "README", "old": "hello", "new": "x"}"#],
             "",
         );
-        ran.ends(1);
+        ran.expect_status(1);
         let log =
             fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl"))
                 .unwrap();
@@ -106,14 +106,14 @@ fn tools_are_taken_away_and_calls_are_on_record() {
 }
 
 #[test]
-fn what_is_no_call_runs_nothing() {
+fn invalid_call_runs_nothing() {
     each_user(|user| {
         let project = project(user);
         for words in [&["bash", "{}"][..], &["nothing", "{}"], &["read", "{"]] {
-            call(&project, words, "").0.ends(125);
+            call(&project, words, "").0.expect_status(125);
         }
         let (ran, answer) = call(&project, &["read", "{}"], "");
-        ran.ends(1);
+        ran.expect_status(1);
         assert_eq!(answer["error"]["code"], "input");
     });
 }

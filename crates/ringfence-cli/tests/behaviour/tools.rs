@@ -1,4 +1,4 @@
-//! Everyday tools work inside and leave nothing behind that they would not leave bare.
+//! Everyday tools work inside and leave the same files as bare.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
-/// Runs a line inside; what is new at the top of the project afterwards is exactly `made`,
-/// and nothing is new in the home.
+/// Runs a line inside; checks that exactly `made` is new at the top of the project, and nothing in
+/// the home.
 #[track_caller]
 fn leaves(project: &TestProject, line: &str, made: &[&str]) -> String {
     let (before, home) = (top(project), home(project));
@@ -28,7 +28,7 @@ fn home(project: &TestProject) -> BTreeSet<PathBuf> {
     project.home_entries().into_keys().filter(|path| !path.starts_with("code/app")).collect()
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
 fn npm_installs_a_local_tarball() {
     each_user(|user| {
@@ -42,13 +42,13 @@ fn npm_installs_a_local_tarball() {
         project.sh_bare("tar -C dep -czf dep.tgz package && rm -r dep").ok();
         let line = "npm install --offline --no-audit --no-fund ./dep.tgz >/dev/null && node -p 'require(\"dep\")' && test -e node_modules/dep/ran";
         assert_eq!(leaves(&project, line, &["node_modules", "package-lock.json"]), "42");
-        // The cache is there at the next run, and is not the host's.
+        // The cache persists to the next run, and is not the host's.
         assert_eq!(project.sh("ls ~/.npm/_cacache >/dev/null && npm run 2>/dev/null; npx --offline node -p 6*7").ok(), "42");
         assert!(!project.home().join(".npm").exists());
     });
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
 fn cargo_builds() {
     if !needs(&["cargo", "rustc"]) {
@@ -69,7 +69,7 @@ fn cargo_builds() {
             own_toolchain(&mut command)
         };
         command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             command.args([
                 "run",
                 "-c",
@@ -83,7 +83,7 @@ fn cargo_builds() {
     });
 }
 
-/// The toolchain as whoever runs the tests has it, with what `command` needs to find it.
+/// Gives `command` the toolchain of the user who runs the tests; returns its directory.
 pub(crate) fn own_toolchain(command: &mut Command) -> PathBuf {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
     for (name, below) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
@@ -95,9 +95,9 @@ pub(crate) fn own_toolchain(command: &mut Command) -> PathBuf {
         .expect("it was found before")
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn python_makes_a_virtual_environment() {
+fn python_venv_works() {
     each_user(|user| {
         let Some(python) = ringfence_testkit::python() else { return };
         let project = project(user);
@@ -108,9 +108,9 @@ fn python_makes_a_virtual_environment() {
     });
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn make_runs_jobs_side_by_side() {
+fn make_runs_parallel_jobs() {
     each_user(|user| {
         if !needs(&["make"]) {
             return;
@@ -129,7 +129,7 @@ fn make_runs_jobs_side_by_side() {
 }
 
 #[test]
-fn a_compiler_compiles() {
+fn c_compiler_works() {
     each_user(|user| {
         if !needs(&["gcc"]) {
             return;
@@ -143,9 +143,9 @@ fn a_compiler_compiles() {
     });
 }
 
-/// Promise: P3
+/// Promise: tools-work
 #[test]
-fn tmux_holds_a_session() {
+fn tmux_session_works() {
     each_user(|user| {
         if !needs(&["tmux"]) {
             return;
@@ -157,7 +157,7 @@ fn tmux_holds_a_session() {
 }
 
 #[test]
-fn archives_and_copies_keep_what_they_pack() {
+fn archives_and_copies_keep_metadata() {
     each_user(|user| {
         if !needs(&["tar"]) {
             return;
@@ -189,7 +189,7 @@ fn archives_and_copies_keep_what_they_pack() {
 }
 
 #[test]
-fn editors_that_save_by_rename_work() {
+fn editors_can_save_by_rename() {
     each_user(|user| {
         let project = project(user);
         leaves(
@@ -202,7 +202,7 @@ fn editors_that_save_by_rename_work() {
 }
 
 #[test]
-fn caches_are_private_and_last() {
+fn caches_are_private_and_persistent() {
     each_user(|user| {
         let project = project(user);
         project.write_at(&project.home().join(".cache/tool/seen"), "from the host\n");

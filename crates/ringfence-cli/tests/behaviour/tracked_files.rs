@@ -1,11 +1,13 @@
-//! Git with committed files whose names a built-in pattern denies: it works as it does bare.
+//! Git works as bare with committed files whose names a built-in pattern denies.
 
 use std::time::Duration;
 
-use ringfence_testkit::{SECRET, TestOutput, TestProject, TestUser, each_user, needs, soon};
+use ringfence_testkit::{
+    SECRET, TestOutput, TestProject, TestUser, becomes_true, each_user, needs,
+};
 
 use crate::project;
-use crate::sessions::Session;
+use crate::sessions::TestSession;
 
 /// Files with denied names, as teams commit them.
 const FILES: [(&str, &str); 6] = [
@@ -37,8 +39,7 @@ fn committed(user: TestUser) -> TestProject {
     project
 }
 
-/// Everyday git. Each line is run inside and bare, in repositories that are alike, and must say the
-/// same.
+/// Everyday git. Each line runs inside and bare, in equal repositories, and must print the same.
 const LINES: [&str; 22] = [
     "git status --short",
     "git diff",
@@ -70,12 +71,12 @@ fn check_alike(line: &str, inside: &TestOutput, bare: &TestOutput) {
         (inside.status, inside.text()),
         (bare.status, bare.text()),
         "{line}\n{}\n{}",
-        inside.talk(),
-        bare.talk()
+        inside.stderr_text(),
+        bare.stderr_text()
     );
 }
 
-/// Promise: P156
+/// Promise: tracked-denied-names
 #[test]
 fn git_with_committed_denied_names_works_as_bare_in_runs() {
     if !needs(&["git"]) {
@@ -90,7 +91,7 @@ fn git_with_committed_denied_names_works_as_bare_in_runs() {
     });
 }
 
-/// Promise: P156
+/// Promise: tracked-denied-names
 #[test]
 fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
     if !needs(&["git"]) {
@@ -98,10 +99,10 @@ fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
     }
     each_user(|user| {
         let (confined, bare) = (committed(user), committed(user));
-        let session = Session::start_by(confined, TestProject::ringfence, &[]);
+        let session = TestSession::start_by(confined, TestProject::ringfence, &[]);
         session.project.write("later/.env", SECRET);
         assert!(
-            soon(Duration::from_secs(20), || !session
+            becomes_true(Duration::from_secs(20), || !session
                 .exec("cat later/.env")
                 .text()
                 .contains(SECRET)),
@@ -114,19 +115,22 @@ fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
     });
 }
 
-/// A session in a repository of such files, once its watcher masks what appears.
+/// A session in a repository of such files, once its watcher masks new files.
 #[track_caller]
-fn watched(user: TestUser) -> Session {
-    let session = Session::start_by(committed(user), TestProject::ringfence, &[]);
+fn watched(user: TestUser) -> TestSession {
+    let session = TestSession::start_by(committed(user), TestProject::ringfence, &[]);
     session.project.write("later/.env", SECRET);
     assert!(
-        soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)),
+        becomes_true(Duration::from_secs(20), || !session
+            .exec("cat later/.env")
+            .text()
+            .contains(SECRET)),
         "no watcher stands"
     );
     session
 }
 
-/// Promise: P157
+/// Promise: tracked-content
 #[test]
 fn tracked_file_that_the_host_replaces_is_masked_unless_git_knows_the_content() {
     if !needs(&["git"]) {
@@ -136,7 +140,7 @@ fn tracked_file_that_the_host_replaces_is_masked_unless_git_knows_the_content() 
         let session = watched(user);
         let read = |name: &str| session.exec(&format!("cat repo/{name}")).text();
         assert_eq!(read("certs/test.pem"), FILES[0].1.trim());
-        // By another file with the content that is in the index.
+        // Replaced by a file with the content in the index.
         for name in ["keys/dev.key", "k8s/secret.yaml"] {
             session.project.sh_bare(&format!("cp repo/{name} next && mv next repo/{name}")).ok();
         }
@@ -144,7 +148,7 @@ fn tracked_file_that_the_host_replaces_is_masked_unless_git_knows_the_content() 
             session.project.write("next", SECRET);
             session.project.sh_bare(&format!("mv next repo/{name}")).ok();
             assert!(
-                soon(Duration::from_secs(20), || !read(name).contains(SECRET)),
+                becomes_true(Duration::from_secs(20), || !read(name).contains(SECRET)),
                 "{user}: {name} stays open"
             );
         }
@@ -162,26 +166,26 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
         let project = committed(user);
         project.write("repo/prod.key", SECRET);
         let explain =
-            |name: &str| TestOutput::of(project.ringfence().args(["explain", "read", name]), b"");
+            |name: &str| TestOutput::run(project.ringfence().args(["explain", "read", name]), b"");
         let open = explain("repo/certs/test.pem");
-        open.ends(0);
+        open.expect_status(0);
         for word in ["tracked", "**/*.pem", "tracked = \"deny\""] {
             assert!(open.text().contains(word), "{word}: {}", open.text());
         }
         assert_ne!(explain("repo/prod.key").status, 0);
         let tool = |name: &str| {
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.ringfence().args(["tool", "read", &format!("{{\"path\": \"{name}\"}}")]),
                 b"",
             );
-            ran.text() + &ran.talk()
+            ran.text() + &ran.stderr_text()
         };
         assert!(
             tool("repo/certs/test.pem").contains("CERTIFICATE")
                 && !tool("repo/prod.key").contains(SECRET),
             "{user}"
         );
-        // As a command left it.
+        // After a change by a command.
         project.sh("echo mine >> repo/certs/test.pem").ok();
         assert!(
             tool("repo/certs/test.pem").contains("mine")
@@ -197,7 +201,7 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
     });
 }
 
-/// Promise: P156
+/// Promise: tracked-denied-names
 #[test]
 fn directory_of_source_code_with_a_denied_name_is_open() {
     each_user(|user| {
@@ -216,7 +220,7 @@ fn directory_of_source_code_with_a_denied_name_is_open() {
             "mod vault;\n// x\nfn g() {}",
             "{user}"
         );
-        // One file that may hold a value shuts the directory.
+        // One file that may hold a secret value denies the directory.
         assert!(!project.sh("cat deploy/secrets/*").text().contains(SECRET), "{user}");
         project.write("src/secrets/prod.json", SECRET);
         assert!(!project.sh("cat src/secrets/prod.json").text().contains(SECRET), "{user}");

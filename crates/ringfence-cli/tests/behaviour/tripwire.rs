@@ -1,12 +1,11 @@
-//! Whoever looks for what is not opened is told of, exactly: who, what, for what, and by
-//! which rule.
+//! Each access to a path that is not open is reported exactly: program, path, operation and rule.
 
 use ringfence_testkit::{TestProject, TestUser, each_user, fuse_for_all};
 use serde_json::Value;
 
 use crate::project;
 
-/// What was refused to a command line, each as `operation target explicit program`.
+/// The denials of a command line, each as `operation target explicit program`.
 fn denials(project: &TestProject, line: &str) -> (Value, Vec<String>) {
     let said: Value =
         serde_json::from_str(&project.run(["--json", "--", "/bin/sh", "-c", line]).text())
@@ -15,9 +14,9 @@ fn denials(project: &TestProject, line: &str) -> (Value, Vec<String>) {
         project.home().to_string_lossy().into_owned(),
         project.root().to_string_lossy().into_owned(),
     );
-    let told = said["denials"].as_array().expect("a list").iter().map(|denial| {
+    let report = said["denials"].as_array().expect("a list").iter().map(|denial| {
         let text = |name: &str| denial[name].as_str().unwrap_or_default().to_owned();
-        // The shell is another program on each distribution.
+        // The shell is a different program on each distribution.
         let program = text("program")
             .rsplit('/')
             .next()
@@ -31,8 +30,8 @@ fn denials(project: &TestProject, line: &str) -> (Value, Vec<String>) {
             denial["explicit"]
         )
     });
-    let told = told.collect();
-    (said, told)
+    let report = report.collect();
+    (said, report)
 }
 
 #[track_caller]
@@ -42,13 +41,13 @@ fn check(line: &str, expected: &[&str]) {
     }
     each_user(|user| {
         let project = fresh(user);
-        let (said, told) = denials(&project, line);
+        let (said, denied) = denials(&project, line);
         let expected: Vec<String> = expected.iter().map(|one| (*one).to_owned()).collect();
-        assert_eq!(told, expected, "{user}: {line}\n{}", said["stderr"]);
+        assert_eq!(denied, expected, "{user}: {line}\n{}", said["stderr"]);
     });
 }
 
-/// A project beside another, and a home with a few files.
+/// A project next to another, and a home with a few files.
 fn fresh(user: TestUser) -> TestProject {
     let project = project(user);
     let home = project.home();
@@ -58,9 +57,9 @@ fn fresh(user: TestUser) -> TestProject {
     project
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn what_lies_outside_is_told_of_and_looks_absent() {
+fn access_outside_is_reported_and_looks_absent() {
     check("cat ~/other/notes.txt", &["read ~/other/notes.txt false cat"]);
     check("cat ~/other/../other/notes.txt", &["read ~/other/notes.txt false cat"]);
     check("ls ~/other", &["read ~/other false ls"]);
@@ -73,9 +72,9 @@ fn what_lies_outside_is_told_of_and_looks_absent() {
     );
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn what_is_denied_is_told_of_by_its_rule() {
+fn denied_access_is_reported_with_its_rule() {
     check("cat .env", &["read PROJECT/.env true cat"]);
     check("cat ~/.ssh/id_rsa", &["read ~/.ssh/id_rsa true cat"]);
     check("ls ~/.ssh", &["read ~/.ssh true ls"]);
@@ -83,18 +82,18 @@ fn what_is_denied_is_told_of_by_its_rule() {
     check("chmod 777 .env", &["write PROJECT/.env true chmod"]);
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn what_is_made_outside_is_told_of() {
+fn creation_outside_is_reported() {
     check("echo x > ~/new", &["create ~/new false sh"]);
     check("mkdir ~/other/new", &["create ~/other/new false mkdir"]);
     check("touch /usr/new", &["create /usr/new false touch"]);
     check("cp README ~/other/", &["read ~/other false cp"]);
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn what_is_nowhere_is_nothing_to_tell_of() {
+fn absent_files_are_not_reported() {
     for line in [
         "cat ~/nowhere",
         "ls /nowhere/at/all",
@@ -105,20 +104,20 @@ fn what_is_nowhere_is_nothing_to_tell_of() {
     ] {
         check(line, &[]);
     }
-    // A file that its own mode shuts.
+    // A file that is unreadable by its own mode.
     if !fuse_for_all() {
         return;
     }
     for user in TestUser::all().iter().filter(|user| **user != TestUser::Root) {
         let project = fresh(*user);
-        let (said, told) = denials(&project, "echo x > f; chmod 000 f; cat f");
-        assert!(told.is_empty() && said["blocked"] == false && said["exitCode"] == 1, "{said}");
+        let (said, denied) = denials(&project, "echo x > f; chmod 000 f; cat f");
+        assert!(denied.is_empty() && said["blocked"] == false && said["exitCode"] == 1, "{said}");
     }
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn ordinary_programs_trip_over_nothing() {
+fn ordinary_programs_report_no_denials() {
     for line in [
         "ls -la",
         "ls -la / /etc ~",
@@ -134,7 +133,7 @@ fn ordinary_programs_trip_over_nothing() {
 }
 
 #[test]
-fn looking_for_programs_where_path_says_is_nothing_to_tell_of() {
+fn path_search_is_not_reported() {
     if !fuse_for_all() {
         return;
     }
@@ -142,7 +141,7 @@ fn looking_for_programs_where_path_says_is_nothing_to_tell_of() {
         let project = fresh(user);
         project.make_directories(&project.home().join("hidden/bin"));
         let path = format!("{}/hidden/bin:/usr/bin:/bin", project.home().display());
-        let ran = ringfence_testkit::TestOutput::of(
+        let ran = ringfence_testkit::TestOutput::run(
             project
                 .ringfence()
                 .env("PATH", path)
@@ -155,7 +154,7 @@ fn looking_for_programs_where_path_says_is_nothing_to_tell_of() {
 }
 
 #[test]
-fn a_command_that_fails_by_itself_is_not_blocked() {
+fn unrelated_failure_is_not_blocked() {
     if !fuse_for_all() {
         return;
     }
@@ -168,7 +167,7 @@ fn a_command_that_fails_by_itself_is_not_blocked() {
 }
 
 #[test]
-fn the_root_is_listed_as_what_it_is() {
+fn root_directory_listing_is_correct() {
     if !fuse_for_all() {
         return;
     }
@@ -188,16 +187,16 @@ fn the_root_is_listed_as_what_it_is() {
     });
 }
 
-/// Promise: P22
+/// Promise: exact-denials
 #[test]
-fn a_call_that_no_command_needs_is_told_of() {
+fn refused_syscall_is_reported() {
     check("unshare -m true 2>/dev/null", &["call unshare false unshare"]);
     check("chroot / true 2>/dev/null", &["call chroot false chroot"]);
     check("perl -e 'socket(S, 40, 1, 0)'", &["call socket false perl"]);
 }
 
 #[test]
-fn what_stands_behind_it_opens_nothing() {
+fn internal_directories_open_nothing() {
     if !fuse_for_all() {
         return;
     }

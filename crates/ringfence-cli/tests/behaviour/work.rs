@@ -4,9 +4,9 @@ use ringfence_testkit::{TestOutput, TestUser, each_user};
 
 use crate::project;
 
-/// Promise: P1
+/// Promise: bare-files
 #[test]
-fn the_project_is_readable_and_writable() {
+fn project_is_readable_and_writable() {
     each_user(|user| {
         let project = project(user);
         let said = project.sh("cat README && echo made > new.txt && mkdir -p a/b && echo deep > a/b/c && rm src/main.rs && pwd").ok();
@@ -38,14 +38,14 @@ fn read_only_mode_writes_nothing_but_tmp() {
 }
 
 #[test]
-fn a_command_can_be_a_shell_line_a_name_or_a_relative_path() {
+fn command_can_be_a_shell_line_a_name_or_a_relative_path() {
     each_user(|user| {
         let project = project(user);
         project.write("tool", "#!/bin/sh\necho tool $1 in $(basename $PWD)\n");
         project.write("bare-script", "echo script $1\n");
         project.executable("tool");
         project.executable("bare-script");
-        // What the project is, from within `src`, is said by this directory.
+        // This directory marks the project root, seen from `src`.
         project.make_directories(&project.at(".ringfence"));
         assert_eq!(project.run(["--", "./tool", "one"]).ok(), "tool one in app");
         assert_eq!(project.run(["--", "./bare-script", "two"]).ok(), "script two");
@@ -59,16 +59,16 @@ fn a_command_can_be_a_shell_line_a_name_or_a_relative_path() {
 }
 
 #[test]
-fn standard_input_is_a_pipe() {
+fn standard_input_can_be_a_pipe() {
     each_user(|user| {
         let project = project(user);
-        let ran = ringfence_testkit::TestOutput::of(
+        let ran = ringfence_testkit::TestOutput::run(
             project.ringfence().args(["run", "--", "sort"]),
             b"b\na\n",
         );
         assert_eq!(ran.ok(), "a\nb");
         let megabytes = vec![b'x'; 3_000_000];
-        let ran = ringfence_testkit::TestOutput::of(
+        let ran = ringfence_testkit::TestOutput::run(
             project.ringfence().args(["run", "--", "wc", "-c"]),
             &megabytes,
         );
@@ -77,22 +77,22 @@ fn standard_input_is_a_pipe() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_command() {
+fn closed_output_ends_the_command_by_sigpipe() {
     each_user(|user| {
         let project = project(user);
         let line = format!("{} run -- yes | head -n 2", project.binary().display());
         assert_eq!(project.sh_bare(&line).ok(), "y\ny");
-        // By the signal, as it would bare: not by an error that a program may overlook.
+        // By SIGPIPE, as bare: not by an error that a program may ignore.
         let ends = r#"bash -c 'yes | head -n 1 > /dev/null; echo "${PIPESTATUS[@]}"'"#;
         assert_eq!(project.sh(ends).ok(), project.sh_bare(ends).ok());
     });
 }
 
 #[test]
-fn the_standard_streams_have_their_names_in_dev() {
+fn dev_stdin_stdout_and_stderr_work() {
     each_user(|user| {
         let project = project(user);
-        // The pipe is made by the user: one that the superuser made could not be opened anew.
+        // The user makes the pipe: one made by root could not be reopened.
         let line = "echo one > /dev/stdout; echo two | tee /dev/stderr; echo three > /dev/fd/1; echo four > /proc/self/fd/2";
         project.write("streams", line);
         let outside = format!("{} run -- sh streams 2>&1 | cat", project.binary().display());
@@ -117,7 +117,7 @@ fn the_standard_streams_have_their_names_in_dev() {
 }
 
 #[test]
-fn a_temporary_file_can_be_made_and_ends_with_the_command() {
+fn temporary_files_end_with_the_command() {
     each_user(|user| {
         let project = project(user);
         let name = project.sh("f=$(mktemp) && echo x > $f && cat $f > /dev/null && d=$(mktemp -d) && touch $d/y && echo $f").ok();
@@ -129,7 +129,7 @@ fn a_temporary_file_can_be_made_and_ends_with_the_command() {
 }
 
 #[test]
-fn the_user_inside_is_the_user_outside() {
+fn user_and_group_are_the_same_inside() {
     each_user(|user| {
         let project = project(user);
         assert_eq!(project.sh("id -u; id -g").ok(), project.sh_bare("id -u; id -g").ok());
@@ -138,9 +138,9 @@ fn the_user_inside_is_the_user_outside() {
     });
 }
 
-/// Promise: P4
+/// Promise: no-litter
 #[test]
-fn nothing_appears_that_the_command_did_not_make() {
+fn only_the_commands_own_files_appear() {
     each_user(|user| {
         let project = project(user);
         let (before, home) = (project.entries(), project.home_entries());
@@ -148,14 +148,14 @@ fn nothing_appears_that_the_command_did_not_make() {
         project.sh("echo x > .mcp.json; mkdir .claude; touch ../x ~/y; true").ok();
         assert_eq!(project.entries(), before);
         assert_eq!(project.home_entries(), home);
-        // Inside, the listing is the host's: no placeholder, nothing hidden.
+        // Inside, the listing equals the host's: no placeholders, nothing hidden.
         assert_eq!(project.sh("ls -A").ok(), project.sh_bare("ls -A").ok());
     });
 }
 
-/// Promise: P1
+/// Promise: bare-files
 #[test]
-fn a_project_anywhere_can_be_worked_in() {
+fn project_can_be_in_any_directory() {
     each_user(|user| {
         let project = project(user);
         for place in ["/tmp", "/var/tmp"] {
@@ -165,7 +165,7 @@ fn a_project_anywhere_can_be_worked_in() {
                 user.ids().0
             ));
             std::fs::create_dir(&directory).expect("temporary places are writable");
-            user.own(&directory);
+            user.chown(&directory);
             let ran = project.run([
                 "-C",
                 &directory.to_string_lossy(),
@@ -181,27 +181,27 @@ fn a_project_anywhere_can_be_worked_in() {
 }
 
 #[test]
-fn a_directory_whose_files_belong_to_its_group_can_be_made() {
-    // To the superuser it is refused: whoever runs such a file would have its group.
+fn setgid_directory_can_be_made() {
+    // Root is refused: a setgid file of root would run with its group.
     let project = project(TestUser::User);
     assert_eq!(project.sh("mkdir d && chmod 2775 d && stat -c %a d").ok(), "2775");
     assert_eq!(project.sh("git init --quiet --bare --shared=group e && stat -c %a e").ok(), "2775");
 }
 
-/// Whoever has opened a file for the command must have let go of it when the command goes on: as
-/// long as anybody has it open to be written, nobody can execute it.
+/// The notify handler must close a file it opened before the command resumes: `execve` fails with
+/// ETXTBSY while any process has the file open for writing.
 #[test]
-fn what_was_just_written_can_be_executed() {
+fn just_written_file_can_be_executed() {
     each_user(|user| {
         let project = project(user);
-        // What is no program is not executed either, with another number, and we go on. Two of us
-        // that are always busy keep both processors from whoever would let go a moment later.
+        // A file that is not a program fails with ENOEXEC, and the loop continues. Two busy
+        // processes keep both CPUs from a notify handler that would close the file late.
         let code = r#"
 def busy():
     pid, until = os.fork(), time.monotonic() + 60
     while pid == 0 and time.monotonic() < until: pass
     return pid or os._exit(0)
-beside = [busy(), busy()]
+others = [busy(), busy()]
 def executed(name):
     try: os.execv(name, [name])
     except OSError as error: return errno.errorcode[error.errno]
@@ -222,7 +222,7 @@ while rounds < 2000 and time.monotonic() < until:
         os.write(fd, b'no program'); os.close(fd)
         how = executed('./' + name)
         said[how] = said.get(how, 0) + 1
-    # Only later is it a file that can be executed: by its descriptor, by its path, and by a list.
+    # Made executable only later: by its fd, by its path, and by an ACL.
     for change in (os.fchmod, lambda fd, mode: os.chmod('plain', mode), listed):
         fd = os.open('plain', os.O_CREAT | os.O_WRONLY, 0o644)
         change(fd, 0o755); os.close(fd)
@@ -230,7 +230,7 @@ while rounds < 2000 and time.monotonic() < until:
         said[how] = said.get(how, 0) + 1
         os.unlink('plain')
     os.unlink('made'); rounds += 1
-for pid in beside: os.kill(pid, 9)
+for pid in others: os.kill(pid, 9)
 print(rounds > 10, sorted(said) == ['ENOEXEC'], said)
 "#;
         let said = project.python(code).ok();
@@ -239,7 +239,7 @@ print(rounds > 10, sorted(said) == ['ENOEXEC'], said)
 }
 
 #[test]
-fn ringfence_in_its_own_sandbox_says_so() {
+fn ringfence_detects_its_own_sandbox() {
     each_user(|user| {
         let project = project(user);
         let binary = project.binary().to_str().expect("text").to_owned();
@@ -247,15 +247,15 @@ fn ringfence_in_its_own_sandbox_says_so() {
             [vec!["run", "--", "true"], vec!["shell"], vec!["session", "start"], vec!["mcp"]]
         {
             let ran = project.run([vec!["--read", &binary, "--", &binary], words.clone()].concat());
-            ran.ends(125);
+            ran.expect_status(125);
             assert!(
-                ran.talk().contains("runs in a ringfence sandbox already"),
+                ran.stderr_text().contains("already runs in a ringfence sandbox"),
                 "{words:?}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
         }
-        // The variable alone is nothing.
-        TestOutput::of(project.ringfence().env("RINGFENCE", "1").args(["run", "--", "true"]), b"")
+        // The environment variable alone has no effect.
+        TestOutput::run(project.ringfence().env("RINGFENCE", "1").args(["run", "--", "true"]), b"")
             .ok();
     });
 }

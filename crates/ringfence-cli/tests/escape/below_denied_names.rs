@@ -1,4 +1,4 @@
-//! Git may make directories with a denied name: what a command plants in them is swept as
+//! Git may make directories with a denied name: files that a command plants in them are swept as
 //! elsewhere.
 
 use ringfence_testkit::{each_user, needs};
@@ -24,9 +24,9 @@ const PLANTED: [(&str, &str); 3] = [
     ),
 ];
 
-/// Promise: P165
+/// Promise: below-denied
 #[test]
-fn repository_below_a_denied_name_runs_its_program() {
+fn repository_below_a_denied_name_runs_nothing() {
     if !needs(&["git"]) {
         return;
     }
@@ -47,9 +47,9 @@ fn repository_below_a_denied_name_runs_its_program() {
     });
 }
 
-/// Promise: P165
+/// Promise: below-denied
 #[test]
-fn settings_below_a_denied_name_stay_where_git_made_them() {
+fn git_cannot_make_agent_settings_below_a_denied_name() {
     if !needs(&["git"]) {
         return;
     }

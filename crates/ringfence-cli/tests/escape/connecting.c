@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static struct sockaddr_in wanted, listed, nobody;
+static struct sockaddr_in wanted, listed, closed;
 static struct sockaddr_in shared;
 static volatile int over;
 static long rewritten;
@@ -39,7 +39,7 @@ static void put(const void *address) {
 static void *rewrite(void *unused) {
     struct sockaddr_in unspecified = {.sin_family = AF_UNSPEC};
     struct sockaddr_un unix_ = {.sun_family = AF_UNIX, .sun_path = "s"};
-    while (!over) put(&nobody), put(&wanted), put(&unspecified), put(&wanted), put(&unix_), put(&wanted);
+    while (!over) put(&closed), put(&wanted), put(&unspecified), put(&wanted), put(&unix_), put(&wanted);
     return unused;
 }
 
@@ -51,7 +51,7 @@ static void *exchange(void *unused) {
 int main(int count, char **words) {
     int tries = atoi(words[3]);
     (void)count;
-    listed = at(atoi(words[1])), wanted = at(atoi(words[2])), nobody = at(1);
+    listed = at(atoi(words[1])), wanted = at(atoi(words[2])), closed = at(1);
     hosts = connected();
     // One after the other.
     struct sockaddr_in unspecified = {.sin_family = AF_UNSPEC};

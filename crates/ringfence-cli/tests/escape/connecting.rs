@@ -1,10 +1,10 @@
-//! A connection of the host's network is used for something else.
+//! Attempts to redirect a connection that was allowed to the host's network.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::thread;
 
-use ringfence_testkit::{TestOutput, compiled, each_user, python, repetitions};
+use ringfence_testkit::{TestOutput, compile, each_user, python, repetitions};
 
 use crate::project;
 
@@ -12,19 +12,19 @@ const CONNECTING: &str = include_str!("connecting.c");
 const TRIES: usize = 800;
 const TRIES_UNDER_STRESS: usize = 4_000;
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn a_socket_of_the_hosts_is_connected_to_another_port() {
+fn host_socket_connects_only_to_the_allowed_port() {
     each_user(|user| {
         let project = project(user);
-        let Some(_) = compiled(&project, "attack", CONNECTING) else { return };
+        let Some(_) = compile(&project, "attack", CONNECTING) else { return };
         let (listed, other) =
             (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port().to_string();
         let (at, wanted, flag) =
             (port(&listed), port(&other), format!("--allow-localhost={}", port(&listed)));
         other.set_nonblocking(true).unwrap();
-        // Those who come are kept, so that nothing ends by itself.
+        // Accepted connections are kept, so that none ends by itself.
         thread::spawn(move || listed.incoming().collect::<Vec<_>>());
         let words = [
             "run",
@@ -35,17 +35,17 @@ fn a_socket_of_the_hosts_is_connected_to_another_port() {
             &wanted,
             &repetitions(TRIES, TRIES_UNDER_STRESS).to_string(),
         ];
-        assert_eq!(TestOutput::of(project.ringfence().args(words), b"").ok(), "tried often");
+        assert_eq!(TestOutput::run(project.ringfence().args(words), b"").ok(), "tried often");
         assert_eq!(
             other.accept().map(drop).unwrap_err().kind(),
             ErrorKind::WouldBlock,
-            "nobody came"
+            "the port that is not allowed got a connection"
         );
     });
 }
 
-/// While somebody waits for room at a socket, the link that leads to it is bent to what the one
-/// who waits in its place might have open. The socket that was judged is the one that is reached.
+/// While a `connect` waits because the socket's queue is full, its symlink is replaced by one to an
+/// fd of the notify handler. The socket that was checked is the one reached.
 const BENT: &str = "import errno, os, socket, threading, time
 came = set()
 def bend(number, target):
@@ -68,15 +68,15 @@ print(*sorted(errno.errorcode.get(one, 'connected') for one in came))
 ";
 
 #[test]
-fn a_link_is_bent_to_what_the_usher_has_open() {
+fn symlink_swap_does_not_redirect_a_waiting_unix_connect() {
     let Some(python) = python() else { return };
     each_user(|user| {
         let project = project(user);
         project.write("bent.py", BENT);
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             project.ringfence().args(["run", "--allow-host", "app.test", "--", python, "bent.py"]),
             b"",
         );
-        assert_eq!(ran.ok(), "connected", "{}", ran.talk());
+        assert_eq!(ran.ok(), "connected", "{}", ran.stderr_text());
     });
 }

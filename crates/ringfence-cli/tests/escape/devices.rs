@@ -1,11 +1,11 @@
-//! Devices, and the files by which the kernel is steered.
+//! Devices, and the kernel's settings below `/proc` and `/sys`.
 
 use ringfence_testkit::{TestUser, each_user, skip};
 
 use crate::project;
 
 #[test]
-fn a_device_node_is_made() {
+fn device_nodes_cannot_be_made() {
     each_user(|user| {
         let project = project(user);
         for place in ["ROOT/node", "/tmp/node", "/dev/shm/node"] {
@@ -23,7 +23,7 @@ fn a_device_node_is_made() {
 }
 
 #[test]
-fn a_device_node_in_the_project_is_opened() {
+fn device_node_in_the_project_stays_shut() {
     if !TestUser::runner_is_root() {
         skip("only the superuser can put a device node into a project");
         return;
@@ -42,7 +42,7 @@ fn a_device_node_in_the_project_is_opened() {
 }
 
 #[test]
-fn a_disk_or_memory_of_the_host_is_there() {
+fn disks_and_memory_devices_of_the_host_are_absent() {
     each_user(|user| {
         let project = project(user);
         for path in [
@@ -68,7 +68,7 @@ fn a_disk_or_memory_of_the_host_is_there() {
 }
 
 #[test]
-fn the_kernel_is_steered_by_its_files() {
+fn kernel_settings_below_proc_and_sys_are_not_writable() {
     each_user(|user| {
         let project = project(user);
         for path in [
@@ -92,8 +92,8 @@ fn the_kernel_is_steered_by_its_files() {
             "/proc/acpi/wakeup",
             "/proc/timer_list",
         ] {
-            // Opened only: what a write would do to the machine is not tried. The second
-            // goes through whoever makes files for the command.
+            // Only opened: a write could harm the machine. The second goes through the notify
+            // handler.
             for flags in
                 ["os.O_WRONLY", "os.O_WRONLY | os.O_CREAT", "os.O_RDWR", "os.O_WRONLY | os.O_TRUNC"]
             {
@@ -110,10 +110,10 @@ fn the_kernel_is_steered_by_its_files() {
 }
 
 #[test]
-fn the_modes_of_those_files_are_changed() {
+fn modes_of_system_files_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
-        // To what they are already: should it work, the machine is not harmed.
+        // To the mode they have: if it works, the machine is not harmed.
         for path in [
             "/proc/sys/kernel/core_pattern",
             "/proc/1/mem",

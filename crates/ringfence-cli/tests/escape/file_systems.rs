@@ -1,18 +1,18 @@
-//! Commands to file systems and drivers, and other calls that go past what is judged by name.
+//! ioctls and other syscalls that path rules do not see.
 
 use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user, python};
 use serde_json::Value;
 
 use crate::project;
 
-/// Defines `ioctl` by the raw call: the C library would not pass every command on.
+/// Defines `ioctl` by the raw syscall: the C library does not pass every command on.
 const IOCTL: &str = "
 def ioctl(fd, command, argument=None):
     argument = ctypes.create_string_buffer(4096) if argument is None else argument
     return call('ioctl', fd, command, argument)
 ";
 
-/// The rules and targets of what a program inside was refused.
+/// The targets and rules of the denials of a program inside.
 fn refusals(project: &TestProject, code: &str) -> Vec<(String, String)> {
     let python = python().expect("the tests of ringfence need python3");
     let said = project
@@ -35,12 +35,12 @@ fn refusals(project: &TestProject, code: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A file system without these commands answers ENOTTY: EPERM is the filter's own answer, so the
-/// test tells on any file system.
+/// A file system without these ioctls returns ENOTTY and the filter EPERM, so the test works on any
+/// file system.
 ///
-/// Promise: P120
+/// Promise: ioctl-list
 #[test]
-fn subvolumes_and_snapshots_are_not_made() {
+fn btrfs_subvolumes_and_snapshots_cannot_be_made() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -52,10 +52,10 @@ for command, text in [(0x50009401, b'copy'), (0x5000940e, b'.claude'), (0x500094
     if came != 'EPERM': print(hex(command), came)
 ";
         assert_eq!(project.python(&format!("{IOCTL}\n{code}")).ok(), "");
-        let told = refusals(&project, code);
+        let denials = refusals(&project, code);
         assert!(
-            told.iter().any(|(target, rule)| target == "ioctl" && rule.contains("whole tree")),
-            "{told:?}"
+            denials.iter().any(|(target, rule)| target == "ioctl" && rule.contains("whole tree")),
+            "{denials:?}"
         );
         assert!(!project.has(".claude") && !project.has("copy") && project.has("src"));
     });
@@ -63,9 +63,9 @@ for command, text in [(0x50009401, b'copy'), (0x5000940e, b'.claude'), (0x500094
 
 /// Reserving space by `ioctl` is a way around the limits of `fallocate`; it works on any file.
 ///
-/// Promise: P120
+/// Promise: ioctl-list
 #[test]
-fn unlisted_commands_are_not_carried_out() {
+fn unlisted_ioctls_are_refused() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -88,9 +88,9 @@ os.unlink('reserved')
     });
 }
 
-/// Promise: P120
+/// Promise: ioctl-list
 #[test]
-fn everyday_commands_come_to_the_same_inside() {
+fn everyday_ioctls_work_inside() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -131,7 +131,7 @@ print(said)
 
 /// In a directory that ignores case, `.ENV` is `.env` to the kernel and another name to the rules.
 #[test]
-fn no_directory_is_made_to_ignore_case() {
+fn casefold_cannot_be_set() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -141,26 +141,27 @@ for command in [0x40086602, 0x40046602]: print(outcome(lambda: ioctl(fd, command
 os.rmdir('folded')
 ";
         let said = project.python(&format!("{IOCTL}\n{code}")).ok();
-        // Where flags cannot be asked for there are none of that kind.
+        // A file system that cannot report flags has no casefold flag.
         assert!(
             said.lines().count() == 2
                 && said.lines().all(|came| matches!(came, "EPERM" | "ENOTTY" | "EOPNOTSUPP")),
             "{said}"
         );
         if said.contains("EPERM") {
-            let told = refusals(&project, code);
+            let denials = refusals(&project, code);
             assert!(
-                told.iter()
+                denials
+                    .iter()
                     .any(|(target, rule)| target.ends_with("/folded") && rule.contains("case")),
-                "{told:?}"
+                "{denials:?}"
             );
         }
     });
 }
 
-/// Promise: P123
+/// Promise: no-set-id
 #[test]
-fn no_file_is_made_to_run_as_its_owner_or_group() {
+fn set_id_bits_cannot_be_set_by_any_syscall() {
     each_user(|user| {
         let project = project(user);
         project
@@ -192,7 +193,7 @@ print('over')
 }
 
 #[test]
-fn nothing_is_learned_by_file_handles_or_the_page_cache() {
+fn file_handles_and_page_cache_queries_are_refused() {
     each_user(|user| {
         let project = project(user);
         let handle = "call('name_to_handle_at', AT_FDCWD, b'README', struct.pack('Ii', 128, 0) + bytes(128), ctypes.create_string_buffer(8), 0)";
@@ -206,9 +207,9 @@ fn nothing_is_learned_by_file_handles_or_the_page_cache() {
 /// Names that an exception opens below `target` and the like are denied where the directory
 /// arrives.
 ///
-/// Promise: P121
+/// Promise: directory-moves
 #[test]
-fn denied_names_do_not_arrive_with_a_directory() {
+fn denied_names_cannot_arrive_with_a_moved_directory() {
     each_user(|user| {
         let project = project(user);
         for tree in
@@ -219,22 +220,30 @@ fn denied_names_do_not_arrive_with_a_directory() {
                     "mkdir -p {tree}/built/$(dirname {name}) && echo x > {tree}/built/{name} && mv {tree}/built out"
                 );
                 let ran = project.sh(&line);
-                assert!(ran.status != 0 && !project.has("out"), "{tree} {name}: {}", ran.talk());
+                assert!(
+                    ran.status != 0 && !project.has("out"),
+                    "{tree} {name}: {}",
+                    ran.stderr_text()
+                );
                 // With the excepted directory itself.
                 let ran = project.sh(&format!("mv {tree} out"));
-                assert!(ran.status != 0 && !project.has("out"), "{tree} {name}: {}", ran.talk());
+                assert!(
+                    ran.status != 0 && !project.has("out"),
+                    "{tree} {name}: {}",
+                    ran.stderr_text()
+                );
                 project.sh_bare(&format!("rm -rf {tree} out"));
             }
         }
-        let told = "mkdir -p target/x src; echo x > target/x/.env; python3 -c 'import ctypes; print(ctypes.CDLL(None).syscall(316, -100, b\"target/x\", -100, b\"src\", 2))'";
+        let exchange = "mkdir -p target/x src; echo x > target/x/.env; python3 -c 'import ctypes; print(ctypes.CDLL(None).syscall(316, -100, b\"target/x\", -100, b\"src\", 2))'";
         if cfg!(target_arch = "x86_64") {
-            assert_eq!(project.sh(told).text(), "-1", "exchanged");
+            assert_eq!(project.sh(exchange).text(), "-1", "exchanged");
         }
         assert!(!project.has("src/.env"));
     });
 }
 
-/// Promise: P121
+/// Promise: directory-moves
 #[test]
 fn harmless_directories_move_out_of_build_trees() {
     each_user(|user| {
@@ -245,31 +254,31 @@ fn harmless_directories_move_out_of_build_trees() {
     });
 }
 
-/// Promise: P122
+/// Promise: every-mount
 #[test]
-fn denied_directory_stays_denied_where_it_is_mounted_again() {
+fn denied_directory_stays_denied_at_a_second_mount() {
     each_user(|user| {
         let project = project(user);
         let (home, root) = (project.home(), project.root());
-        for name in ["keys", "house"] {
+        for name in ["keys", "home"] {
             project.make_directories(&project.at(name));
         }
         project.write("file", "");
         let mounts = format!(
-            "mount --bind {home}/.ssh {root}/keys && mount --bind {home} {root}/house && mount --bind {home}/.netrc {root}/file",
+            "mount --bind {home}/.ssh {root}/keys && mount --bind {home} {root}/home && mount --bind {home}/.netrc {root}/file",
             home = home.display(),
             root = root.display()
         );
-        let line = "cat keys/id_rsa house/.ssh/id_rsa house/.aws/credentials house/.netrc file; ls keys; cat README";
-        let ran = TestOutput::of(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
-        assert_eq!(ran.text(), "hello", "{}", ran.talk());
-        assert!(!ran.talk().contains(SECRET), "{}", ran.talk());
+        let line = "cat keys/id_rsa home/.ssh/id_rsa home/.aws/credentials home/.netrc file; ls keys; cat README";
+        let ran = TestOutput::run(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
+        assert_eq!(ran.text(), "hello", "{}", ran.stderr_text());
+        assert!(!ran.stderr_text().contains(SECRET), "{}", ran.stderr_text());
     });
 }
 
-/// Promise: P148
+/// Promise: exception-scope
 #[test]
-fn denied_and_protected_names_stay_so_where_they_are_mounted_again() {
+fn denied_and_protected_names_stay_so_at_a_second_mount() {
     each_user(|user| {
         let project = project(user);
         let root = project.root().display().to_string();
@@ -297,18 +306,18 @@ fn denied_and_protected_names_stay_so_where_they_are_mounted_again() {
         let line = "cat file again/deploy/.ssh/key; for f in agent/settings.json agent/new hooks/pre-commit hooks/post-commit \
                     tree/.vscode/tasks.json tree/.vscode/new store/hooks/pre-commit store/config; do (echo x >> $f) && echo wrote $f; done; \
                     echo x > tree/plain && echo x > again/plain && cat README";
-        let ran = TestOutput::of(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
-        assert_eq!(ran.text(), "hello", "as {user}: {}", ran.talk());
-        assert!(!ran.talk().contains(SECRET), "as {user}: {}", ran.talk());
+        let ran = TestOutput::run(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
+        assert_eq!(ran.text(), "hello", "as {user}: {}", ran.stderr_text());
+        assert!(!ran.stderr_text().contains(SECRET), "as {user}: {}", ran.stderr_text());
         for path in [".claude/settings.json", "sub2/.vscode/tasks.json", ".git/hooks/pre-commit"] {
             assert_eq!(project.read(path).as_deref(), Some(SECRET), "{path} as {user}");
         }
     });
 }
 
-/// Promise: P148
+/// Promise: exception-scope
 #[test]
-fn hard_links_to_files_below_denied_and_protected_directories_are_covered() {
+fn hard_links_to_denied_and_protected_files_are_masked() {
     each_user(|user| {
         let project = project(user);
         let secrets = ["deploy/.ssh/x", "deploy/.ssh/keys/deep/y"];
@@ -321,7 +330,7 @@ fn hard_links_to_files_below_denied_and_protected_directories_are_covered() {
         }
         let ran =
             project.sh("cat plain/0/link plain/1/link; echo x > plain/2/link; echo x > plain/3/link; echo x > plain/0/other && echo done");
-        assert_eq!(ran.text(), "done", "as {user}: {}", ran.talk());
+        assert_eq!(ran.text(), "done", "as {user}: {}", ran.stderr_text());
         for path in settings {
             assert_eq!(project.read(path).as_deref(), Some(SECRET), "{path} as {user}");
         }

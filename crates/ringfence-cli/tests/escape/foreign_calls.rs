@@ -1,10 +1,10 @@
-//! Calls in the manner of other architectures.
+//! Syscalls by the ABI of another architecture.
 
-use ringfence_testkit::{compiled, each_user, skip};
+use ringfence_testkit::{compile, each_user, skip};
 
 use crate::project;
 
-/// `int 0x80` from a 64-bit program, and the numbers of x32.
+/// `int 0x80` from a 64-bit program, and x32 syscall numbers.
 const CALLS: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -72,14 +72,14 @@ int main() {
 "#;
 
 #[test]
-fn a_call_of_32_bits_goes_around_the_filter() {
+fn syscalls_of_i386_and_x32_are_filtered() {
     if !cfg!(target_arch = "x86_64") {
-        skip("the calls of other architectures are written down for x86-64 only");
+        skip("the i386 and x32 syscall numbers are known for x86-64 only");
         return;
     }
     each_user(|user| {
         let project = project(user);
-        let Some(program) = compiled(&project, "calls", CALLS) else { return };
+        let Some(program) = compile(&project, "calls", CALLS) else { return };
         let before = project.entries();
         let said = project.run([std::ffi::OsStr::new("--"), program.as_os_str()]).ok();
         let open: Vec<&str> = said.lines().filter(|line| line.ends_with("OPEN")).collect();
@@ -87,8 +87,8 @@ fn a_call_of_32_bits_goes_around_the_filter() {
         assert_eq!(said.lines().count(), 36, "{said}");
         // Where the kernel runs 32-bit programs at all, ringfence does too.
         let bare = crate::project(user);
-        let copy = compiled(&bare, "calls", CALLS).expect("it was compiled before");
-        let bare_said = ringfence_testkit::TestOutput::of(&mut bare.command(copy), b"").ok();
+        let copy = compile(&bare, "calls", CALLS).expect("it was compiled before");
+        let bare_said = ringfence_testkit::TestOutput::run(&mut bare.command(copy), b"").ok();
         assert!(bare_said.contains("OPEN"), "the probe cannot succeed: {bare_said}");
         assert_eq!(said.lines().next(), bare_said.lines().next());
         let new: Vec<_> =

@@ -1,4 +1,4 @@
-//! Indexes that a command wrote: git on the host follows the paths in them without a check.
+//! Index files that a command wrote: git on the host follows their paths without a check.
 
 use ringfence_testkit::{each_user, needs};
 
@@ -21,7 +21,7 @@ open(".git/n","wb").write(b+hashlib.sha1(b).digest()); os.rename(".git/n",".git/
     format!("python3 -c '{SCRIPT}' {entries}")
 }
 
-/// Promise: P151
+/// Promise: index-paths
 #[test]
 fn index_of_a_command_adds_no_hook() {
     let evil = format!(
@@ -54,9 +54,9 @@ fn index_of_a_command_adds_no_hook() {
     .never_runs();
 }
 
-/// Promise: P151
+/// Promise: index-paths
 #[test]
-fn index_of_a_command_leads_to_no_file_outside() {
+fn index_of_a_command_reaches_no_file_outside() {
     let writes = format!("o=$(git hash-object -w README); {}", adds("../outside@$o@100644"));
     Plant {
         before: REPOSITORY,
@@ -70,7 +70,7 @@ fn index_of_a_command_leads_to_no_file_outside() {
         .never_runs();
 }
 
-/// Promise: P151
+/// Promise: index-paths
 #[test]
 fn index_of_a_command_enters_no_repository_by_another_spelling() {
     let before = format!(
@@ -83,7 +83,7 @@ fn index_of_a_command_enters_no_repository_by_another_spelling() {
         );
         Plant { before: &before, commands: &[&evil], then: "git status" }.never_runs();
     }
-    // Too long to be read to its end.
+    // Too long to be read to the end.
     let long = r#"python3 -c 'import struct,os
 d=open(".git/index","rb").read()[:-20]; s=(1<<30)+4096
 f=open(".git/n","wb"); f.write(d+b"ZZZZ"+struct.pack(">I",s)); f.truncate(len(d)+8+s+20); f.close(); os.rename(".git/n",".git/index")'"#;
@@ -95,7 +95,7 @@ f=open(".git/n","wb"); f.write(d+b"ZZZZ"+struct.pack(">I",s)); f.truncate(len(d)
         .never_runs_after(ringfence_testkit::TestProject::sh);
 }
 
-/// Promise: P152
+/// Promise: worktree-hooks
 #[test]
 fn replacement_of_a_users_object_is_moved_away() {
     let before = format!(
@@ -123,9 +123,9 @@ fn replacement_of_a_users_object_is_moved_away() {
 
 /// A relative `core.hooksPath` means another directory in each worktree.
 ///
-/// Promise: P152
+/// Promise: worktree-hooks
 #[test]
-fn hooks_in_a_worktree_of_a_command_do_not_run() {
+fn hooks_in_a_worktree_made_inside_do_not_run() {
     for (hooks, runs) in
         [(".githooks", ".githooks/post-index-change"), (".husky/_", ".husky/post-index-change")]
     {
@@ -154,7 +154,7 @@ fn hooks_in_a_worktree_of_a_command_do_not_run() {
 
 /// Every kind of index that git writes.
 ///
-/// Promise: P151
+/// Promise: index-paths
 #[test]
 fn indexes_that_git_writes_stay() {
     if !needs(&["git"]) {
@@ -182,9 +182,9 @@ fn indexes_that_git_writes_stay() {
             project.sh_bare(&spelled(before)).ok();
             let ran = project.sh(&spelled(line));
             assert!(
-                ran.status == 0 && !ran.talk().contains("quarantine"),
+                ran.status == 0 && !ran.stderr_text().contains("quarantine"),
                 "`{line}` after `{before}` as {user}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
             assert!(project.has(".git/index"), "`{line}` as {user}");
             assert!(!project.sh_bare("git ls-files -s").ok().is_empty(), "`{line}` as {user}");

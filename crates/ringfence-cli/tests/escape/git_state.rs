@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{PRELUDE, SECRET, TestProject, TestUser, each_user, needs, python, soon};
+use ringfence_testkit::{
+    PRELUDE, SECRET, TestProject, TestUser, becomes_true, each_user, needs, python,
+};
 
 use crate::planted::{Plant, spelled};
 use crate::project;
@@ -24,9 +26,9 @@ const CONTINUES: &str =
 const REBASE: &str = r#"h=$(git rev-parse HEAD); m=$g/rebase-merge; mkdir -p $m; echo refs/heads/main > $m/head-name; echo $h > $m/onto;
     echo $h > $m/orig-head; : > $m/interactive; : > $m/done; : > $m/git-rebase-todo; echo 0 > $m/end; echo 0 > $m/msgnum"#;
 
-/// Promise: P144
+/// Promise: autostash
 #[test]
-fn autostash_of_a_command_adds_no_settings() {
+fn autostash_of_a_command_adds_no_git_settings() {
     let merge = format!("{STASH}; echo $w > .git/MERGE_AUTOSTASH");
     Plant { before: REPOSITORY, commands: &[&merge], then: COMMITS }.never_runs();
     let rebase = format!("{STASH}; g=.git; {REBASE}; echo $w > $m/autostash");
@@ -35,7 +37,7 @@ fn autostash_of_a_command_adds_no_settings() {
 
 /// The same in a worktree and in a repository that the command made.
 #[test]
-fn autostash_in_other_git_directories_adds_no_settings() {
+fn autostash_in_other_git_directories_adds_no_git_settings() {
     let made = format!(
         "git worktree add -q new -b new; cd new; {STASH}; echo $w > ../.git/worktrees/new/MERGE_AUTOSTASH"
     );
@@ -48,7 +50,7 @@ fn autostash_in_other_git_directories_adds_no_settings() {
 
 /// Git takes a ref without a file of its own from the packed ones.
 #[test]
-fn autostash_among_packed_refs_adds_no_settings() {
+fn autostash_in_packed_refs_adds_no_git_settings() {
     let packed = "git pack-refs --all; p=.git/packed-refs; { head -n 1 $p; echo $w MERGE_AUTOSTASH; tail -n +2 $p; } > q; mv q $p";
     let mine = format!("{STASH}; {packed}");
     Plant { before: REPOSITORY, commands: &[&mine], then: COMMITS }.never_runs();
@@ -59,7 +61,7 @@ fn autostash_among_packed_refs_adds_no_settings() {
 
 /// The same while the command runs, and refs that git packs itself.
 #[test]
-fn packed_refs_of_the_user_hold_only_refs() {
+fn packed_refs_stay_plain_while_a_command_runs() {
     if !needs(&["git"]) {
         return;
     }
@@ -77,17 +79,17 @@ fn packed_refs_of_the_user_hold_only_refs() {
         project.sh("git tag -a -m t t && git branch x && git pack-refs --all && git gc -q && git branch -d -q x && git for-each-ref").ok();
         let refs = project.sh_bare("git for-each-ref --format='%(refname)'; ls .git/refs/heads .git | grep -i ringfence; git fsck").ok();
         assert_eq!(refs, "refs/heads/main\nrefs/tags/t", "{user}");
-        // A file that the command still has open is another one.
+        // A file that the command still has open is a different one.
         let line = "git branch y; exec 7<> f; cat .git/packed-refs > f; mv f .git/packed-refs; echo $(git rev-parse HEAD) MERGE_AUTOSTASH >&7; cat .git/packed-refs";
         assert!(!project.sh(line).text().contains("MERGE_AUTOSTASH"), "{user}");
     });
 }
 
-/// Ways to have the host read the autostash as another commit than the one it names.
+/// Ways to make the host read a different commit than the autostash names.
 ///
-/// Promise: P144
+/// Promise: autostash
 #[test]
-fn autostash_that_is_replaced_adds_no_settings() {
+fn replaced_autostash_adds_no_git_settings() {
     let plain = r#"p=$(git commit-tree -p $b -p $i -m p HEAD^{tree})"#;
     for replaced in [
         "git replace $p $w",
@@ -105,9 +107,9 @@ fn autostash_that_is_replaced_adds_no_settings() {
 
 /// Git on the host acts on these at the next commit, also while the command still runs.
 ///
-/// Promise: P144
+/// Promise: autostash
 #[test]
-fn recorded_resolutions_and_autostashes_cannot_be_made_in_the_users_repository() {
+fn rerere_and_autostash_files_cannot_be_made_in_the_users_repository() {
     if !needs(&["git"]) {
         return;
     }
@@ -131,9 +133,9 @@ fn recorded_resolutions_and_autostashes_cannot_be_made_in_the_users_repository()
 
 /// Links and other files that lead git on the host out of a repository of the command's own.
 ///
-/// Promise: P145
+/// Promise: repository-links
 #[test]
-fn links_in_a_repository_of_a_command_lead_git_nowhere() {
+fn links_in_a_repository_made_inside_do_not_mislead_git() {
     if !needs(&["git"]) {
         return;
     }
@@ -156,7 +158,7 @@ fn links_in_a_repository_of_a_command_lead_git_nowhere() {
             "preciousx",
             "{user}"
         );
-        // What a later run puts there goes as well.
+        // A file that a later run puts there is removed as well.
         project.sh("git init -q again && cd again && git commit -q --allow-empty -m x");
         project.sh(
             "ln -sf ~/far/file again/.git/COMMIT_EDITMSG; ln -s ~/far again/.git/objects/info/x",
@@ -169,9 +171,9 @@ fn links_in_a_repository_of_a_command_lead_git_nowhere() {
     });
 }
 
-/// A guarded directory that is gone would leave its inode to one of the command's own.
+/// If a guarded directory were removed, a directory of the command could get its inode.
 #[test]
-fn directory_that_git_obeys_cannot_be_removed() {
+fn guarded_git_directory_cannot_be_removed() {
     if !needs(&["git"]) {
         return;
     }
@@ -185,7 +187,11 @@ fn directory_that_git_obeys_cannot_be_removed() {
         let ways = "rmdir D; rm -rf D; (cd D/.. && rmdir $(basename D)); python3 -c 'import os; os.rmdir(\"D\")'";
         for directory in [".git/info", ".git/modules", "bare.git/info"] {
             let ran = project.sh(&ways.replace('D', directory));
-            assert!(project.has(directory), "{user}: {directory} was removed\n{}", ran.talk());
+            assert!(
+                project.has(directory),
+                "{user}: {directory} was removed\n{}",
+                ran.stderr_text()
+            );
         }
         project.sh("mkdir -p a/b .git/own && rmdir a/b && rm -r a && rmdir .git/own && test ! -e a && test ! -e .git/own").ok();
     });
@@ -207,7 +213,7 @@ open('own/.git/HEAD', 'w').write('ref: refs/heads/m\n')
 open('own/.git/rebase-merge/git-rebase-todo', 'w').write('exec touch ~/RAN\n')
 "#;
 
-/// Promise: P145
+/// Promise: repository-links
 #[test]
 fn repository_with_the_inode_of_a_guarded_directory_is_swept() {
     let Some(python) = python().filter(|_| needs(&["git"])) else { return };
@@ -224,7 +230,7 @@ fn repository_with_the_inode_of_a_guarded_directory_is_swept() {
             .expect("it says something");
         project.sh_bare("rm -r .git/info").ok();
         assert!(
-            soon(Duration::from_secs(60), || !matches!(child.try_wait(), Ok(None))),
+            becomes_true(Duration::from_secs(60), || !matches!(child.try_wait(), Ok(None))),
             "{user}: it does not end"
         );
         let todo =
@@ -235,9 +241,9 @@ fn repository_with_the_inode_of_a_guarded_directory_is_swept() {
 
 /// A recorded resolution of the user that names a file which a command replaces by a link.
 ///
-/// Promise: P144
+/// Promise: autostash
 #[test]
-fn resolution_of_a_linked_worktree_is_not_read_through_a_link() {
+fn rerere_of_a_linked_worktree_does_not_follow_a_link() {
     let id = "0123456789012345678901234567890123456789";
     let before = format!(
         r#"{REPOSITORY}; git worktree add -q wt -b wt; mkdir -p .git/rr-cache/{id}; echo x > .git/rr-cache/{id}/preimage;
@@ -250,9 +256,9 @@ fn resolution_of_a_linked_worktree_is_not_read_through_a_link() {
     Plant { before: &before, commands: &["ln -sf ~/.ssh/id_rsa wt/f"], then: &then }.never_runs();
 }
 
-/// Everyday work goes on where the user has recorded resolutions switched on.
+/// Conflicts can be resolved inside while the user has `rerere` enabled.
 #[test]
-fn conflicts_are_resolved_inside_with_recorded_resolutions_on() {
+fn conflicts_are_resolved_inside_with_rerere_enabled() {
     if !needs(&["git"]) {
         return;
     }
@@ -263,9 +269,9 @@ fn conflicts_are_resolved_inside_with_recorded_resolutions_on() {
         assert!(
             merged.status == 1 && merged.text().contains("Automatic merge failed"),
             "{user}: {}",
-            merged.talk()
+            merged.stderr_text()
         );
-        assert!(!merged.talk().contains("was moved"), "{user}: {}", merged.talk());
+        assert!(!merged.stderr_text().contains("was moved"), "{user}: {}", merged.stderr_text());
         project.sh("echo both > f && git add f && git commit -qm merged").ok();
         project.sh("git reset -q --hard HEAD~1; git checkout -q side; ! git rebase -q main").ok();
         project.sh("echo both > f && git add f && GIT_EDITOR=true git rebase --continue && git log --format=%s").ok();
@@ -286,9 +292,9 @@ fn conflict(user: TestUser) -> TestProject {
     project
 }
 
-/// An autostash that git made goes back to the working tree, also if the user ends the rebase.
+/// An autostash that git made returns to the working tree, also if the user ends the rebase.
 #[test]
-fn autostash_of_git_is_applied_inside_and_outside() {
+fn autostash_made_by_git_is_applied_inside_and_outside() {
     if !needs(&["git"]) {
         return;
     }
@@ -296,7 +302,11 @@ fn autostash_of_git_is_applied_inside_and_outside() {
         let project = conflict(user);
         project.sh("echo mine >> g && git rebase -q --autostash HEAD~1 && tail -n 1 g | grep mine && git checkout -q g").ok();
         let ran = project.sh("echo mine >> g; git checkout -q side; git rebase --autostash main");
-        assert!(ran.status != 0 && !ran.talk().contains("was moved"), "{user}: {}", ran.talk());
+        assert!(
+            ran.status != 0 && !ran.stderr_text().contains("was moved"),
+            "{user}: {}",
+            ran.stderr_text()
+        );
         assert!(project.has(".git/rebase-merge/autostash"), "{user}: there is no autostash");
         project.sh("git status >/dev/null").ok();
         let ended = project

@@ -1,5 +1,5 @@
-//! Parts of a git directory that are easily overlooked: submodules of linked worktrees, addresses
-//! outside of the config, programs that the config names by a single word, and hooks of agents.
+//! Rare parts of a git directory: submodules of linked worktrees, remote URLs outside the config,
+//! programs that the config names by a single word, and hooks of agents.
 
 use ringfence_testkit::{each_user, needs};
 
@@ -11,9 +11,9 @@ const LINKED: &str = "git init -q ../lib; (cd ../lib; echo l > l; git add l; COM
     git -c protocol.file.allow=always submodule --quiet add $PWD/../lib part; COMMIT; git worktree add -q ../linked";
 const UPDATE: &str = "git -c protocol.file.allow=always submodule --quiet update --init";
 
-/// Promise: P155
+/// Promise: submodule-settings
 #[test]
-fn submodule_of_a_linked_worktree_runs_no_program_of_a_command() {
+fn submodule_of_a_linked_worktree_runs_nothing_planted() {
     let before = format!("{LINKED}; cd ../linked; {UPDATE}");
     let own = ".git/worktrees/linked/modules/part";
     for (line, then) in [
@@ -39,9 +39,9 @@ fn submodule_of_a_linked_worktree_runs_no_program_of_a_command() {
         .never_runs();
 }
 
-/// Git takes a submodule's directory that is there already.
+/// Git uses a submodule's directory if it exists already.
 #[test]
-fn submodule_that_a_command_makes_ahead_in_a_worktree_runs_no_program() {
+fn submodule_prepared_in_a_worktree_runs_nothing() {
     let plant = "mkdir -p $w/modules; git clone -q --bare ../lib p; HOOK > p/hooks/post-checkout; chmod +x p/hooks/post-checkout;
         git -C p config core.bare false; cp -r p $w/modules/part";
     let then = format!("cd ../linked; {UPDATE}");
@@ -65,9 +65,9 @@ fn submodule_that_a_command_makes_ahead_in_a_worktree_runs_no_program() {
     .never_runs();
 }
 
-/// Promise: P155
+/// Promise: submodule-settings
 #[test]
-fn submodule_of_a_linked_worktree_can_be_worked_in() {
+fn commits_work_in_a_submodule_of_a_linked_worktree() {
     if !needs(&["git"]) {
         return;
     }
@@ -79,7 +79,7 @@ fn submodule_of_a_linked_worktree_can_be_worked_in() {
         let ran = project
             .sh(&spelled("cd inner/part && echo m > m && git add m && COMMIT && cd .. && git add part && COMMIT && git status --short"));
         ran.ok();
-        assert_eq!(ran.talk(), "", "{user}");
+        assert_eq!(ran.stderr_text(), "", "{user}");
         assert_eq!(
             project
                 .sh_bare("git -C inner/part log --format=%s | wc -l; git -C inner status --short")
@@ -90,11 +90,11 @@ fn submodule_of_a_linked_worktree_can_be_worked_in() {
     });
 }
 
-/// Git takes the address of a remote that the config lacks from a file.
+/// Git reads the URL of a remote that the config lacks from a file.
 ///
-/// Promise: P155
+/// Promise: submodule-settings
 #[test]
-fn push_goes_to_no_address_of_a_command() {
+fn remote_url_of_a_command_is_not_used_by_push() {
     let before = "git init -q; git add README; COMMIT";
     let then = "git push -q origin HEAD:refs/heads/x; if git -C got rev-parse -q --verify refs/heads/x; then touch ~/RAN; fi";
     for line in [
@@ -109,9 +109,9 @@ fn push_goes_to_no_address_of_a_command() {
     }
 }
 
-/// Promise: P155
+/// Promise: submodule-settings
 #[test]
-fn repositories_are_made_cloned_and_given_remotes_inside() {
+fn init_clone_and_remote_add_work_inside() {
     if !needs(&["git"]) {
         return;
     }
@@ -123,7 +123,7 @@ fn repositories_are_made_cloned_and_given_remotes_inside() {
                     git init -q --bare store && git remote -v";
         let ran = project.sh(line);
         ran.ok();
-        assert_eq!(ran.talk(), "", "{user}");
+        assert_eq!(ran.stderr_text(), "", "{user}");
         let names = |git: &str| project.sh_bare(&format!("ls {git}")).ok();
         assert_eq!(
             names("new/.git").contains("branches"),
@@ -133,9 +133,9 @@ fn repositories_are_made_cloned_and_given_remotes_inside() {
     });
 }
 
-/// Promise: P155
+/// Promise: submodule-settings
 #[test]
-fn program_that_the_config_names_without_a_directory_stays_as_it_is() {
+fn program_named_in_the_config_by_one_word_cannot_be_changed() {
     let before = r#"git init -q; echo cat > clean.sh; git config filter.f.clean "sh clean.sh"; echo "*.txt filter=f" > .gitattributes"#;
     let then = "echo x > a.txt; git add a.txt";
     for line in
@@ -152,9 +152,9 @@ fn program_that_the_config_names_without_a_directory_stays_as_it_is() {
     .never_runs();
 }
 
-/// A single word of the config that is also the name of a file of git's.
+/// A single word of the config that is also the name of a file in the git directory.
 #[test]
-fn alias_that_names_head_leaves_a_bare_repository_of_use() {
+fn alias_named_head_keeps_a_bare_repository_usable() {
     if !needs(&["git"]) {
         return;
     }
@@ -172,9 +172,9 @@ fn alias_that_names_head_leaves_a_bare_repository_of_use() {
     });
 }
 
-/// Promise: P155
+/// Promise: submodule-settings
 #[test]
-fn hooks_of_agents_and_settings_of_lazygit_are_kept_out() {
+fn agent_hooks_and_lazygit_settings_are_protected() {
     if !needs(&["git"]) {
         return;
     }
@@ -189,13 +189,13 @@ fn hooks_of_agents_and_settings_of_lazygit_are_kept_out() {
                 assert!(
                     !project.has(format!("{directory}/{name}")),
                     "{user}: {directory}/{name}\n{}",
-                    ran.talk()
+                    ran.stderr_text()
                 );
             }
             assert!(
                 project.has(format!("{directory}/.github/workflows/ci.yml")),
                 "{user}: {directory}\n{}",
-                ran.talk()
+                ran.stderr_text()
             );
         }
     });

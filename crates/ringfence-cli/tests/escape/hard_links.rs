@@ -1,10 +1,10 @@
-//! Writing to files outside through hard links that the host has put into the project.
+//! Files outside cannot be written through hard links that the host made in the project.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use ringfence_testkit::{TestOutput, TestProject, compiled, each_user, soon};
+use ringfence_testkit::{TestOutput, TestProject, becomes_true, compile, each_user};
 
 use crate::project;
 
@@ -30,7 +30,7 @@ fn content(project: &TestProject, file: &str) -> String {
     fs::read_to_string(project.home().join("store").join(file)).expect("it stays")
 }
 
-/// Each writes by another call. What the program finds afterwards is what it would find bare.
+/// Each writes by another syscall. The program finds the same content afterwards as bare.
 const WAYS: &[&str] = &[
     "open(N, 'w').write('mine')",
     "open(N, 'a').write('mine')",
@@ -48,12 +48,12 @@ const WAYS: &[&str] = &[
     "(os.rename(N, 'moved'), open('moved', 'a').write('mine'), os.rename('moved', N))",
 ];
 
-/// Promise: P118
+/// Promise: hard-link-writes
 #[test]
 fn file_outside_keeps_its_content_when_its_hard_link_is_written() {
     each_user(|user| {
         let project = project(user);
-        // The last is a name that patterns speak of.
+        // The last name matches a deny pattern.
         for name in ["lib/package.js", "node_modules/.pnpm/p/package.js", "secrets.rs"] {
             let places: Vec<String> = (0..WAYS.len()).map(|i| format!("way{i}/{name}")).collect();
             let link_all = || {
@@ -90,9 +90,9 @@ fn file_outside_keeps_its_content_when_its_hard_link_is_written() {
     });
 }
 
-/// Promise: P118
+/// Promise: hard-link-writes
 #[test]
-fn file_outside_is_not_written_by_an_fd_of_a_name_that_is_gone() {
+fn file_outside_is_not_written_through_an_fd_of_an_unlinked_name() {
     each_user(|user| {
         let project = project(user);
         for way in [
@@ -113,11 +113,11 @@ fn file_outside_is_not_written_by_an_fd_of_a_name_that_is_gone() {
     });
 }
 
-/// A named pipe makes the open wait in another process: what takes its place was not judged.
+/// The open of a named pipe waits in another process: a file that replaces it was not checked.
 ///
-/// Promise: P118
+/// Promise: hard-link-writes
 #[test]
-fn file_outside_is_not_written_by_taking_the_place_of_a_pipe() {
+fn file_outside_is_not_written_when_it_replaces_a_named_pipe() {
     each_user(|user| {
         let project = project(user);
         link_store(&project, "package.js");
@@ -144,16 +144,16 @@ fn copy_keeps_mode_times_and_attributes() {
 os.chmod('package.js', 0o750); os.utime('package.js', (1000, 2000))
 try: os.setxattr('package.js', 'user.kept', b'yes')
 except OSError: pass
-told = lambda: (oct(os.stat('package.js').st_mode), os.stat('package.js').st_mtime, os.stat('package.js').st_size, os.listxattr('package.js'))
-before, inode = told(), os.stat('package.js').st_ino
+state = lambda: (oct(os.stat('package.js').st_mode), os.stat('package.js').st_mtime, os.stat('package.js').st_size, os.listxattr('package.js'))
+before, inode = state(), os.stat('package.js').st_ino
 fd = os.open('package.js', os.O_WRONLY)
-print(before == told(), inode != os.stat('package.js').st_ino, os.stat('package.js').st_nlink)
+print(before == state(), inode != os.stat('package.js').st_ino, os.stat('package.js').st_nlink)
 ";
         assert_eq!(project.python(code).ok(), "True True 1");
     });
 }
 
-/// Promise: P118
+/// Promise: hard-link-writes
 #[test]
 fn shared_file_that_cannot_be_copied_is_refused_and_reported() {
     each_user(|user| {
@@ -186,16 +186,16 @@ fn shared_file_that_cannot_be_copied_is_refused_and_reported() {
     });
 }
 
-/// Cargo, ccache and `cp -l` mean the same file by all of its names.
+/// Cargo, ccache and `cp -l` expect all names to stay one file.
 ///
-/// Promise: P119
+/// Promise: hard-links-stay
 #[test]
 fn hard_links_within_the_project_stay_linked() {
     each_user(|user| {
         let project = project(user);
         // Made inside.
         assert_eq!(project.sh("echo a > a; ln a b; echo b > a; cat b; echo c >> b; cat a; truncate -s 2 b; cat a").ok(), "b\nb\nc\nb");
-        // Made by the host, near and far, in trees that are looked through and not.
+        // Made by the host, near and far, in surveyed and in skipped trees.
         project.write("target/debug/deps/app-1", "old\n");
         for name in ["target/debug/app", "src/app", ".git/app"] {
             project.make_directories(project.at(name).parent().expect("a directory"));
@@ -224,9 +224,9 @@ fn hard_links_within_the_project_stay_linked() {
 
 /// The host may add a name while the command runs.
 ///
-/// Promise: P118
+/// Promise: hard-link-writes
 #[test]
-fn name_that_the_host_adds_later_is_seen() {
+fn hard_link_added_by_the_host_during_a_run_is_detected() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -237,7 +237,10 @@ open('a', 'w').write('mine'); print(read('a'), read('b'))
 ";
         let child = std::thread::scope(|scope| {
             let ran = scope.spawn(|| project.python(code));
-            assert!(soon(Duration::from_secs(20), || project.has("ready")), "it does not begin");
+            assert!(
+                becomes_true(Duration::from_secs(20), || project.has("ready")),
+                "it does not begin"
+            );
             fs::hard_link(project.at("a"), project.home().join("code/other/a"))
                 .expect("one file system");
             project.sh_bare("touch go").ok();
@@ -251,7 +254,7 @@ open('a', 'w').write('mine'); print(read('a'), read('b'))
     });
 }
 
-/// Promise: P119
+/// Promise: hard-links-stay
 #[test]
 fn hard_link_within_two_writable_trees_stays_linked() {
     each_user(|user| {
@@ -265,14 +268,14 @@ fn hard_link_within_two_writable_trees_stays_linked() {
             (ran.status, fs::read_to_string(&other).ok().as_deref()),
             (0, Some("new\n")),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
     });
 }
 
 /// Bounds the cost where a whole tree is linked: one walk, not one per file.
 #[test]
-fn many_shared_files_are_written_in_time() {
+fn many_hard_linked_files_are_written_in_one_walk() {
     each_user(|user| {
         let project = project(user);
         for i in 0..400 {
@@ -351,26 +354,26 @@ int main() {
 }
 "#;
 
-/// Promise: P149
+/// Promise: unlinked-hard-link
 #[test]
-fn file_outside_keeps_its_content_while_its_name_is_removed() {
+fn file_outside_keeps_its_content_while_its_link_is_removed() {
     each_user(|user| {
         let project = project(user);
-        let Some(program) = compiled(&project, "unlink", UNLINK) else { return };
+        let Some(program) = compile(&project, "unlink", UNLINK) else { return };
         link_store(&project, "a");
         assert_eq!(project.run([std::ffi::OsStr::new("--"), program.as_os_str()]).ok(), "1");
         assert_eq!(store(&project), "of the store\n");
         link_store(&project, "a");
-        TestOutput::of(&mut project.command(&program), b"").ok();
+        TestOutput::run(&mut project.command(&program), b"").ok();
         assert_eq!(store(&project), "minehe store\n", "the probe cannot succeed");
     });
 }
 
-/// Names that are gone make no room for one that the host adds outside.
+/// Removed names do not hide one that the host adds outside.
 ///
-/// Promise: P149
+/// Promise: unlinked-hard-link
 #[test]
-fn name_that_the_host_adds_after_others_are_gone_is_seen() {
+fn hard_link_added_after_others_were_removed_is_detected() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -385,7 +388,10 @@ open('a', 'a').write('mine'); open('b', 'a').write('mine'); print(read('a'), rea
 ";
         let ran = std::thread::scope(|scope| {
             let ran = scope.spawn(|| project.python(code));
-            assert!(soon(Duration::from_secs(20), || project.has("ready")), "it does not begin");
+            assert!(
+                becomes_true(Duration::from_secs(20), || project.has("ready")),
+                "it does not begin"
+            );
             for name in ["a", "b"] {
                 fs::hard_link(project.at(name), project.home().join("code/other").join(name))
                     .expect("one file system");

@@ -1,32 +1,33 @@
-//! Speaking with processes outside.
+//! Attempts to talk to processes outside: shared memory, queues, sockets, pipes.
 
-use ringfence_testkit::{TestOutput, compiled, each_user, skip};
+use ringfence_testkit::{TestOutput, compile, each_user, skip};
 
 use crate::project;
 
-/// Promise: P14
+/// Promise: no-host-ipc
 #[test]
-fn shared_memory_of_the_host_is_reached() {
+fn shared_memory_of_the_host_is_unreachable() {
     each_user(|user| {
         let project = project(user);
         let key = 0x5200_0000 + std::process::id() % 100_000 * 2 + u32::from(user.ids().0 == 0);
-        let _bystander = project.bystander(&format!("call('shmget', {key}, 4096, 0o1666)"));
+        let _bystander = project.outside_process(&format!("call('shmget', {key}, 4096, 0o1666)"));
         project.tries(&format!("call('shmget', {key}, 0, 0)")).inside(&["ENOENT"]).bare_ok();
         project.sh_bare(&format!("ipcrm -M {key}"));
         let name = format!("rf-test-{}-{}", std::process::id(), user.ids().0);
-        let _bystander = project.bystander(&format!("write('/dev/shm/{name}')"));
+        let _bystander = project.outside_process(&format!("write('/dev/shm/{name}')"));
         project.tries(&format!("read('/dev/shm/{name}')")).inside(&["ENOENT"]).bare_ok();
         project.sh_bare(&format!("rm -f /dev/shm/{name}"));
     });
 }
 
 #[test]
-fn a_message_queue_of_the_host_is_reached() {
+fn message_queues_of_the_host_are_unreachable() {
     each_user(|user| {
         let project = project(user);
         let name = format!("rf-queue-{}-{}", std::process::id(), user.ids().0);
-        let _bystander = project
-            .bystander(&format!("call('mq_open', b'{name}', os.O_CREAT | os.O_RDWR, 0o666, 0)"));
+        let _bystander = project.outside_process(&format!(
+            "call('mq_open', b'{name}', os.O_CREAT | os.O_RDWR, 0o666, 0)"
+        ));
         project
             .tries(&format!("call('mq_open', b'{name}', os.O_RDWR, 0, 0)"))
             .inside(&["ENOENT"])
@@ -35,13 +36,13 @@ fn a_message_queue_of_the_host_is_reached() {
     });
 }
 
-/// Promise: P14
+/// Promise: no-host-ipc
 #[test]
-fn an_abstract_socket_of_the_host_is_reached() {
+fn abstract_sockets_of_the_host_are_unreachable() {
     each_user(|user| {
         let project = project(user);
         let name = format!("\\0rf-{}-{}", std::process::id(), user.ids().0);
-        let _bystander = project.bystander(&format!(
+        let _bystander = project.outside_process(&format!(
             "server = listen_at('{name}'); packets = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); packets.bind('{name}-d')"
         ));
         for code in [
@@ -53,18 +54,18 @@ fn an_abstract_socket_of_the_host_is_reached() {
             ),
         ] {
             project.tries(&code).inside(&["ECONNREFUSED", "EPERM"]).bare_ok();
-            // With the host's network, abstract names are the host's: another wall holds.
+            // With the host's network, abstract names are the host's: another check refuses them.
             project.tries(&code).with(&["--net", "full"]).inside(&["ECONNREFUSED", "EPERM"]);
         }
     });
 }
 
-/// Promise: P14
+/// Promise: no-host-ipc
 #[test]
-fn a_socket_file_of_the_host_is_reached() {
+fn host_socket_files_in_the_project_stay_shut() {
     each_user(|user| {
         let project = project(user);
-        let _bystander = project.bystander("one, two = listen_at('agent.sock'), listen_at('../../agent.sock'); packets = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); packets.bind('log.sock')");
+        let _bystander = project.outside_process("one, two = listen_at('agent.sock'), listen_at('../../agent.sock'); packets = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); packets.bind('log.sock')");
         for code in [
             "connect_to('agent.sock')",
             "connect_to('ROOT/agent.sock'[:107])",
@@ -84,34 +85,34 @@ fn a_socket_file_of_the_host_is_reached() {
     });
 }
 
-/// Promise: P14
+/// Promise: no-host-ipc
 #[test]
-fn a_socket_file_of_the_host_is_reached_where_nobody_looks() {
+fn host_sockets_in_vendored_trees_and_git_directories_stay_shut() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q && mkdir -p node_modules/a/b .git/daemons target").ok();
-        // By an absolute name, by a relative one that nobody can place, and in git's own directory.
+        // By an absolute path, by a relative one that cannot be resolved, and in `.git`.
         let places = ["node_modules/a/s", "target/s", ".git/daemons/s", ".git/s"];
         let absolute =
             places.map(|place| format!("listen_at('{}')", project.at(place).display())).join(", ");
         let listen = format!(
             "keep = [{absolute}]; os.chdir('node_modules/a/b'); keep.append(listen_at('r'))"
         );
-        let _bystander = project.bystander(&listen);
+        let _bystander = project.outside_process(&listen);
         for place in places.iter().chain(&["node_modules/a/b/r"]) {
             project
                 .tries(&format!("connect_to('{place}')"))
                 .inside(&["EACCES", "ECONNREFUSED"])
                 .bare_ok();
         }
-        // The command's own sockets are its own there.
+        // The command can use its own sockets there.
         project
             .tries("[listen_at('node_modules/own'), connect_to('node_modules/own')]")
             .inside(&["ok"]);
     });
 }
 
-/// Promise: P139
+/// Promise: host-sockets
 #[test]
 fn host_sockets_in_trees_of_tools_stay_shut() {
     each_user(|user| {
@@ -126,7 +127,7 @@ fn host_sockets_in_trees_of_tools_stay_shut() {
             "os.chdir('{}/.cargo/bin'); keep.append(listen_at('relative'))",
             home.display()
         );
-        let _bystander = project.bystander(&format!("keep = [{listen}]; {relative}"));
+        let _bystander = project.outside_process(&format!("keep = [{listen}]; {relative}"));
         let path = format!("{}/.cargo/bin:/usr/local/bin:/usr/bin:/bin", home.display());
         for place in places.iter().chain(&[format!("{}/.cargo/bin/relative", home.display())]) {
             let code = format!(
@@ -140,11 +141,11 @@ fn host_sockets_in_trees_of_tools_stay_shut() {
                 .args(["run", "--read", &opened, "--"])
                 .arg(python)
                 .args(["-c", &code]);
-            let ran = TestOutput::of(&mut command, b"");
+            let ran = TestOutput::run(&mut command, b"");
             assert!(
-                ran.status != 0 && ran.talk().contains("Error"),
+                ran.status != 0 && ran.stderr_text().contains("Error"),
                 "{place} is reached: {}",
-                ran.talk()
+                ran.stderr_text()
             );
             assert!(project.python_bare(&code).status == 0, "{place} cannot be reached at all");
         }
@@ -161,7 +162,7 @@ def late():
     write('bound')
 threading.Thread(target=late).start()";
 
-/// Tries those, and sockets of its own.
+/// Connects to those sockets, and to some of its own.
 const TRIES: &str = "import errno, os, socket, subprocess, sys, time
 def outcome(act):
     try: act(); return 'ok'
@@ -177,12 +178,12 @@ said.append(outcome(lambda: connect('moved.sock')))
 said.append(str(subprocess.call([sys.executable, '-c', 'import socket; socket.socket(socket.AF_UNIX).connect(\"moved.sock\")'])))
 print(' '.join(said))";
 
-/// Promise: P139
+/// Promise: host-sockets
 #[test]
 fn host_socket_bound_while_the_command_runs_stays_shut() {
     each_user(|user| {
         let refused = "ECONNREFUSED ECONNREFUSED ECONNREFUSED ok 0";
-        // With the host's network, packets do not come by.
+        // With the host's network, datagrams are not checked.
         let with_packets = "ECONNREFUSED ECONNREFUSED ok ok 0";
         for (net, expect) in [
             (&[][..], refused),
@@ -191,13 +192,13 @@ fn host_socket_bound_while_the_command_runs_stays_shut() {
         ] {
             let project = project(user);
             project.make_directories(&project.at("node_modules"));
-            let _bystander = project.bystander(LATE);
+            let _bystander = project.outside_process(LATE);
             let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
             let mut command = project.ringfence();
             command.arg("run").args(net).arg("--").arg(python).args(["-c", TRIES]);
-            let ran = TestOutput::of(&mut command, b"");
-            assert_eq!(ran.text(), expect, "{net:?}: {}", ran.talk());
-            // The control: outside they can be reached.
+            let ran = TestOutput::run(&mut command, b"");
+            assert_eq!(ran.text(), expect, "{net:?}: {}", ran.stderr_text());
+            // Control: outside, the sockets can be reached.
             let bare = project.python_bare(
                 "print([connect_to('late.sock'), connect_to('node_modules/late.sock')] and 'ok')",
             );
@@ -206,8 +207,8 @@ fn host_socket_bound_while_the_command_runs_stays_shut() {
     });
 }
 
-/// Tries a socket of the host by paths and addresses that are hard to follow from outside, and one
-/// of its own by each of the paths.
+/// Connects to a socket of the host by paths and addresses that are hard to resolve from outside,
+/// and to one of its own by each of the paths.
 const HIDDEN: &str = "import ctypes, errno, os, socket, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -236,7 +237,7 @@ said.append(outcome(lambda: connect('/proc/thread-self/cwd/absent.sock')))
 said.append(outcome(lambda: send_from(0x100000000, b'log.sock')))
 print(' '.join(said))";
 
-/// Promise: P150
+/// Promise: late-sockets
 #[test]
 fn host_socket_bound_later_stays_shut_by_every_path() {
     each_user(|user| {
@@ -248,12 +249,12 @@ fn host_socket_bound_later_stays_shut_by_every_path() {
         ] {
             let project = project(user);
             project.make_directories(&project.at("node_modules"));
-            let _bystander = project.bystander(LATE);
+            let _bystander = project.outside_process(LATE);
             let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
             let words = [&["--json"], net, &["--", python, "-c", HIDDEN]].concat();
             let ran = project.run(words);
             let said: serde_json::Value = serde_json::from_slice(&ran.stdout)
-                .unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
+                .unwrap_or_else(|error| panic!("{error}: {}", ran.stderr_text()));
             assert_eq!(
                 said["stdout"].as_str(),
                 Some(format!("{each}ENOENT {packet}\n").as_str()),
@@ -270,7 +271,7 @@ fn host_socket_bound_later_stays_shut_by_every_path() {
     });
 }
 
-/// `connect` and `sendto` of 32-bit programs, whose arguments stand in memory.
+/// `connect` and `sendto` of 32-bit programs, which pass their arguments in memory.
 const SOCKETCALL: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -313,17 +314,17 @@ int main() {
 }
 "#;
 
-/// Promise: P150
+/// Promise: late-sockets
 #[test]
 fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
     if !cfg!(target_arch = "x86_64") {
-        skip("the calls of other architectures are written down for x86-64 only");
+        skip("the i386 syscall numbers are known for x86-64 only");
         return;
     }
     each_user(|user| {
         for (net, expect) in [
             (&[][..], "bind OPEN\nown OPEN\nconnect ECONNREFUSED\nsendto ECONNREFUSED"),
-            // The C library has calls of their own.
+            // C libraries use the direct syscalls, so these may be refused.
             (
                 &["--allow-host", "a.example"],
                 "bind OPEN\nown ENOSYS\nconnect ENOSYS\nsendto ENOSYS",
@@ -332,13 +333,13 @@ fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
         ] {
             let project = project(user);
             project.make_directories(&project.at("node_modules"));
-            let Some(program) = compiled(&project, "socketcall", SOCKETCALL) else { return };
-            let _bystander = project.bystander(LATE);
+            let Some(program) = compile(&project, "socketcall", SOCKETCALL) else { return };
+            let _bystander = project.outside_process(LATE);
             let program = program.to_string_lossy();
             let ran = project.run([net, &["--", &program]].concat());
-            assert_eq!(ran.text(), expect, "{net:?}: {}", ran.talk());
+            assert_eq!(ran.text(), expect, "{net:?}: {}", ran.stderr_text());
             project.sh_bare("rm own.sock").ok();
-            let bare = TestOutput::of(&mut project.command(&*program), b"").ok();
+            let bare = TestOutput::run(&mut project.command(&*program), b"").ok();
             assert_eq!(
                 bare, "bind OPEN\nown OPEN\nconnect OPEN\nsendto OPEN",
                 "the probe cannot succeed"
@@ -347,16 +348,16 @@ fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
     });
 }
 
-/// No cover stands in trees that are not walked, and the kernel lists the socket by its other name.
+/// Trees that are not walked have no masks, and the kernel lists the socket by its other name.
 ///
-/// Promise: P150
+/// Promise: late-sockets
 #[test]
 fn host_socket_mounted_in_a_vendored_tree_stays_shut() {
     each_user(|user| {
         let project = project(user);
         let (home, root) = (project.home(), project.root());
         project.write("node_modules/a/agent.sock", "");
-        let _bystander = project.bystander("keep = listen_at('../../agent.sock')");
+        let _bystander = project.outside_process("keep = listen_at('../../agent.sock')");
         let mounts = format!(
             "mount --bind {}/agent.sock {}/node_modules/a/agent.sock",
             home.display(),
@@ -369,19 +370,19 @@ fn host_socket_mounted_in_a_vendored_tree_stays_shut() {
         let mut policy = "version = 1\n".to_owned();
         for expect in ["ECONNREFUSED", "ok"] {
             project.write_at(&home.join(".config/ringfence/policy.toml"), &policy);
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.ringfence_after(&mounts).args(["run", "--", python, "-c", code]),
                 b"",
             );
-            assert_eq!(ran.text(), expect, "{}", ran.talk());
-            // By whatever name, one that the policy opens is reached.
+            assert_eq!(ran.text(), expect, "{}", ran.stderr_text());
+            // A socket that the policy opens is reached by any of its names.
             policy = format!("version = 1\n[network]\nunix-sockets = [\"{socket}\"]\n");
         }
     });
 }
 
 #[test]
-fn well_known_sockets_of_the_host_are_there() {
+fn well_known_sockets_of_the_host_are_absent() {
     each_user(|user| {
         let project = project(user);
         for path in [
@@ -400,12 +401,12 @@ fn well_known_sockets_of_the_host_are_there() {
 }
 
 #[test]
-fn a_pipe_of_the_host_in_tmp_is_reached() {
+fn named_pipes_of_the_host_in_tmp_are_absent() {
     each_user(|user| {
         let project = project(user);
         let path = format!("/tmp/rf-pipe-{}-{}", std::process::id(), user.ids().0);
-        let _bystander =
-            project.bystander(&format!("os.mkfifo('{path}'); keep = os.open('{path}', os.O_RDWR)"));
+        let _bystander = project
+            .outside_process(&format!("os.mkfifo('{path}'); keep = os.open('{path}', os.O_RDWR)"));
         project
             .tries(&format!("os.open('{path}', os.O_WRONLY | os.O_NONBLOCK)"))
             .inside(&["ENOENT"])

@@ -1,11 +1,11 @@
-//! Parts of the kernel that a command does not need, and that were ways out before.
+//! Kernel features that a command does not need and that past escapes used.
 
 use ringfence_testkit::each_user;
 
 use crate::project;
 
 #[test]
-fn a_ring_of_calls_goes_around_the_filter() {
+fn io_uring_is_refused() {
     each_user(|user| {
         let project = project(user);
         project
@@ -17,7 +17,7 @@ fn a_ring_of_calls_goes_around_the_filter() {
 }
 
 #[test]
-fn code_is_loaded_or_the_machine_changed() {
+fn bpf_modules_kexec_and_clock_changes_are_refused() {
     each_user(|user| {
         let project = project(user);
         for code in [
@@ -41,7 +41,7 @@ fn code_is_loaded_or_the_machine_changed() {
 }
 
 #[test]
-fn keys_of_the_host_are_reached() {
+fn keyrings_of_the_host_are_unreachable() {
     each_user(|user| {
         let project = project(user);
         for code in [
@@ -56,7 +56,7 @@ fn keys_of_the_host_are_reached() {
 }
 
 #[test]
-fn a_file_is_opened_by_its_number() {
+fn file_handles_cannot_be_opened() {
     each_user(|user| {
         let project = project(user);
         // The handle of the root of the file system of the project, as in the `shocker` escape.
@@ -66,7 +66,7 @@ fn a_file_is_opened_by_its_number() {
 }
 
 #[test]
-fn a_filter_of_its_own_answers_the_calls() {
+fn command_cannot_add_a_seccomp_listener() {
     each_user(|user| {
         let project = project(user);
         let filter = |flags: u32| {
@@ -74,16 +74,16 @@ fn a_filter_of_its_own_answers_the_calls() {
                 "(lambda code: call('seccomp', 1, {flags}, struct.pack('HxxxxxxQ', 1, ctypes.addressof(code))))(ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000)))"
             )
         };
-        // With a listener, the newest filter would be asked first and could let calls through.
+        // The kernel asks the newest filter's listener first, and it could let syscalls through.
         project.tries(&filter(8)).inside(&["EBUSY", "EPERM"]);
         project.tries(&filter(8)).with(&["--mode", "read-only"]).inside(&["EBUSY", "EPERM"]);
-        // Without one it can only refuse more.
+        // A filter without a listener can only refuse more.
         project.tries(&filter(0)).inside(&["ok"]);
     });
 }
 
 #[test]
-fn a_filter_of_its_own_lets_a_name_through() {
+fn own_seccomp_filter_does_not_open_a_protected_name() {
     each_user(|user| {
         let project = project(user);
         // ALLOW, LOG and ERRNO(0) on top of the sandbox's own filter.

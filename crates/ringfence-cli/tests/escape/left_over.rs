@@ -1,21 +1,21 @@
-//! What outlasts one command must not be taken for the person's own by the next, nor what is
-//! the person's own for something planted.
+//! The sweep tells files that an earlier command left behind from files of the user: the first are
+//! moved away, the second stay.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{TestOutput, TestProject, each_user, signal, soon};
+use ringfence_testkit::{TestOutput, TestProject, becomes_true, each_user, signal};
 
 use crate::planted::{Plant, spelled};
 use crate::project;
 
-/// Repositories of the person where the survey does not look.
+/// Repositories of the user in trees that the survey skips.
 const MINE: &str = r#"git init -q; git init -q ../lib; git -C ../lib commit -q --allow-empty -m x;
     git -c protocol.file.allow=always submodule --quiet add $PWD/../lib vendor/lib;
     git init -q node_modules/mine; cd node_modules/mine; git config alias.mine status; HOOK > .git/hooks/pre-push; sleep 0.1"#;
 
-/// Starts a command that says a word and then goes on.
+/// Starts a command and waits until it has printed a line.
 #[track_caller]
 pub(crate) fn started(project: &TestProject, line: &str) -> Child {
     let mut command = project.ringfence();
@@ -30,7 +30,7 @@ pub(crate) fn started(project: &TestProject, line: &str) -> Child {
 pub(crate) fn end(child: &mut Child, number: i32) {
     signal(child.id(), number);
     assert!(
-        soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
+        becomes_true(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
         "it does not end"
     );
 }
@@ -45,9 +45,9 @@ fn still_has_mine(project: &TestProject) {
     );
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn a_repository_of_the_person_is_taken_for_one_of_very_many() {
+fn repository_of_the_user_is_kept_when_a_command_makes_hundreds() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare(&spelled(MINE)).ok();
@@ -69,9 +69,9 @@ fn a_repository_of_the_person_is_taken_for_one_of_very_many() {
     });
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_repository_of_a_killed_run_is_taken_for_the_persons() {
+fn repository_of_a_killed_run_is_swept_by_the_next() {
     let plant = "git init -q own; EVIL >> own/.git/config; git init -q node_modules/x; EVIL >> node_modules/x/.git/config";
     for then in ["cd own && git status", "cd node_modules/x && git status"] {
         Plant { before: MINE, commands: &[plant, "true"], then }.never_runs_after(
@@ -119,9 +119,9 @@ fn git_directory_without_head_of_a_killed_run_stays_inert() {
     }
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
+fn repository_of_a_running_command_is_not_swept_by_another() {
     each_user(|user| {
         let project = project(user);
         let mut child = started(
@@ -137,16 +137,16 @@ fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
     });
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_small_stack_keeps_the_sweep_from_its_work() {
+fn sweep_works_on_a_small_stack() {
     let plant = "git init -q own; EVIL >> own/.git/config";
     Plant { before: "true", commands: &[plant], then: "cd own && git status" }.never_runs_after(
         |project, line| {
-            // The smallest stack that ringfence runs on: code that is not optimised needs more.
+            // The smallest stack that ringfence runs on; unoptimised code needs more.
             let size = if cfg!(debug_assertions) { 512 } else { 96 };
             let words = format!(r#"ulimit -s {size}; exec "$0" run -c "$1""#);
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.command("/bin/sh").args(["-c", &words]).arg(project.binary()).arg(line),
                 b"",
             );
@@ -156,11 +156,11 @@ fn a_small_stack_keeps_the_sweep_from_its_work() {
     );
 }
 
-// Commands that share.
+// Commands that share a project.
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_repository_that_another_command_made_meanwhile() {
+fn repository_made_by_a_concurrent_command_runs_nothing() {
     for (place, first) in [("own", ""), ("node_modules/own", ""), ("other", "mv own other; ")] {
         let evil = format!("{first}EVIL >> {place}/.git/config");
         let made = place.replace("other", "own");
@@ -174,18 +174,18 @@ fn a_repository_that_another_command_made_meanwhile() {
             project.sh(&format!("git init -q {made}")).ok();
             project.sh_bare("touch go").ok();
             assert!(
-                soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
+                becomes_true(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
                 "it does not end"
             );
             project.sh_bare(&then);
-            // To a command that ran already it came from outside, and is protected there.
+            // For the command that already ran, the repository came from outside and is protected.
             assert!(
                 [place, &made].iter().any(|place| project.has(format!("{place}/.git/HEAD"))),
                 "nothing was made"
             );
             assert!(
                 !project.home().join("RAN").exists(),
-                "{evil}: what was planted ran on the host"
+                "{evil}: the planted program ran on the host"
             );
         });
     }
@@ -193,9 +193,9 @@ fn a_repository_that_another_command_made_meanwhile() {
 
 const LINK: &str = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),";
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_repository_that_an_earlier_command_made_where_nobody_looks() {
+fn repository_of_an_earlier_command_in_a_vendored_tree_runs_nothing() {
     let before = "git init -q; git add README; COMMIT";
     let linked = format!("git init -q vendor/x; {LINK}vendor/x");
     Plant { before, commands: &[&linked, "EVIL >> vendor/x/.git/config"], then: "git status" }
@@ -208,9 +208,9 @@ fn a_repository_that_an_earlier_command_made_where_nobody_looks() {
     }
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_repository_of_the_person_that_is_made_known_to_git() {
+fn repository_of_the_user_added_as_a_gitlink_runs_nothing() {
     let before = "git init -q; git add README; COMMIT; git init -q node_modules/mine; git -C node_modules/mine commit -q --allow-empty -m x";
     let link = format!("{LINK}node_modules/mine");
     let evil = "EVIL >> node_modules/mine/.git/config";
@@ -218,7 +218,7 @@ fn a_repository_of_the_person_that_is_made_known_to_git() {
     Plant { before, commands: &[evil, &link], then: "git status" }.never_runs();
     let split = format!("{evil}; {link}; git update-index --split-index --index-version 4");
     Plant { before, commands: &[&split], then: "git status" }.never_runs();
-    // One that git knows already is protected.
+    // A repository that the index already lists is protected.
     let known = format!("{before}; {link}; {}", "HOOK > node_modules/mine/.git/hooks/pre-push");
     Plant { before: &known, commands: &[evil], then: "git status" }.never_runs();
     each_user(|user| {
@@ -229,9 +229,9 @@ fn a_repository_of_the_person_that_is_made_known_to_git() {
     });
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_rebase_that_the_command_began_goes_on_with_its_programs() {
+fn rebase_begun_by_a_command_runs_no_exec_lines() {
     let before = "git init -q; git add README; COMMIT; echo b > README; git add README; COMMIT";
     let state = r#"m=.git/rebase-merge; mkdir $m; h=$(git rev-parse HEAD); git symbolic-ref HEAD > $m/head-name; echo $h > $m/onto; echo $h > $m/orig-head;
         : > $m/interactive; : > $m/done; echo 1 > $m/end; echo 0 > $m/msgnum; git update-ref --no-deref HEAD $h"#;
@@ -242,7 +242,7 @@ fn a_rebase_that_the_command_began_goes_on_with_its_programs() {
         let own = format!("mkdir own; cd own; cp ../README .; {before}; {line}");
         Plant { before: "true", commands: &[&own], then: &format!("cd own; {then}") }.never_runs();
     }
-    // What the person began goes on as it was.
+    // A rebase that the user began continues unchanged.
     each_user(|user| {
         let project = project(user);
         project

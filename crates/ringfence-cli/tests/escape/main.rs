@@ -1,5 +1,5 @@
-//! Every known way out, each of which must fail: one file per family, each test named by
-//! what must not happen, tried as the superuser and as an ordinary user.
+//! Every known way out of the sandbox must fail: one file per family, one guarantee per test,
+//! tried as the superuser and as an ordinary user.
 
 mod below_denied_names;
 mod connecting;
@@ -17,6 +17,7 @@ mod making;
 mod mounts;
 mod network;
 mod next_run;
+mod notify_handler;
 mod planted;
 mod privilege;
 mod processes;
@@ -27,11 +28,10 @@ mod terminal;
 mod tracked_files;
 mod two_sandboxes;
 mod unfinished;
-mod usher;
 
 use ringfence_testkit::{TestProject, TestUser};
 
-/// A fresh project in which the binary under test is at hand.
+/// A fresh project with the binary under test.
 fn project(user: TestUser) -> TestProject {
     TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"))
 }

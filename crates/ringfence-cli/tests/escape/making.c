@@ -104,7 +104,7 @@ static void *run(void *number) {
         const char *forbidden = NAMES[name][0], *fine = NAMES[name][1];
         size_t length = strlen(fine) + 1;
         if (turn == 0 && me == 0 && i / WAYS / COUNT % 32 == 0) {
-            // Nobody is kept from these, so the calls are the right ones.
+            // These names are allowed, so they prove that the syscalls are right.
             removed(fine);
             if (way == EXCHANGE) closed(open(fine, O_CREAT | O_WRONLY | O_NONBLOCK, 0644));
             innocent[way] += !make(way, fine, me);

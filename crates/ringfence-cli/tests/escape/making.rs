@@ -1,17 +1,17 @@
-//! Names that must not be made, tried for as often as anybody could wish.
+//! Denied and protected names cannot be made, however often threads try.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_testkit::{TestOutput, TestProject, compiled, each_user, repetitions};
+use ringfence_testkit::{TestOutput, TestProject, compile, each_user, repetitions};
 
 use crate::project;
 
-/// Two threads, every call that makes a name, and each other's paths changed in memory.
+/// Two threads use every syscall that makes a name and change each other's paths in memory.
 const MAKING: &str = include_str!("making.c");
-/// The names it goes for.
+/// The names it tries to make.
 const FORBIDDEN: &[&str] = &[
     ".mcp.json",
     ".env.made",
@@ -25,7 +25,7 @@ const TRIES_PER_RUN: usize = 5_000;
 const RUNS: usize = 1;
 const RUNS_UNDER_STRESS: usize = 10;
 
-/// Ends the looking, also if what is looked at fails.
+/// Ends the polling, also if the polled run panics.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -34,7 +34,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What somebody on the host saw of the forbidden names who looked all the time.
+/// The forbidden names that a thread on the host saw while it polled during `run`.
 fn polled(project: &TestProject, run: impl FnOnce()) -> Vec<&'static str> {
     let paths: Vec<(&str, PathBuf)> =
         FORBIDDEN.iter().map(|name| (*name, project.at(name))).collect();
@@ -43,7 +43,7 @@ fn polled(project: &TestProject, run: impl FnOnce()) -> Vec<&'static str> {
         let poller = scope.spawn(|| {
             let mut seen = Vec::new();
             loop {
-                // Once more after the end: what is left counts as well.
+                // Once more after the end: a name that is left counts as well.
                 let is_over = over.load(Ordering::Relaxed);
                 seen.extend(
                     paths
@@ -67,32 +67,31 @@ fn polled(project: &TestProject, run: impl FnOnce()) -> Vec<&'static str> {
     })
 }
 
-/// Promise: P7
+/// Promise: denied-names
 #[test]
-fn a_forbidden_name_appears_while_threads_race() {
+fn racing_threads_cannot_make_a_denied_or_protected_name() {
     let (runs, at_once) = (repetitions(RUNS, RUNS_UNDER_STRESS), TRIES_PER_RUN.to_string());
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
-        let Some(program) = compiled(&project, "making", MAKING) else { return };
+        let Some(program) = compile(&project, "making", MAKING) else { return };
         let said = |words: [&OsStr; 4]| project.run(words).ok();
         let seen = polled(&project, || {
             for _ in 0..runs {
                 let inside =
                     said(["--".as_ref(), program.as_os_str(), at_once.as_ref(), "leave".as_ref()]);
-                // Tried as often as it should, made none, and every way made an innocent name.
+                // All tries were made, no forbidden name appeared, each way made an allowed one.
                 assert_eq!(inside, "tried 1 made 0 idle");
             }
         });
         assert_eq!(seen, Vec::<&str>::new(), "as {user}");
-        // Bare each of them is made, and seen although it is removed at once, if not in the first
-        // run.
+        // Bare, each of them is made and seen within a few runs, though it is removed at once.
         const BARE_RUNS: usize = 20;
         let mut seen = BTreeSet::new();
         for _ in 0..BARE_RUNS {
             seen.extend(polled(&project, || {
                 let bare =
-                    TestOutput::of(project.command(&program).args(["3000", "clean"]), b"").ok();
+                    TestOutput::run(project.command(&program).args(["3000", "clean"]), b"").ok();
                 assert!(
                     bare.starts_with("tried 1 made ")
                         && bare.ends_with(" idle")

@@ -1,4 +1,4 @@
-//! Changing what is mounted, or where the root is.
+//! Attempts to change mounts or the root directory.
 
 use ringfence_testkit::{each_user, needs};
 
@@ -7,7 +7,7 @@ use crate::project;
 const REFUSED: &[&str] = &["EPERM", "ENOSYS"];
 
 #[test]
-fn something_is_mounted_or_unmounted() {
+fn mount_syscalls_are_refused() {
     each_user(|user| {
         let project = project(user);
         for code in [
@@ -34,9 +34,9 @@ fn something_is_mounted_or_unmounted() {
     });
 }
 
-/// Promise: P15
+/// Promise: no-privilege
 #[test]
-fn a_namespace_is_made_or_entered() {
+fn namespaces_cannot_be_made_or_entered() {
     each_user(|user| {
         let project = project(user);
         for flag in [
@@ -70,7 +70,7 @@ fn a_namespace_is_made_or_entered() {
 }
 
 #[test]
-fn a_nested_user_namespace_binds_a_secret() {
+fn nested_user_namespace_does_not_open_a_secret() {
     each_user(|user| {
         if !needs(&["unshare"]) {
             return;
@@ -81,7 +81,7 @@ fn a_nested_user_namespace_binds_a_secret() {
         assert!(
             bare.text().contains(ringfence_testkit::SECRET),
             "the probe cannot succeed: {}",
-            bare.talk()
+            bare.stderr_text()
         );
         let inside = project.sh(line);
         assert!(inside.status != 0 && inside.text().is_empty(), "{}", inside.text());
@@ -91,7 +91,7 @@ fn a_nested_user_namespace_binds_a_secret() {
 }
 
 #[test]
-fn a_cover_is_lifted_by_what_is_around_it() {
+fn mask_stays_when_its_directory_is_removed_or_moved() {
     each_user(|user| {
         let project = project(user);
         for line in [

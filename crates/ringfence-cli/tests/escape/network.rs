@@ -1,12 +1,12 @@
-//! Sockets that do not end at the network namespace.
+//! Sockets that could reach past the network namespace.
 
 use ringfence_testkit::each_user;
 
 use crate::project;
 
-/// Promise: P11
+/// Promise: network-shut
 #[test]
-fn a_socket_of_an_odd_family_is_made() {
+fn rare_socket_families_are_refused() {
     each_user(|user| {
         let project = project(user);
         for family in [3, 4, 5, 9, 11, 15, 17, 21, 29, 30, 31, 38, 39, 40, 41, 42, 43, 44, 45] {
@@ -29,7 +29,7 @@ fn a_socket_of_an_odd_family_is_made() {
 }
 
 #[test]
-fn a_raw_socket_is_made() {
+fn raw_sockets_are_refused() {
     each_user(|user| {
         let project = project(user);
         for net in [&["--net", "none"][..], &["--net", "full"]] {
@@ -57,7 +57,7 @@ fn a_raw_socket_is_made() {
 }
 
 #[test]
-fn a_route_or_address_is_changed() {
+fn routes_and_addresses_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -85,14 +85,14 @@ print(ask(16, struct.pack('BxHiII', 0, 0, 1, 0, 1)))
                 .tries(&format!("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {family})"))
                 .inside(&["EPERM", "EPROTONOSUPPORT"]);
         }
-        // To ask is allowed: many programs list the interfaces.
+        // Reading is allowed: many programs list the interfaces.
         project.tries("socket.if_nameindex()").inside(&["ok"]);
     });
 }
 
-/// Promise: P11
+/// Promise: network-shut
 #[test]
-fn a_listener_of_the_host_hears_from_inside() {
+fn host_listeners_get_nothing_from_inside() {
     each_user(|user| {
         let project = project(user);
         let listener = std::net::TcpListener::bind("0.0.0.0:0").expect("the host has a network");
@@ -114,7 +114,7 @@ print('over')"
         project.python(&code).ok();
         assert!(
             listener.accept().is_err() && datagrams.recv(&mut [0; 8]).is_err(),
-            "something came through"
+            "a connection or datagram came through"
         );
         project.python_bare(&code).ok();
         assert!(

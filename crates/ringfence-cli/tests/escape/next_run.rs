@@ -1,4 +1,4 @@
-//! What one command prepares must open nothing for the next, nor keep it from starting.
+//! Files that one command prepares open nothing for the next, and do not keep it from starting.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use ringfence_testkit::{
 
 use crate::project;
 
-/// What the second line prints after the first must hold the secret bare, and not inside.
+/// Checks that `second`, run after `first`, prints the secret bare and not inside.
 #[track_caller]
 fn hidden_after(first: &str, second: &str) {
     each_user(|user| {
@@ -25,10 +25,10 @@ fn hidden_after(first: &str, second: &str) {
     });
 }
 
-/// The output of a command that must end on its own soon.
+/// Returns the output of a command that must end within eight seconds.
 #[track_caller]
 pub(crate) fn ends_soon(command: &mut Command) -> TestOutput {
-    // A group of its own: what it stops must not be the test.
+    // A process group of its own, so that a stop signal does not hit the test.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
     assert!(wait_at_most(&mut child, Duration::from_secs(8)).is_some(), "{command:?} hangs");
@@ -40,9 +40,9 @@ fn run_ends_soon(project: &TestProject, words: &[&str]) -> TestOutput {
     ends_soon(project.ringfence().arg("run").args(words))
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn a_secret_is_read_below_a_vendored_name() {
+fn secret_below_node_modules_stays_denied() {
     for name in ["target", "node_modules", "vendor", ".venv", "x/.git"] {
         hidden_after(
             &format!("mkdir -p {name}; mv sub {name}/"),
@@ -56,15 +56,15 @@ fn a_secret_is_read_below_a_vendored_name() {
     );
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn a_secret_is_read_where_the_survey_cannot_look() {
+fn secret_in_an_unreadable_directory_stays_denied() {
     hidden_after("chmod 311 sub", "cat sub/.env");
     hidden_after("chmod 000 sub", "chmod 755 sub; cat sub/.env sub/deeper/credentials.json");
     hidden_after("chmod 311 sub/deeper", "cat sub/deeper/credentials.json");
 }
 
-/// Goes down a path that is longer than any path may be; `MOVE` moves the secret there.
+/// Descends a path longer than `PATH_MAX`; `MOVE` moves the secret there.
 const DEEP: &str = r#"
 name, fd, top = 'd' * 240, os.open('.', os.O_RDONLY), os.open('.', os.O_RDONLY)
 for i in range(20):
@@ -75,7 +75,7 @@ else: print(os.read(os.open('sub/.env', os.O_RDONLY, dir_fd=fd), 100))
 "#;
 
 #[test]
-fn a_secret_is_read_below_too_long_a_path() {
+fn secret_below_an_overlong_path_stays_denied() {
     let (there, read) = (DEEP.replace("MOVE", "True"), DEEP.replace("MOVE", "False"));
     each_user(|user| {
         let bare = project(user);
@@ -88,9 +88,9 @@ fn a_secret_is_read_below_too_long_a_path() {
     });
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn a_secret_is_read_while_another_command_swaps_directories() {
+fn secret_stays_denied_while_another_command_swaps_directories() {
     each_user(|user| {
         let project = project(user);
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
@@ -119,11 +119,11 @@ fn a_secret_is_read_while_another_command_swaps_directories() {
 }
 
 #[test]
-fn a_cache_within_the_project_leads_out_of_it() {
+fn cache_within_the_project_cannot_link_out_of_it() {
     each_user(|user| {
         let project = project(user);
         let run = |line: &str| {
-            TestOutput::of(
+            TestOutput::run(
                 project
                     .ringfence()
                     .env("XDG_CACHE_HOME", project.at(".cache"))
@@ -145,9 +145,9 @@ fn a_cache_within_the_project_leads_out_of_it() {
     });
 }
 
-/// Promise: P25
+/// Promise: project-policy-narrows
 #[test]
-fn a_policy_of_the_project_hands_over_variables() {
+fn project_policy_passes_no_secret_variables() {
     each_user(|user| {
         let project = project(user);
         for allow in [r#"["*"]"#, r#"["MY*", "P?PASS", "[D]ATABASE_URL"]"#, r#"["DATABASE_URL"]"#] {
@@ -159,19 +159,19 @@ fn a_policy_of_the_project_hands_over_variables() {
             for name in ["SSH_AUTH_SOCK", "MYCONN", "PGPASS", "DATABASE_URL"] {
                 command.env(name, SECRET);
             }
-            let said = TestOutput::of(command.args(["run", "-c", "env"]), b"").text();
+            let said = TestOutput::run(command.args(["run", "-c", "env"]), b"").text();
             assert!(!said.contains(SECRET), "{allow}: {said}");
         }
     });
 }
 
-/// Promise: P25
+/// Promise: project-policy-narrows
 #[test]
-fn a_policy_of_the_project_opens_sockets_of_the_host() {
+fn project_policy_opens_no_host_sockets() {
     each_user(|user| {
         let project = project(user);
-        let _host =
-            project.bystander("s = socket.socket(socket.AF_UNIX); s.bind('h.sock'); s.listen(9)");
+        let _host = project
+            .outside_process("s = socket.socket(socket.AF_UNIX); s.bind('h.sock'); s.listen(9)");
         project.write(
             ".ringfence/policy.toml",
             "version = 1\n[network]\nunix-sockets = [\"./h.sock\"]\n",
@@ -183,9 +183,9 @@ fn a_policy_of_the_project_opens_sockets_of_the_host() {
     });
 }
 
-/// Promise: P25
+/// Promise: project-policy-narrows
 #[test]
-fn a_policy_of_the_project_opens_hosts() {
+fn project_policy_opens_no_hosts() {
     each_user(|user| {
         let project = project(user);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the host has a loopback");
@@ -210,14 +210,19 @@ fn a_policy_of_the_project_opens_hosts() {
             "`git = true` is ignored",
             "`TOKEN` is ignored",
         ] {
-            assert!(ran.talk().contains(ignored), "{user}: {ignored} is not in {}", ran.talk());
+            assert!(
+                ran.stderr_text().contains(ignored),
+                "{user}: {ignored} is not in {}",
+                ran.stderr_text()
+            );
         }
         project.python_bare(&code).ok();
         assert!(listener.accept().is_ok(), "the probe cannot succeed");
     });
 }
 
-/// What `line` makes must not take a file out of the project's denials, seen from below.
+/// Checks that a file denied by the project's policy stays denied, seen from a subdirectory, after
+/// `line` ran.
 #[track_caller]
 fn policy_still_holds_after(line: &str) {
     each_user(|user| {
@@ -229,7 +234,7 @@ fn policy_still_holds_after(line: &str) {
             "version = 1\n[filesystem]\ndeny = [\"./pkg/data.txt\"]\n",
         );
         let read = || {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().current_dir(project.at("pkg")).args([
                     "run",
                     "-c",
@@ -245,9 +250,9 @@ fn policy_still_holds_after(line: &str) {
     });
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn a_policy_made_inside_takes_the_place_of_the_projects() {
+fn policy_made_inside_does_not_replace_the_projects() {
     policy_still_holds_after(
         "mkdir pkg/.ringfence; echo 'version = 1' > pkg/.ringfence/policy.toml",
     );
@@ -257,14 +262,14 @@ fn a_policy_made_inside_takes_the_place_of_the_projects() {
 }
 
 #[test]
-fn a_command_that_stops_itself_outlives_its_time() {
-    // As one user: it takes its time.
+fn stopped_command_ends_at_its_timeout() {
+    // As one user only: it is slow.
     let project = project(TestUser::User);
     run_ends_soon(&project, &["--timeout", "100ms", "-c", "kill -STOP $$; sleep 60"]);
 }
 
 #[test]
-fn a_pipe_in_place_of_a_file_keeps_later_commands_waiting() {
+fn named_pipe_in_place_of_a_file_does_not_block_later_commands() {
     each_user(|user| {
         let other = crate::project(user);
         other.sh("mkfifo .git");
@@ -274,16 +279,16 @@ fn a_pipe_in_place_of_a_file_keeps_later_commands_waiting() {
             project.sh(&format!("mkfifo {name}"));
             assert_eq!(run_ends_soon(&project, &["-c", "echo alive"]).ok(), "alive", "{name}");
         }
-        // The person's own doing: an error will do.
+        // Made by the user: an error is enough.
         let project = project(user);
         project.sh_bare("mkdir .ringfence; mkfifo .ringfence/policy.toml").ok();
         run_ends_soon(&project, &["-c", "echo alive"]);
     });
 }
 
-/// Promise: P25
+/// Promise: project-policy-narrows
 #[test]
-fn a_policy_of_the_project_reads_what_lies_elsewhere() {
+fn project_policy_extends_no_file_outside() {
     each_user(|user| {
         let project = project(user);
         project.write_at(
@@ -303,16 +308,16 @@ fn a_policy_of_the_project_reads_what_lies_elsewhere() {
             let ran =
                 ends_soon(project.command("/bin/sh").args(["-c", line]).arg(project.binary()));
             assert!(
-                !ran.talk().contains(SECRET) && !ran.talk().contains("memory"),
+                !ran.stderr_text().contains(SECRET) && !ran.stderr_text().contains("memory"),
                 "{path}: {}",
-                ran.talk()
+                ran.stderr_text()
             );
         }
     });
 }
 
 #[test]
-fn a_policy_extends_a_link_out_of_the_project() {
+fn policy_does_not_extend_through_a_link_out_of_the_project() {
     each_user(|user| {
         let project = project(user);
         project.write_at(
@@ -322,14 +327,14 @@ fn a_policy_extends_a_link_out_of_the_project() {
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
         project.sh_bare("ln -s ../../other.toml shared.toml").ok();
         let ran = run_ends_soon(&project, &["-c", "true"]);
-        assert!(!ran.talk().contains(SECRET), "{}", ran.talk());
+        assert!(!ran.stderr_text().contains(SECRET), "{}", ran.stderr_text());
         project.sh_bare("rm shared.toml; mkfifo shared.toml").ok();
         run_ends_soon(&project, &["-c", "true"]);
     });
 }
 
 #[test]
-fn a_file_that_the_policy_extends_is_changed() {
+fn extended_policy_file_cannot_be_changed_inside() {
     each_user(|user| {
         let project = project(user);
         project.write("data.txt", SECRET);
@@ -343,7 +348,7 @@ fn a_file_that_the_policy_extends_is_changed() {
         assert!(!said.text().contains(SECRET), "the file is not even obeyed");
         project.sh("cd .ringfence; echo 'version = 1' > shared.toml; rm shared.toml; echo 'version = 1' > shared.toml");
         assert!(!project.sh("cat data.txt").text().contains(SECRET));
-        // Elsewhere it would not be protected, and is not obeyed.
+        // Outside `.ringfence` the file would not be protected, so it is refused.
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
         project.write("shared.toml", "version = 1\n");
         assert_eq!(project.sh("true").status, 125);
@@ -351,12 +356,12 @@ fn a_file_that_the_policy_extends_is_changed() {
 }
 
 #[test]
-fn a_repository_made_inside_hides_the_policy_above() {
+fn repository_made_inside_does_not_hide_the_policy_above() {
     policy_still_holds_after("git init -q pkg");
 }
 
 #[test]
-fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
+fn project_policy_passes_no_agent_sockets() {
     each_user(|user| {
         let project = project(user);
         for name in ["SSH_AUTH_SOCK", "PGPASS", "DBUS_SESSION_BUS_ADDRESS"] {
@@ -364,7 +369,7 @@ fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
                 ".ringfence/policy.toml",
                 format!("version = 1\n[environment]\nallow = [\"{name}\"]\n"),
             );
-            let said = TestOutput::of(
+            let said = TestOutput::run(
                 project.ringfence().env(name, SECRET).args(["run", "-c", "env"]),
                 b"",
             )
@@ -374,13 +379,13 @@ fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
     });
 }
 
-/// Promise: P25
+/// Promise: project-policy-narrows
 #[test]
-fn settings_of_the_person_are_made_in_the_project() {
+fn user_settings_within_the_project_cannot_be_planted() {
     each_user(|user| {
         let project = project(user);
         let run = |config: &std::path::Path, line: &str| {
-            TestOutput::of(
+            TestOutput::run(
                 project.ringfence().env("XDG_CONFIG_HOME", config).args(["run", "-c", line]),
                 b"",
             )
@@ -389,7 +394,7 @@ fn settings_of_the_person_are_made_in_the_project() {
         let open = "printf 'version = 1\\nmode = \"full-access\"\\n'";
         let confined = "grep Seccomp: /proc/self/status";
         let plant = |at: &str| format!("mkdir -p {at}; {open} > {at}/policy.toml; {confined}");
-        // Settings that this project does not obey, and another would.
+        // Settings for another project.
         let second = project.home().join("code/second");
         project.make_directories(&second);
         let name = second.to_str().expect("ASCII").trim_start_matches('/').replace('/', "+");
@@ -399,7 +404,7 @@ fn settings_of_the_person_are_made_in_the_project() {
         );
         project.make_directories(&project.at("conf"));
         run(&project.at("conf"), &line);
-        let there = TestOutput::of(
+        let there = TestOutput::run(
             project
                 .ringfence()
                 .env("XDG_CONFIG_HOME", project.at("conf"))
@@ -412,28 +417,28 @@ fn settings_of_the_person_are_made_in_the_project() {
         assert_eq!(there.text(), "Seccomp:\t2");
         let elsewhere = project.home().join("settings");
         let inside = project.at(".config");
-        // In the project, by its own name and behind a link.
+        // Settings in the project, by their own path and through a symlink.
         std::os::unix::fs::symlink(&inside, &elsewhere).expect("a link is made");
         for config in [&inside, &elsewhere] {
             run(config, &plant(".config/ringfence"));
             assert_eq!(run(config, confined), "Seccomp:\t2", "{}", config.display());
         }
-        // Beside it, where a link leads back in: nothing is there yet.
+        // Settings outside, with a symlink back into the project whose target does not exist yet.
         std::fs::remove_file(&elsewhere).expect("it was made above");
         project.make_directories(&elsewhere);
         std::os::unix::fs::symlink(project.at("dots"), elsewhere.join("ringfence"))
             .expect("a link is made");
         run(&elsewhere, &plant("dots"));
         assert_eq!(run(&elsewhere, confined), "Seccomp:\t2");
-        // The control: the person's own settings do count.
+        // Control: settings that the user wrote take effect.
         project.write("dots/policy.toml", "version = 1\nmode = \"full-access\"\n");
         assert_eq!(run(&elsewhere, confined), "Seccomp:\t0");
     });
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn start_up_files_of_the_home_that_are_kept_in_the_project_are_changed() {
+fn dotfiles_linked_into_the_project_stay_protected() {
     each_user(|user| {
         let project = project(user);
         project.write("dots/gitconfig", "[user]\n\tname = A\n");
@@ -450,9 +455,9 @@ fn start_up_files_of_the_home_that_are_kept_in_the_project_are_changed() {
     });
 }
 
-/// Promise: P24
+/// Promise: next-run
 #[test]
-fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
+fn exponential_extends_ends_soon() {
     each_user(|user| {
         let project = project(user);
         for file in 0..30 {
@@ -464,8 +469,8 @@ fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
         }
         project.write(".ringfence/30.toml", "version = 1\n");
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"0.toml\"]\n");
-        run_ends_soon(&project, &["-c", "true"]).ends(125);
-        // What `policy check` says is what `run` does.
+        run_ends_soon(&project, &["-c", "true"]).expect_status(125);
+        // `policy check` agrees with `run`.
         let mut check = project.ringfence();
         assert!(ends_soon(check.args(["policy", "check", ".ringfence/policy.toml"])).status != 0);
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
@@ -478,9 +483,9 @@ fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
     });
 }
 
-/// Promise: P8
+/// Promise: outside-absent
 #[test]
-fn a_pointer_opens_the_store_of_another_project() {
+fn gitdir_pointer_does_not_open_another_projects_store() {
     each_user(|user| {
         let project = project(user);
         let other = project.home().join("code/big").display().to_string();
@@ -491,7 +496,7 @@ fn a_pointer_opens_the_store_of_another_project() {
             ))
             .ok();
         let store = format!("{other}/.git/modules/sub");
-        // The control: for the submodule itself the store is opened.
+        // Control: for the submodule itself the store is opened.
         project
             .run([
                 "-C",
@@ -508,7 +513,7 @@ fn a_pointer_opens_the_store_of_another_project() {
 }
 
 #[test]
-fn a_secret_is_read_where_names_are_listed_and_not_asked() {
+fn secret_in_a_directory_without_search_permission_stays_denied() {
     hidden_after("chmod 600 sub", "chmod 755 sub; cat sub/.env");
     hidden_after("true", "mkdir -p al; ln .env al/copy 2>/dev/null; cat al/copy");
     each_user(|user| {
@@ -522,7 +527,7 @@ fn a_secret_is_read_where_names_are_listed_and_not_asked() {
 }
 
 #[test]
-fn a_secret_is_read_when_the_link_that_said_so_is_gone() {
+fn secret_behind_a_denied_link_stays_denied() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("mkdir conf; mv .env conf/prod.txt; ln -s conf/prod.txt .env").ok();
@@ -536,14 +541,14 @@ fn a_secret_is_read_when_the_link_that_said_so_is_gone() {
             project.sh(away);
         }
         assert!(!project.sh("cat conf/prod.txt").text().contains(SECRET));
-        // Other names can be taken away as ever.
+        // Other names can be removed.
         assert_eq!(project.sh("touch a; mkdir d; rm a; rmdir d; ls a d 2>&1 | wc -l").ok(), "2");
         assert!(project.sh_bare("cat .env").text().contains(SECRET));
     });
 }
 
 #[test]
-fn protects_with_a_directory_in_them_are_passed_by_moving_it() {
+fn moving_a_directory_does_not_bypass_protect_rules() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("mkdir ci; echo ok > ci/a.yml").ok();

@@ -1,10 +1,10 @@
-//! What a command leaves behind must not run when the person uses git on the host later.
+//! Files that a command plants in git repositories run nothing when the user runs git on the host.
 
 use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
-/// Short words in the lines below.
+/// Abbreviations in the lines below.
 const WORDS: &[(&str, &str)] = &[
     ("EVIL", r#"printf "[core]\nrepositoryformatversion = 0\nfsmonitor = touch ~/RAN; false\n""#),
     ("HOOK", r##"printf "#!/bin/sh\ntouch ~/RAN\n""##),
@@ -16,7 +16,7 @@ pub(crate) fn spelled(line: &str) -> String {
     WORDS.iter().rev().fold(line.to_owned(), |line, (word, meaning)| line.replace(word, meaning))
 }
 
-/// One plant: what stands before, the commands that plant, and what the person does then.
+/// One attack: the setup on the host, the commands that plant, and the user's command afterwards.
 pub(crate) struct Plant<'a> {
     pub(crate) before: &'a str,
     pub(crate) commands: &'a [&'a str],
@@ -24,7 +24,7 @@ pub(crate) struct Plant<'a> {
 }
 
 impl Plant<'_> {
-    /// Whether anything planted ran on the host. `run` runs one of the commands.
+    /// Returns true if a planted program ran on the host, and all output. `run` runs one command.
     fn runs(
         &self,
         user: TestUser,
@@ -34,9 +34,9 @@ impl Plant<'_> {
         project.sh_bare(&spelled(self.before)).ok();
         let mut said = String::new();
         for line in self.commands {
-            said += &run(&project, &spelled(line)).talk();
+            said += &run(&project, &spelled(line)).stderr_text();
         }
-        said += &project.sh_bare(&spelled(self.then)).talk();
+        said += &project.sh_bare(&spelled(self.then)).stderr_text();
         project.sh_bare("chmod -R u+rwX .").ok();
         (project.home().join("RAN").exists(), said)
     }
@@ -45,11 +45,11 @@ impl Plant<'_> {
     pub(crate) fn never_runs_after(&self, run: impl Fn(&TestProject, &str) -> TestOutput) {
         each_user(|user| {
             let (ran, said) = self.runs(user, &run);
-            assert!(!ran, "{:?}: what was planted ran on the host\n{said}", self.commands);
+            assert!(!ran, "{:?}: the planted program ran on the host\n{said}", self.commands);
         });
     }
 
-    /// It runs when planted bare, and not when planted from inside.
+    /// Checks that the program runs when planted bare, and not when planted from inside.
     #[track_caller]
     pub(crate) fn never_runs(&self) {
         each_user(|user| {
@@ -60,10 +60,10 @@ impl Plant<'_> {
     }
 }
 
-/// A limit of descriptors as it is on most machines.
+/// Runs ringfence with 1024 fds, the soft limit of most machines.
 pub(crate) fn with_few_descriptors(project: &TestProject, words: &[&str]) -> TestOutput {
     let line = r#"ulimit -n 1024; exec "$0" run "$@""#;
-    TestOutput::of(
+    TestOutput::run(
         project.command("/bin/sh").args(["-c", line]).arg(project.binary()).args(words),
         b"",
     )
@@ -72,7 +72,7 @@ pub(crate) fn with_few_descriptors(project: &TestProject, words: &[&str]) -> Tes
 // Repositories of the host.
 
 #[test]
-fn a_repository_that_goes_through_a_vendored_name() {
+fn repository_moved_through_a_vendored_tree_runs_nothing() {
     for name in ["vendor", "node_modules", "x/.git"] {
         let (there, back) = (
             format!("mkdir -p {name}; mv nested {name}/"),
@@ -87,9 +87,9 @@ fn a_repository_that_goes_through_a_vendored_name() {
     }
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_repository_that_was_shut_from_the_survey() {
+fn repository_made_unreadable_runs_nothing() {
     let shut = "chmod 000 .git";
     Plant {
         before: "git init -q",
@@ -107,7 +107,7 @@ fn a_repository_that_was_shut_from_the_survey() {
 }
 
 #[test]
-fn a_head_beside_a_repository_without_one() {
+fn head_planted_in_the_project_root_runs_nothing() {
     let plant = r#"rm -f .git/HEAD; ELSEWHERE; printf "[core]\nbare = false\nrepositoryformatversion = 1\n[extensions]\nworktreeConfig = true\n" >> ev/config;
         printf "[core]\nworktree = $PWD\n" > config.worktree; echo ev > commondir; echo "ref: refs/heads/m" > HEAD"#;
     Plant { before: "git init -q; git add README; COMMIT", commands: &[plant], then: "git status" }
@@ -116,7 +116,7 @@ fn a_head_beside_a_repository_without_one() {
 }
 
 #[test]
-fn a_common_directory_of_a_linked_worktree() {
+fn commondir_of_a_linked_worktree_runs_nothing() {
     Plant {
         before: "git init -q; git add README; COMMIT; git worktree add -q ../linked",
         commands: &["ELSEWHERE; echo ../../../ev > .git/worktrees/linked/commondir"],
@@ -126,7 +126,7 @@ fn a_common_directory_of_a_linked_worktree() {
 }
 
 #[test]
-fn a_config_by_the_other_name_it_was_given() {
+fn config_written_through_a_hard_link_runs_nothing() {
     Plant {
         before: "true",
         commands: &["git init -q; ln .git/config notes.txt", "EVIL >> notes.txt"],
@@ -136,7 +136,7 @@ fn a_config_by_the_other_name_it_was_given() {
 }
 
 #[test]
-fn a_config_that_a_pointer_leads_to() {
+fn config_behind_a_gitdir_pointer_runs_nothing() {
     Plant {
         before: r#"git init -q --bare .bare; echo "gitdir: ./.bare" > .git"#,
         commands: &[r#"EVIL >> .bare/config; printf "bare = false\n" >> .bare/config"#],
@@ -152,7 +152,7 @@ fn a_config_that_a_pointer_leads_to() {
 }
 
 #[test]
-fn a_bare_repository_below_the_project() {
+fn bare_repository_below_the_project_runs_nothing() {
     let before = "git init -q; git init -q --bare fix/r.git; git add README; COMMIT";
     let hook = "HOOK > fix/r.git/hooks/pre-receive; chmod +x fix/r.git/hooks/pre-receive";
     Plant { before, commands: &[hook], then: "git push -q fix/r.git HEAD:main" }.never_runs();
@@ -161,16 +161,16 @@ fn a_bare_repository_below_the_project() {
 }
 
 #[test]
-fn hooks_that_were_absent() {
+fn hooks_directory_made_inside_runs_nothing() {
     let before = "git init -q; rm -rf .git/hooks; git add README; COMMIT";
     let hook =
         "mkdir .git/hooks; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
     Plant { before, commands: &[hook], then: "git checkout -q -b other" }.never_runs();
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_tree_that_is_moved_into_a_repository_as_a_submodule() {
+fn tree_moved_into_git_modules_runs_nothing() {
     Plant {
         before: "git init -q ../lib-origin; (cd ../lib-origin; echo s > s; git add s; COMMIT); git init -q;
             git -c protocol.file.allow=always submodule --quiet add $PWD/../lib-origin lib; COMMIT;
@@ -184,7 +184,7 @@ fn a_tree_that_is_moved_into_a_repository_as_a_submodule() {
 }
 
 #[test]
-fn a_protected_name_that_comes_with_a_directory() {
+fn protected_name_cannot_arrive_with_a_moved_directory() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
@@ -198,9 +198,9 @@ fn a_protected_name_that_comes_with_a_directory() {
 
 // Repositories that the command makes.
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_config_line_that_looks_like_a_header() {
+fn config_line_that_looks_like_a_header_runs_nothing() {
     let include = r#"git init -q own; cd own; printf "[includeIf \"gitdir:**\"] path = \"../evil\"]\n" >> .git/config; EVIL > "evil]""#;
     Plant { before: "true", commands: &[include], then: "cd own && git status" }.never_runs();
     let filter = r#"git init -q own; cd own; printf "[filter \"x\"] clean = \"touch ~/RAN; cat; true \"]\n" >> .git/config;
@@ -208,13 +208,13 @@ fn a_config_line_that_looks_like_a_header() {
     Plant { before: "true", commands: &[filter], then: "cd own && git add f" }.never_runs();
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_config_of_a_run_that_ends_badly() {
+fn config_of_a_killed_or_timed_out_run_runs_nothing() {
     if !needs(&["prlimit"]) {
         return;
     }
-    // Not bare: there, the first process is that of the machine.
+    // Not bare: there, pid 1 is the machine's init.
     for end in ["prlimit --pid 1 --nofile=0:0; (sleep 0.1 &); sleep 0.5", "kill -9 $PPID"] {
         let line = format!("git init -q own; EVIL >> own/.git/config; {end}");
         Plant { before: "true", commands: &[&line], then: "cd own && git status" }
@@ -225,7 +225,7 @@ fn a_config_of_a_run_that_ends_badly() {
         .never_runs_after(|project, line| project.run(["--timeout", "300ms", "-c", line]));
 }
 
-/// Puts more descriptors into sockets than may be on their way at once, then plants.
+/// Puts more fds into sockets than may be in flight at once, then plants.
 const IN_FLIGHT: &str = r#"
 import array
 pairs, null = [], os.open('/dev/null', 0)
@@ -241,7 +241,7 @@ os.rename('p/named-later', 'p/HEAD'); os.rename('p', 'own/.git')
 "#;
 
 #[test]
-fn a_config_made_while_no_descriptor_can_be_sent() {
+fn config_made_while_no_fd_can_be_sent_runs_nothing() {
     let Some(python) = ringfence_testkit::python() else { return };
     let code = format!("{}\n{IN_FLIGHT}", ringfence_testkit::PRELUDE);
     Plant { before: "true", commands: &[&code], then: "cd own && git status" }.never_runs_after(
@@ -249,7 +249,7 @@ fn a_config_made_while_no_descriptor_can_be_sent() {
     );
 }
 
-/// A repository with a hook, in the end of which `end` is done.
+/// Checks that a hook in a repository made inside does not run, after the command ended with `end`.
 #[track_caller]
 fn hook_never_runs_after(end: &str) {
     let own = "git init -q own; cd own; echo x > f; git add f; COMMIT; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
@@ -262,23 +262,23 @@ fn hook_never_runs_after(end: &str) {
 }
 
 #[test]
-fn a_hook_in_a_directory_that_cannot_be_changed() {
+fn hook_in_a_read_only_directory_runs_nothing() {
     hook_never_runs_after("chmod 555 .git/hooks");
 }
 
 #[test]
-fn a_hook_below_a_directory_that_cannot_be_read() {
+fn hook_below_an_unreadable_directory_runs_nothing() {
     hook_never_runs_after("chmod 311 .");
 }
 
 #[test]
-fn a_config_that_cannot_be_replaced() {
+fn read_only_config_runs_nothing() {
     let line = "git init -q own; EVIL >> own/.git/config; chmod 444 own/.git/config; chmod 555 own/.git own";
     Plant { before: "true", commands: &[line], then: "cd own && git status" }.never_runs();
 }
 
 #[test]
-fn a_hook_whose_names_in_the_quarantine_are_taken() {
+fn hook_whose_quarantine_names_are_taken_runs_nothing() {
     let names = "git init -q own; cd own/.git/hooks; for i in post-checkout $(seq -f post-checkout.%g 1 99); do echo > $i; done";
     let again = "mv own old; git init -q own; cd own; echo x > f; git add f; COMMIT; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
     Plant { before: "true", commands: &[names, again], then: "cd own && git checkout -q -b other" }
@@ -286,7 +286,7 @@ fn a_hook_whose_names_in_the_quarantine_are_taken() {
 }
 
 #[test]
-fn a_repository_within_the_directory_of_another() {
+fn repository_within_a_git_directory_runs_nothing() {
     Plant {
         before: "true",
         commands: &[r#"top=$PWD; mkdir -p x/.git/e/objects x/.git/e/refs x/.git/e/worktrees/w wt; cd x/.git/e;
@@ -298,7 +298,7 @@ fn a_repository_within_the_directory_of_another() {
 }
 
 #[test]
-fn a_config_of_one_worktree() {
+fn config_worktree_runs_nothing() {
     Plant {
         before: "true",
         commands: &[
@@ -310,29 +310,29 @@ fn a_config_of_one_worktree() {
     .never_runs();
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_config_behind_more_repositories_than_descriptors() {
+fn config_behind_more_repositories_than_fds_runs_nothing() {
     let line = "mkdir -p $(seq -f r%g/.git 1 1100); git init -q own; EVIL >> own/.git/config";
     Plant { before: "true", commands: &[line], then: "cd own && git status" }
         .never_runs_after(|project, line| with_few_descriptors(project, &["-c", line]));
 }
 
 #[test]
-fn a_hook_in_a_directory_that_cannot_be_read() {
+fn hook_in_an_unreadable_directory_runs_nothing() {
     for end in ["chmod 311 .git/hooks", "chmod 111 .git/hooks", "chmod 311 .git"] {
         hook_never_runs_after(end);
     }
 }
 
 #[test]
-fn a_config_in_a_directory_that_cannot_be_read() {
+fn config_in_an_unreadable_directory_runs_nothing() {
     let line = "git init -q own; cd own; EVIL >> .git/config; chmod 311 .git";
     Plant { before: "true", commands: &[line], then: "cd own && git status" }.never_runs();
 }
 
 #[test]
-fn a_config_of_a_worktree_that_cannot_be_read() {
+fn config_worktree_in_an_unreadable_directory_runs_nothing() {
     let line =
         "git init -q own; cd own; echo x > f; git add f; COMMIT; git worktree add -q ../w; git config extensions.worktreeConfig true;
         EVIL > .git/worktrees/w/config.worktree; chmod 311 .git/worktrees";
@@ -340,7 +340,7 @@ fn a_config_of_a_worktree_that_cannot_be_read() {
 }
 
 #[test]
-fn a_common_directory_of_a_bare_project() {
+fn commondir_of_a_bare_project_runs_nothing() {
     Plant {
         before: "git init -q --bare .",
         commands: &[
@@ -352,7 +352,7 @@ fn a_common_directory_of_a_bare_project() {
 }
 
 #[test]
-fn an_absent_name_of_a_bare_repository_below_the_project() {
+fn absent_files_of_a_nested_bare_repository_cannot_be_planted() {
     let before =
         "git init -q; git init -q --bare fix/r.git; rm -rf fix/r.git/hooks; git add README; COMMIT";
     let common = r#"ELSEWHERE; printf "[alias]\nx = !touch ~/RAN\n" >> ev/config; echo ../../ev > fix/r.git/commondir"#;
@@ -362,7 +362,7 @@ fn an_absent_name_of_a_bare_repository_below_the_project() {
 }
 
 #[test]
-fn an_absent_name_where_a_pointer_leads_to() {
+fn absent_files_of_a_separate_git_directory_cannot_be_planted() {
     let before = "git init -q --separate-git-dir=store; rm -rf store/hooks; git add README; COMMIT";
     Plant { before, commands: &["ELSEWHERE; echo ../ev > store/commondir"], then: "git status" }
         .never_runs();
@@ -372,7 +372,7 @@ fn an_absent_name_where_a_pointer_leads_to() {
 }
 
 #[test]
-fn a_link_among_the_files_of_git() {
+fn symlink_among_the_worktrees_of_git_runs_nothing() {
     let lead = |plant: &str| {
         let commands = &[plant];
         Plant {
@@ -391,7 +391,7 @@ fn a_link_among_the_files_of_git() {
 }
 
 #[test]
-fn no_link_is_made_among_the_files_of_git() {
+fn symlinks_cannot_be_made_in_the_git_directory() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q .; mkdir -p .git/worktrees .git/info; ln -s ../x there").ok();
@@ -402,14 +402,18 @@ fn no_link_is_made_among_the_files_of_git() {
             "ln -P there .git/worktrees/w",
         ] {
             let ran = project.sh(line);
-            assert!(ran.talk().contains("Permission denied"), "{line}: {}", ran.talk());
+            assert!(
+                ran.stderr_text().contains("Permission denied"),
+                "{line}: {}",
+                ran.stderr_text()
+            );
         }
         assert_eq!(project.sh_bare("find .git -type l").ok(), "");
     });
 }
 
 #[test]
-fn a_repository_that_can_be_listed_and_not_searched() {
+fn repository_without_search_permission_runs_nothing() {
     let undo = "chmod 755 .git nested 2>/dev/null; ";
     for (shut, plant, then) in [
         ("chmod 600 .git", "chmod 755 .git; EVIL >> .git/config", "git status"),
@@ -426,7 +430,7 @@ fn a_repository_that_can_be_listed_and_not_searched() {
 }
 
 #[test]
-fn a_submodule_that_is_not_one_for_a_moment() {
+fn submodule_with_its_head_moved_away_runs_nothing() {
     let before = "git init -q ../lib; cd ../lib; echo l > l; git add l; COMMIT; cd - > /dev/null; git init -q; \
         git -c protocol.file.allow=always submodule --quiet add $PWD/../lib lib; COMMIT";
     let evil = "EVIL >> .git/modules/lib/config";
@@ -443,7 +447,7 @@ fn a_submodule_that_is_not_one_for_a_moment() {
 }
 
 #[test]
-fn a_worktree_that_cannot_be_looked_at() {
+fn worktree_made_unreadable_runs_nothing() {
     Plant {
         before: "git init -q; git add README; COMMIT; git worktree add -q ../linked",
         commands: &["chmod 000 .git/worktrees", "chmod 755 .git/worktrees; ELSEWHERE; echo ../../../ev > .git/worktrees/linked/commondir"],
@@ -453,7 +457,7 @@ fn a_worktree_that_cannot_be_looked_at() {
 }
 
 #[test]
-fn a_program_of_the_project_that_git_runs() {
+fn programs_that_git_config_names_cannot_be_changed() {
     let commit = "git add -A; COMMIT";
     for (before, plant, then) in [
         (
@@ -482,14 +486,14 @@ fn a_program_of_the_project_that_git_runs() {
 }
 
 #[test]
-fn settings_where_the_environment_names_them() {
+fn git_config_below_xdg_config_home_cannot_be_planted() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q; mkdir -p conf").ok();
         let config = project.root().join("conf");
         let line = spelled("mkdir -p conf/git; EVIL > conf/git/config");
         let binary = project.binary().to_string_lossy().into_owned();
-        TestOutput::of(
+        TestOutput::run(
             project
                 .command(&binary)
                 .env("XDG_CONFIG_HOME", &config)

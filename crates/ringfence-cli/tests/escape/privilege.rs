@@ -1,4 +1,4 @@
-//! Gaining rights.
+//! Attempts to gain privileges.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,9 +6,9 @@ use ringfence_testkit::{TestUser, each_user, skip};
 
 use crate::project;
 
-/// Promise: P15
+/// Promise: no-privilege
 #[test]
-fn any_capability_is_left() {
+fn command_has_no_capabilities() {
     each_user(|user| {
         let project = project(user);
         let said = project.sh("grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status").ok();
@@ -25,14 +25,14 @@ fn any_capability_is_left() {
     });
 }
 
-/// Promise: P15
+/// Promise: no-privilege
 #[test]
-fn a_setuid_program_gives_its_rights() {
+fn setuid_program_in_the_project_gains_nothing() {
     if !TestUser::runner_is_root() {
-        skip("only the superuser can make a program that gives its rights");
+        skip("only root can make a setuid program of root");
         return;
     }
-    // Not as the superuser, who gains nothing by it.
+    // Not as root, who gains nothing from it.
     let project = project(TestUser::User);
     for mode in [0o4755, 0o2755] {
         let copy = project.at("id");
@@ -52,11 +52,11 @@ fn a_setuid_program_gives_its_rights() {
 }
 
 #[test]
-fn a_setuid_program_of_the_system_gives_its_rights() {
+fn every_mount_is_nosuid() {
     each_user(|user| {
         let project = project(user);
-        // Of files that can be executed, none is on a mount where the bit counts; device
-        // nodes are bound one by one and are no programs.
+        // No executable is on a mount without nosuid; device nodes are bound one by one and are
+        // no programs.
         let said = project.sh("cat /proc/self/mounts").ok();
         let counts = |line: &&str| {
             let mut words = line.split(' ').skip(1);
@@ -73,7 +73,7 @@ fn a_setuid_program_of_the_system_gives_its_rights() {
 }
 
 #[test]
-fn another_user_is_become() {
+fn user_and_group_cannot_be_changed() {
     each_user(|user| {
         let project = project(user);
         project.tries("os.setuid(1)").inside(&["EPERM", "EINVAL"]);
@@ -85,10 +85,10 @@ fn another_user_is_become() {
 }
 
 #[test]
-fn a_file_of_the_superuser_is_read_by_not_being_mapped() {
+fn files_of_root_stay_shut_under_the_id_mapping() {
     each_user(|user| {
         let project = project(user);
-        // Denied by a rule, hidden by absence, or shut by its mode: never open.
+        // Denied by a rule, absent, or shut by its mode: never readable.
         for path in [
             "/etc/shadow",
             "/etc/gshadow",
@@ -107,7 +107,7 @@ fn a_file_of_the_superuser_is_read_by_not_being_mapped() {
 }
 
 #[test]
-fn a_program_that_runs_as_its_owner_is_left_behind() {
+fn setuid_bits_cannot_be_set() {
     each_user(|user| {
         let project = project(user);
         let code = r#"

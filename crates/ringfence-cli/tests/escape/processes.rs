@@ -1,15 +1,15 @@
-//! Touching processes outside.
+//! Attempts to reach processes outside the sandbox.
 
 use ringfence_testkit::each_user;
 
 use crate::project;
 
-/// Promise: P13
+/// Promise: no-outside-process
 #[test]
-fn a_process_outside_is_signalled_traced_or_read() {
+fn processes_outside_cannot_be_signalled_traced_or_read() {
     each_user(|user| {
         let project = project(user);
-        let mut bystander = project.bystander(
+        let mut bystander = project.outside_process(
             "memory = ctypes.create_string_buffer(b'inner life'); said = ctypes.addressof(memory)",
         );
         let (pid, address) = (bystander.pid(), bystander.said.clone());
@@ -24,7 +24,7 @@ fn a_process_outside_is_signalled_traced_or_read() {
             "call('process_vm_readv', {pid}, struct.pack('QQ', ctypes.addressof(ctypes.create_string_buffer(8)), 8), 1, struct.pack('QQ', {address}, 8), 1, 0)"
         );
         project.tries(&vectors).inside(&["ESRCH", "EPERM"]);
-        // Every number that could be a process, and everybody at once.
+        // Every pid that could be in use, then all processes at once.
         project.sh("for p in $(seq 1 400); do kill -KILL $p 2>/dev/null; done; true");
         project.sh("kill -KILL -1; true");
         project.sh("kill -TERM $PPID; true").ok();
@@ -32,12 +32,12 @@ fn a_process_outside_is_signalled_traced_or_read() {
     });
 }
 
-/// Promise: P13
+/// Promise: no-outside-process
 #[test]
-fn the_process_group_outside_is_signalled() {
+fn process_group_outside_gets_no_signal() {
     each_user(|user| {
         let project = project(user);
-        // The shell outside is of the same process group, and would say so.
+        // The shell outside is in the same process group and reports the signal.
         let line = |inner: &str| {
             format!(
                 "setsid sh -c 'trap \"echo HIT\" USR1 USR2 TERM; {inner}; sleep 0.1; echo alive'"
@@ -55,13 +55,13 @@ fn the_process_group_outside_is_signalled() {
                 "{} run -c \"trap : USR1; {inner}; exit 0\"",
                 project.binary().display()
             )));
-            assert_eq!(ran.text(), "alive", "{inner}: {}", ran.talk());
+            assert_eq!(ran.text(), "alive", "{inner}: {}", ran.stderr_text());
         }
     });
 }
 
 #[test]
-fn the_sandbox_ends_its_own_first_process() {
+fn init_of_the_sandbox_cannot_be_traced_or_read() {
     each_user(|user| {
         let project = project(user);
         project.tries("os.kill(1, 9) or time.sleep(0.1)").inside(&["ok", "EPERM"]);
@@ -89,22 +89,22 @@ fn the_sandbox_ends_its_own_first_process() {
 }
 
 #[test]
-fn the_first_process_says_something_of_the_host() {
+fn proc_files_reveal_nothing_of_the_host() {
     each_user(|user| {
         let project = project(user);
         let mut command = project.ringfence();
-        command.env("HOST_MARK_TOKEN", "told-by-the-host");
-        let said = ringfence_testkit::TestOutput::of(command.args(["run", "-c", "cat /proc/*/environ /proc/*/cmdline /proc/*/mountinfo /proc/mounts 2>/dev/null | tr '\\0' '\\n'; ls -l /proc/*/exe /proc/*/cwd 2>/dev/null; true"]), b"").text();
-        assert!(!said.contains("told-by-the-host"), "{said}");
+        command.env("HOST_MARK_TOKEN", "set-by-the-host");
+        let said = ringfence_testkit::TestOutput::run(command.args(["run", "-c", "cat /proc/*/environ /proc/*/cmdline /proc/*/mountinfo /proc/mounts 2>/dev/null | tr '\\0' '\\n'; ls -l /proc/*/exe /proc/*/cwd 2>/dev/null; true"]), b"").text();
+        assert!(!said.contains("set-by-the-host"), "{said}");
         assert!(!said.contains("/run/user") && !said.contains("/boot"), "{said}");
     });
 }
 
 #[test]
-fn limits_or_priorities_of_outside_change() {
+fn priorities_of_processes_outside_stay() {
     each_user(|user| {
         let project = project(user);
-        let bystander = project.bystander("pass");
+        let bystander = project.outside_process("pass");
         project
             .tries(&format!("os.setpriority(os.PRIO_PROCESS, {}, 5)", bystander.pid()))
             .inside(&["ESRCH"]);

@@ -1,12 +1,12 @@
-//! Races: bounded loops, as fast as the machine can.
+//! Races against the check of a name, in bounded loops.
 
 use std::ffi::OsStr;
 
-use ringfence_testkit::{SECRET, TestOutput, TestProject, compiled, each_user, repetitions};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, compile, each_user, repetitions};
 
 use crate::project;
 
-/// One thread makes names, another changes the name in memory meanwhile.
+/// One thread makes names while another changes the name in memory.
 const FLIP: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -71,22 +71,22 @@ fn watched(project: &TestProject, run: impl FnOnce(), forbidden: &str) {
     assert!(!seen, "{forbidden} appeared");
 }
 
-/// Promise: P7
+/// Promise: denied-names
 #[test]
-fn a_name_that_changes_in_memory_while_it_is_judged() {
+fn path_changed_in_memory_during_the_check_makes_no_protected_name() {
     each_user(|user| {
         let project = project(user);
-        let Some(program) = compiled(&project, "flip", FLIP) else { return };
+        let Some(program) = compile(&project, "flip", FLIP) else { return };
         let rounds = repetitions(1_000, 3_400).to_string();
         let line = [OsStr::new("--"), program.as_os_str(), rounds.as_ref()];
         watched(&project, || assert_eq!(project.run(line).ok(), "1"), ".mcp.json");
-        // Without ringfence the forbidden name does appear: the race is a real one.
-        TestOutput::of(project.command(&program).arg(&rounds), b"").ok();
+        // Without ringfence the forbidden name appears: the race is real.
+        TestOutput::run(project.command(&program).arg(&rounds), b"").ok();
         assert!(project.has(".mcp.json"), "the probe cannot succeed");
     });
 }
 
-/// A directory and a link to another one change places while names are made below.
+/// A directory and a symlink to another one are exchanged while names are made below.
 const SWAP: &str = r#"
 import threading, warnings
 os.makedirs('safe', exist_ok=True)
@@ -119,7 +119,7 @@ print('ok' in came, len(came) > 1)
 "#;
 
 #[test]
-fn a_parent_directory_that_is_swapped_for_a_link() {
+fn parent_swapped_for_a_link_makes_no_protected_name() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
@@ -150,7 +150,7 @@ fn a_parent_directory_that_is_swapped_for_a_link() {
     });
 }
 
-/// A number stands for one directory and the next moment for another while names are made from it.
+/// An fd alternates between two directories while names are made relative to it.
 const EXCHANGE: &str = r#"
 import threading
 os.mkdir('safe')
@@ -173,7 +173,7 @@ print('ok' in came, len(came) > 1)
 "#;
 
 #[test]
-fn a_directory_whose_descriptor_is_exchanged() {
+fn fd_replaced_during_the_check_makes_no_protected_name() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q").ok();
@@ -183,7 +183,7 @@ fn a_directory_whose_descriptor_is_exchanged() {
             || assert_eq!(project.python(&script).ok(), "True True"),
             ".git/config.worktree",
         );
-        // Without ringfence it does appear: the race is a real one.
+        // Without ringfence it appears: the race is real.
         project.sh_bare("rm -rf safe").ok();
         project.python_bare(&script).ok();
         assert!(project.has(".git/config.worktree"), "the probe cannot succeed");
@@ -191,7 +191,7 @@ fn a_directory_whose_descriptor_is_exchanged() {
 }
 
 #[test]
-fn dots_while_the_directory_moves() {
+fn dot_dot_paths_stay_confined_while_the_directory_moves() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -223,7 +223,7 @@ print(found)
 }
 
 #[test]
-fn a_secret_whose_directory_moves() {
+fn secret_stays_denied_while_its_directory_moves() {
     each_user(|user| {
         let project = project(user);
         let code = "

@@ -1,4 +1,4 @@
-//! Reading secrets by another road.
+//! Attempts to read a denied file by another path or syscall.
 
 use ringfence_testkit::{SECRET, TestProject, each_user};
 
@@ -8,13 +8,17 @@ use crate::project;
 #[track_caller]
 fn hidden(project: &TestProject, line: &str) {
     let bare = project.sh_bare(line);
-    assert!(bare.text().contains(SECRET), "{line}: the probe cannot succeed\n{}", bare.talk());
+    assert!(
+        bare.text().contains(SECRET),
+        "{line}: the probe cannot succeed\n{}",
+        bare.stderr_text()
+    );
     let inside = project.sh(line);
     assert!(!inside.text().contains(SECRET), "{line}: the secret was read");
 }
 
 #[test]
-fn by_the_roots_of_processes() {
+fn secret_stays_denied_through_proc_root() {
     each_user(|user| {
         let project = project(user);
         let home = project.home().display().to_string();
@@ -33,11 +37,11 @@ fn by_the_roots_of_processes() {
 }
 
 #[test]
-fn by_working_directories_and_descriptors_of_processes() {
+fn secret_stays_denied_through_proc_cwd_and_fd() {
     each_user(|user| {
         let project = project(user);
-        // A process of the same user outside stands in the other project.
-        let bystander = project.bystander("os.chdir('../other'); keep = open('main.rs')");
+        // A process outside, of the same user, has the other project as its working directory.
+        let bystander = project.outside_process("os.chdir('../other'); keep = open('main.rs')");
         for (bare, inside) in [
             ("cat /proc/PID/cwd/main.rs", "cat /proc/[0-9]*/cwd/main.rs"),
             ("cat /proc/PID/cwd/../other/main.rs", "cat /proc/[0-9]*/cwd/../other/main.rs"),
@@ -55,7 +59,7 @@ fn by_working_directories_and_descriptors_of_processes() {
 }
 
 #[test]
-fn by_an_inherited_descriptor() {
+fn secret_stays_denied_through_an_inherited_fd() {
     each_user(|user| {
         let project = project(user);
         let line = |inner: &str| format!("exec 7<../../.ssh/id_rsa 8<../.. 9<.env; {inner}");
@@ -64,7 +68,7 @@ fn by_an_inherited_descriptor() {
         let ran =
             project.sh_bare(&line(&format!("{} run -c '{probe}'", project.binary().display())));
         assert!(!ran.text().contains(SECRET), "{}", ran.text());
-        // High numbers, and those that a shell does not show, are closed too.
+        // High fds, and those that a shell cannot name, are closed too.
         let code = "
 import fcntl, subprocess
 fd = os.open('HOME', os.O_RDONLY)
@@ -79,7 +83,7 @@ print(subprocess.run(['BIN', 'run', '-c', 'ls /proc/self/fd'], close_fds=False, 
 }
 
 #[test]
-fn by_a_hard_link_made_inside() {
+fn secret_stays_denied_through_a_hard_link_or_rename() {
     each_user(|user| {
         let project = project(user);
         for line in [
@@ -104,7 +108,7 @@ fn by_a_hard_link_made_inside() {
 }
 
 #[test]
-fn by_a_link_made_inside() {
+fn secret_stays_denied_through_a_symlink() {
     each_user(|user| {
         let project = project(user);
         for line in [
@@ -124,7 +128,7 @@ fn by_a_link_made_inside() {
 }
 
 #[test]
-fn by_another_spelling() {
+fn secret_stays_denied_by_every_spelling_of_its_path() {
     each_user(|user| {
         let project = project(user);
         for line in [
@@ -145,7 +149,7 @@ fn by_another_spelling() {
 }
 
 #[test]
-fn by_a_program_that_reads_for_others() {
+fn secret_stays_denied_to_git_tar_and_find() {
     each_user(|user| {
         let project = project(user);
         project.write(".gitignore", "");
@@ -168,7 +172,7 @@ fn by_a_program_that_reads_for_others() {
 }
 
 #[test]
-fn by_mapping_mmap_sendfile_or_copy_file_range() {
+fn secret_stays_denied_to_mmap_sendfile_and_copy_file_range() {
     each_user(|user| {
         let project = project(user);
         for code in [
@@ -181,7 +185,7 @@ fn by_mapping_mmap_sendfile_or_copy_file_range() {
         ] {
             project.tries(code).inside(&["EACCES", "EROFS", "ENOTSUP"]);
         }
-        // A descriptor that only names the file opens no more.
+        // An `O_PATH` fd does not open the file.
         project
             .tries("os.open('/proc/self/fd/%d' % os.open('.env', os.O_PATH), os.O_RDONLY)")
             .inside(&["EACCES"])

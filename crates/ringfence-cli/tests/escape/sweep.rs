@@ -1,5 +1,4 @@
-//! The last look at what a command made must not be led astray, held up, or turned against
-//! what is the person's own.
+//! The sweep after a command cannot be misled, blocked, or turned against files of the user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -7,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ringfence_testkit::{
-    PRELUDE, TestOutput, TestProject, TestUser, each_user, python, signal, skip, soon,
+    PRELUDE, TestOutput, TestProject, TestUser, becomes_true, each_user, python, signal, skip,
 };
 
 use crate::next_run::ends_soon;
@@ -21,16 +20,16 @@ fn mode(project: &TestProject, name: &str) -> u32 {
     std::fs::metadata(project.at(name)).expect("it is there").permissions().mode() & 0o7777
 }
 
-/// Everything in the quarantine, one path a line.
+/// All paths in the quarantine, one a line.
 fn quarantine(project: &TestProject) -> String {
     project
         .sh_bare("chmod -R u+rwX ~/.cache/ringfence; find ~/.cache/ringfence -path '*quarantine/*'")
         .text()
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn a_directory_of_the_host_is_removed_through_a_link() {
+fn sweep_does_not_follow_a_link_out_of_the_project() {
     each_user(|user| {
         let project = project(user);
         let victim = project.home().join("code/victim");
@@ -49,9 +48,9 @@ fn a_directory_of_the_host_is_removed_through_a_link() {
     });
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn a_repository_outside_loses_its_hooks() {
+fn repository_outside_keeps_its_hooks() {
     each_user(|user| {
         let project = project(user);
         let hook = "HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
@@ -70,9 +69,9 @@ fn a_repository_outside_loses_its_hooks() {
     });
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn a_repository_of_the_person_loses_its_hooks() {
+fn repository_of_the_user_keeps_its_hooks() {
     each_user(|user| {
         let project = project(user);
         project
@@ -80,15 +79,15 @@ fn a_repository_of_the_person_loses_its_hooks() {
             .ok();
         project.sh("git -C fix/r.git symbolic-ref HEAD refs/heads/other").ok();
         assert!(project.has("fix/r.git/hooks/pre-receive"));
-        // The same of one that the command made is gone.
+        // The same hook in a repository that the command made is gone.
         project.sh(&spelled("git init -q --bare own.git; HOOK > own.git/hooks/pre-receive"));
         assert!(!project.has("own.git/hooks/pre-receive"));
     });
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn a_private_directory_becomes_public() {
+fn sweep_keeps_directory_modes() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("chmod 700 .").ok();
@@ -119,9 +118,9 @@ fn hidden(own: &str, link: &str, pointer: &str) -> String {
     )
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_config_behind_a_link_among_the_worktrees() {
+fn config_behind_a_link_among_the_worktrees_runs_nothing() {
     let before = "git init -q; git add README; COMMIT";
     for (own, link, pointer) in [
         (".git/a/b/w", "ln -s ../a/b/w .git/worktrees/w", "$top/.git/worktrees/w"),
@@ -137,16 +136,16 @@ fn a_config_behind_a_link_among_the_worktrees() {
 }
 
 #[test]
-fn a_config_behind_a_link_in_a_repository_of_its_own() {
+fn config_behind_a_link_in_an_own_repository_runs_nothing() {
     let line = r#"top=$PWD; git init -q own; mkdir -p sub ev/objects ev/refs ev/worktrees/w; EVIL > ev/config; cd ev/worktrees/w;
         echo "ref: refs/heads/m" > HEAD; echo ../.. > commondir; echo $top/sub/.git > gitdir; cd $top;
         ln -s ../../ev/worktrees own/.git/worktrees; echo "gitdir: $top/own/.git/worktrees/w" > sub/.git"#;
     Plant { before: "true", commands: &[line], then: "cd sub && git status" }.never_runs();
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_pointer_that_ends_in_a_space() {
+fn commondir_that_ends_in_a_space_runs_nothing() {
     // To git, `../.. ` is another directory than `../..`.
     let line = r#"top=$PWD; w=.git/worktrees/w; mkdir -p sub $w "$w/.. /objects" "$w/../.. /refs" "$w/../.. /objects"; EVIL > "$w/../.. /config";
         echo "ref: refs/heads/m" > $w/HEAD; printf "../.. \n" > $w/commondir; echo $top/sub/.git > $w/gitdir; echo "gitdir: $top/$w" > sub/.git"#;
@@ -159,8 +158,8 @@ fn a_pointer_that_ends_in_a_space() {
 }
 
 #[test]
-fn a_pointer_through_a_directory_that_is_a_link_tomorrow() {
-    // The worktree of the first command is a good one; what it leads to later has no settings yet.
+fn gitdir_pointer_through_a_later_link_runs_nothing() {
+    // The first command makes a valid worktree; the target of the later link has no config yet.
     let good = r#"top=$PWD; w=r/worktrees/w; mkdir -p sub x e/f e/$w $w; echo "ref: refs/heads/m" | tee e/$w/HEAD > $w/HEAD;
         echo ../.. > $w/commondir; echo $top/sub/.git > $w/gitdir; echo "gitdir: $top/x/../r/worktrees/w" > sub/.git"#;
     let evil = "mkdir e/r/objects e/r/refs; EVIL > e/r/config; echo ../.. > e/r/worktrees/w/commondir; rm -r x; ln -s e/f x";
@@ -173,7 +172,7 @@ fn a_pointer_through_a_directory_that_is_a_link_tomorrow() {
 }
 
 #[test]
-fn a_config_beside_a_common_directory() {
+fn config_next_to_a_commondir_runs_nothing() {
     let line = r#"git init -q own; cd own; echo x > f; git add f; COMMIT; git worktree add -q ../w; cd .git/worktrees/w;
         mkdir objects refs; printf "[alias]\nx = !touch ~/RAN\n" > config; echo ../../ > commondir"#;
     Plant {
@@ -184,11 +183,11 @@ fn a_config_beside_a_common_directory() {
     .never_runs();
 }
 
-// What keeps the sweep from looking.
+// Attempts to block the sweep.
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_pipe_or_a_device_holds_the_sweep_up() {
+fn pipes_devices_and_huge_files_do_not_block_the_sweep() {
     for name in ["commondir", "gitdir", "HEAD", "config.worktree"] {
         for plant in ["mkfifo F", "ln -s /dev/zero F", "truncate -s 9G F"] {
             let plant = plant.replace('F', &format!(".git/worktrees/w/{name}"));
@@ -212,9 +211,9 @@ fn a_pipe_or_a_device_holds_the_sweep_up() {
     }
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn an_interrupt_stops_the_sweep() {
+fn sigterm_does_not_stop_the_sweep() {
     each_user(|user| {
         let project = project(user);
         let line = spelled(&format!(
@@ -238,7 +237,7 @@ fn an_interrupt_stops_the_sweep() {
             }
         }
         assert!(
-            soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
+            becomes_true(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
             "it does not end"
         );
         assert!(
@@ -248,7 +247,7 @@ fn an_interrupt_stops_the_sweep() {
     });
 }
 
-/// Submodules within submodules, each a repository, deeper than descriptors reach.
+/// Nested submodules, each a repository, deeper than the fd limit.
 const NESTED: &str = r#"
 os.makedirs('own/.git'); os.chdir('own/.git')
 for i in range(350):
@@ -258,7 +257,7 @@ for i in range(350):
 "#;
 
 #[test]
-fn a_config_is_deeper_than_descriptors_reach() {
+fn configs_deeper_than_the_fd_limit_are_swept() {
     let Some(python) = python() else { return };
     each_user(|user| {
         let project = project(user);
@@ -272,16 +271,16 @@ fn a_config_is_deeper_than_descriptors_reach() {
     });
 }
 
-/// Promise: P26
+/// Promise: git-runs-nothing
 #[test]
-fn a_bare_repository_around_a_secret_when_the_run_ends_badly() {
-    // What is denied in it makes the directory one that was there before, not a repository.
+fn bare_repository_around_a_secret_runs_nothing_after_a_kill() {
+    // A denied file in it shows that the directory existed before the command.
     let line = r#"cd sub; mkdir objects refs; printf "[alias]\nx = !touch ~/RAN\n" > config; echo "ref: refs/heads/m" > HEAD"#;
     Plant { before: "true", commands: &[line], then: "cd sub && git x" }.never_runs();
     let line = format!("{line}; kill -9 $PPID");
     Plant { before: "true", commands: &[&line], then: "cd sub && git x" }
         .never_runs_after(TestProject::sh);
-    // And what is within the directory of a repository.
+    // A repository within a git directory.
     let line = r#"mkdir -p .git/a/objects .git/a/refs; cd .git/a; printf "[alias]\nx = !touch ~/RAN\n" > config; echo "ref: refs/heads/m" > HEAD;
         kill -9 $PPID"#;
     Plant { before: "git init -q", commands: &[line], then: "cd .git/a && git x" }
@@ -298,20 +297,20 @@ fn far_cache(project: &TestProject) -> Option<PathBuf> {
         skip("/dev/shm is not on another file system than the tests");
         return None;
     }
-    // Not by our own name: another test counts what bears it there.
+    // Without `ringfence` in the name: another test counts such files in /dev/shm.
     let cache = shared.join(format!("far-cache-{}-{}", std::process::id(), project.user.ids().0));
     project.make_directories(&cache);
     Some(cache)
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn what_is_kept_on_another_file_system_is_lost() {
+fn quarantine_on_another_file_system_keeps_everything() {
     each_user(|user| {
         let project = project(user);
         let Some(cache) = far_cache(&project) else { return };
         let line = "mkdir -p own/.git/hooks/d/e; cd own/.git/hooks; echo deep > d/e/f; ln -s nowhere d/link; head -c 3000000 /dev/zero > large";
-        TestOutput::of(
+        TestOutput::run(
             project.ringfence().env("XDG_CACHE_HOME", &cache).args(["run", "-c", line]),
             b"",
         );
@@ -332,7 +331,7 @@ fn what_is_kept_on_another_file_system_is_lost() {
     });
 }
 
-/// A directory among the hooks that is deeper than any path.
+/// A directory among the hooks that is deeper than `PATH_MAX`.
 const ABYSS: &str = r#"
 os.makedirs('own/.git/hooks'); os.chdir('own/.git/hooks')
 for i in range(3000): os.mkdir('dddd'); os.chdir('dddd')
@@ -340,7 +339,7 @@ open('f', 'w').write('x')
 "#;
 
 #[test]
-fn a_tree_is_too_deep_to_be_removed() {
+fn tree_deeper_than_any_path_is_moved_away() {
     let Some(python) = python() else { return };
     each_user(|user| {
         let project = project(user);
@@ -348,7 +347,7 @@ fn a_tree_is_too_deep_to_be_removed() {
         let code = format!("{PRELUDE}\n{ABYSS}");
         let line = r#"ulimit -n 1024; exec "$0" run -- "$@""#;
         let mut shell = project.command("/bin/sh");
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             shell
                 .env("XDG_CACHE_HOME", &cache)
                 .args(["-c", line])
@@ -358,13 +357,13 @@ fn a_tree_is_too_deep_to_be_removed() {
         );
         let is_there = project.has("own/.git/hooks/dddd");
         let _ = Command::new("rm").args(["-rf", "--"]).arg(project.at("own")).arg(&cache).status();
-        assert!(!is_there, "{}", ran.talk());
+        assert!(!is_there, "{}", ran.stderr_text());
     });
 }
 
-/// Promise: P27
+/// Promise: sweep-scope
 #[test]
-fn a_repository_works_from_the_quarantine() {
+fn repository_in_the_quarantine_is_inert() {
     each_user(|user| {
         let project = project(user);
         let line = "mkdir -p x/.git/hooks; cd x/.git/hooks; git init -q d; git init -q --bare e";
@@ -379,13 +378,13 @@ fn a_repository_works_from_the_quarantine() {
 }
 
 #[test]
-fn a_name_speaks_to_the_terminal() {
+fn control_characters_in_names_are_not_printed() {
     each_user(|user| {
         let project = project(user);
         let ran =
             project.sh("mkdir -p own/.git/hooks; touch \"own/.git/hooks/$(printf 'a\\033[2Jb')\"");
-        assert!(ran.talk().contains("own/.git/hooks/a"), "{}", ran.talk());
-        assert!(!ran.talk().contains('\u{1b}'));
+        assert!(ran.stderr_text().contains("own/.git/hooks/a"), "{}", ran.stderr_text());
+        assert!(!ran.stderr_text().contains('\u{1b}'));
     });
 }
 
@@ -397,7 +396,11 @@ fn empty_git_marker_stays_and_no_later_run_makes_a_pointer_of_it() {
     each_user(|user| {
         let project = project(user);
         let made = project.sh("mkdir mark ~/.cache/uv && : > mark/.git && : > ~/.cache/uv/.git");
-        assert!(made.status == 0 && !made.talk().contains("was moved"), "{user}: {}", made.talk());
+        assert!(
+            made.status == 0 && !made.stderr_text().contains("was moved"),
+            "{user}: {}",
+            made.stderr_text()
+        );
         assert!(
             project.has("mark/.git") && quarantine(&project).is_empty(),
             "{user}: the marker of uv is left where it is"

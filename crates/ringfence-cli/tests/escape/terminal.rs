@@ -1,4 +1,4 @@
-//! Using the person's terminal against the person.
+//! Attempts to type into the user's terminal.
 
 use ringfence_testkit::{each_user, python};
 
@@ -23,13 +23,13 @@ ioctl(0x5423)            # TIOCSETD
 print('over')
 ";
 
-/// Promise: P16
+/// Promise: no-terminal-input
 #[test]
-fn something_is_typed_into_the_terminal() {
+fn tiocsti_and_similar_ioctls_are_refused() {
     each_user(|user| {
         let project = project(user);
         let Some(python) = python() else { return };
-        // What is said goes to a file: the terminal would show what was typed among it.
+        // The output goes to a file: on the terminal it would mix with typed input.
         let line = format!(
             "{} run -- {python} -Bc \"$(cat try.py)\" > said.txt",
             project.binary().display()
@@ -48,7 +48,7 @@ fn something_is_typed_into_the_terminal() {
 }
 
 #[test]
-fn the_shell_outside_reads_what_was_typed_inside() {
+fn command_cannot_type_into_the_shell_outside() {
     each_user(|user| {
         let project = project(user);
         let Some(python) = python() else { return };

@@ -1,11 +1,11 @@
-//! Git's index opens a file with a denied name only by its content, and only against built-in
-//! patterns.
+//! Git's index opens a file with a denied name only if its content matches, and only against
+//! built-in patterns.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use ringfence_testkit::{
-    SECRET, TestOutput, TestProject, TestUser, each_user, needs, python, soon,
+    SECRET, TestOutput, TestProject, TestUser, becomes_true, each_user, needs, python,
 };
 
 use crate::project;
@@ -31,9 +31,9 @@ fn check_hidden(project: &TestProject, names: &str) {
     assert!(!project.sh(&line).text().contains(SECRET), "{names}: the secret was read");
 }
 
-/// Promise: P157
+/// Promise: tracked-content
 #[test]
-fn index_that_names_a_secret_by_another_object_opens_nothing() {
+fn index_entry_with_another_object_opens_no_secret() {
     if !needs(&["git"]) {
         return;
     }
@@ -44,7 +44,7 @@ fn index_that_names_a_secret_by_another_object_opens_nothing() {
                       && git ls-files | grep -q prod.key";
         project.sh(forged).ok();
         check_hidden(&project, "prod.key");
-        // Also where the entry is only intended, or the file is named as unchanged for ever.
+        // Also with intent-to-add, assume-unchanged and skip-worktree entries.
         project.sh("cd repo && git update-index --assume-unchanged prod.key; git update-index --skip-worktree prod.key").ok();
         check_hidden(&project, "prod.key");
         project
@@ -54,14 +54,14 @@ fn index_that_names_a_secret_by_another_object_opens_nothing() {
     });
 }
 
-/// Promise: P157
+/// Promise: tracked-content
 #[test]
-fn times_and_size_in_the_index_open_nothing() {
+fn times_and_size_in_the_index_open_no_secret() {
     let Some(python) = python().filter(|_| needs(&["git"])) else { return };
     each_user(|user| {
         let project = committed(user);
         project.write("repo/prod.key", SECRET);
-        // The host's own entry, with true times, inode and size; only the object is another.
+        // The host's own entry with true times, inode and size, and another object.
         project
             .sh_bare("cd repo && git add prod.key && git ls-files -s prod.key | cut -d' ' -f2 > id")
             .ok();
@@ -72,9 +72,9 @@ fn times_and_size_in_the_index_open_nothing() {
     });
 }
 
-/// Promise: P157
+/// Promise: tracked-content
 #[test]
-fn change_by_the_host_is_denied_and_one_by_a_command_is_not() {
+fn tracked_file_changed_by_the_host_is_denied() {
     if !needs(&["git"]) {
         return;
     }
@@ -90,7 +90,7 @@ fn change_by_the_host_is_denied_and_one_by_a_command_is_not() {
             project.sh_bare(&format!("cd repo && echo {SECRET} >> {name}")).ok();
             check_hidden(&project, name);
         }
-        // In a directory that is open for a tracked file, all else is denied.
+        // In a directory that is open for a tracked file, every other file is denied.
         project.sh_bare("cd repo && git checkout -q .").ok();
         project.write("repo/secrets/prod.yaml", SECRET);
         assert_eq!(project.sh("cd repo && cat secrets/db.yaml").ok(), "known");
@@ -98,9 +98,9 @@ fn change_by_the_host_is_denied_and_one_by_a_command_is_not() {
     });
 }
 
-/// Promise: P157
+/// Promise: tracked-content
 #[test]
-fn own_deny_rules_and_the_key_hold_for_tracked_files() {
+fn user_deny_rules_apply_to_tracked_files() {
     if !needs(&["git"]) {
         return;
     }
@@ -138,9 +138,9 @@ fn own_deny_rules_and_the_key_hold_for_tracked_files() {
     });
 }
 
-/// Promise: P157
+/// Promise: tracked-content
 #[test]
-fn denied_file_is_not_opened_by_a_tracked_name() {
+fn denied_file_stays_denied_under_a_tracked_name() {
     if !needs(&["git"]) {
         return;
     }
@@ -161,15 +161,15 @@ fn denied_file_is_not_opened_by_a_tracked_name() {
                 .sh_bare("cd repo && git reset -q && git checkout -q . && test -s prod.key")
                 .ok();
         }
-        // Another name of the secret that the host made in the place of a tracked file.
+        // A hard link to the secret that the host put in place of a tracked file.
         project.sh_bare("cd repo && ln -f prod.key certs/test.pem").ok();
         check_hidden(&project, "certs/test.pem");
     });
 }
 
-/// Promise: P157
+/// Promise: tracked-content
 #[test]
-fn denied_names_are_made_by_no_git_that_a_command_wrote() {
+fn program_that_poses_as_git_cannot_make_denied_names() {
     if !needs(&["git"]) {
         return;
     }
@@ -203,8 +203,8 @@ fn made_by_git(path: &str) -> String {
     )
 }
 
-/// Runs `first` inside `repo`, then `host` outside, then waits until the command `then` cannot read
-/// the secret at `place` any more, and runs `then`. Answers what was said inside.
+/// Runs `first` inside `repo`, then `host` outside, then waits until the command cannot read the
+/// secret at `place` any more, and runs `then`. Returns the output from inside.
 fn meanwhile(
     project: &TestProject,
     first: &str,
@@ -223,7 +223,7 @@ fn meanwhile(
         .stderr(Stdio::piped())
         .spawn();
     assert!(
-        soon(Duration::from_secs(20), || project.has("repo/here")),
+        becomes_true(Duration::from_secs(20), || project.has("repo/here")),
         "{line}: it does not begin"
     );
     project.sh_bare(&format!("cd repo && {host}")).ok();
@@ -251,9 +251,9 @@ fn check_stays_denied(
     );
 }
 
-/// Promise: P163
+/// Promise: tracked-replaced
 #[test]
-fn directory_with_a_replaced_tracked_file_keeps_its_name() {
+fn directory_with_a_replaced_tracked_file_cannot_be_moved() {
     if !needs(&["git"]) {
         return;
     }
@@ -290,9 +290,9 @@ fn directory_with_a_replaced_tracked_file_keeps_its_name() {
     });
 }
 
-/// Promise: P163
+/// Promise: tracked-replaced
 #[test]
-fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
+fn denied_directory_with_a_host_file_cannot_be_moved() {
     if !needs(&["git"]) {
         return;
     }
@@ -312,7 +312,7 @@ fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
             &replaced,
             ("secrets/db.yaml", moved, "plain/db.yaml"),
         );
-        // Also with a directory above it, and in one that holds source code.
+        // Also with its parent directory, and in one that holds source code.
         let project = committed(user);
         project.write("repo/src/secrets/mod.rs", "known\n");
         let file = "src/secrets/prod.yaml";
@@ -338,16 +338,16 @@ fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
             &added(file),
             (file, then, "target/k8s/secrets/prod.yaml plain/prod.yaml"),
         );
-        // With tracked and own files alone it moves.
+        // With only tracked and own files it can be moved.
         let project = committed(user);
         project.write("repo/src/secrets/mod.rs", "known\n");
         project.sh("cd repo && echo own > secrets/own.yaml && mv secrets plain && cat plain/own.yaml && mv src/secrets src/plain").ok();
     });
 }
 
-/// Promise: P163
+/// Promise: tracked-replaced
 #[test]
-fn file_of_the_host_in_a_denied_directory_that_git_made_is_masked() {
+fn host_file_in_a_denied_directory_made_by_git_is_masked() {
     if !needs(&["git"]) {
         return;
     }
@@ -365,17 +365,20 @@ fn file_of_the_host_in_a_denied_directory_that_git_made_is_masked() {
     });
 }
 
-/// Promise: P163
+/// Promise: tracked-replaced
 #[test]
-fn change_by_the_host_between_two_commands_of_a_session_is_denied() {
+fn tracked_file_changed_between_session_commands_is_denied() {
     if !needs(&["git"]) {
         return;
     }
     each_user(|user| {
         let project = committed(user);
-        let session = TestOutput::of(project.ringfence().args(["session", "start"]), b"").ok();
+        let session = TestOutput::run(project.ringfence().args(["session", "start"]), b"").ok();
         let exec = |line: &str| {
-            TestOutput::of(project.ringfence().args(["session", "exec", &session, "-c", line]), b"")
+            TestOutput::run(
+                project.ringfence().args(["session", "exec", &session, "-c", line]),
+                b"",
+            )
         };
         exec(&format!("cd repo && {}", made_by_git(".env"))).ok();
         exec("echo mine >> .env.development; echo mine >> certs/test.pem").ok();
@@ -391,7 +394,7 @@ fn change_by_the_host_between_two_commands_of_a_session_is_denied() {
         assert!(said.contains("mine") && !said.contains(SECRET), "{user}: {said}");
         exec("true").ok();
         project.sh_bare(&format!("cd repo && echo {SECRET} >> secrets/db.yaml")).ok();
-        TestOutput::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
+        TestOutput::run(project.ringfence().args(["session", "stop", &session]), b"").ok();
         for name in [".env", ".env.development", "secrets/db.yaml"] {
             check_hidden(&project, name);
         }

@@ -1,9 +1,9 @@
-//! Two sandboxes of one project at the same time: each has a notify handler of its own, and neither
-//! may act between the other's judgement and its call.
+//! Two sandboxes of one project at the same time: each has its own notify handler, and neither may
+//! act between the other's check and its syscall.
 
 use std::path::Path;
 
-use ringfence_testkit::{TestOutput, TestProject, compiled, each_user, repetitions};
+use ringfence_testkit::{TestOutput, TestProject, compile, each_user, repetitions};
 
 use crate::project;
 
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Runs both sides, each by a command of its own; answers the output of the one that moves.
+/// Runs both sides, each as its own command; returns the output of the side that moves.
 fn race(
     project: &TestProject,
     program: &Path,
@@ -63,20 +63,20 @@ fn race(
     })
 }
 
-/// Promise: P154
+/// Promise: two-sandboxes
 #[test]
-fn two_sandboxes_cannot_move_unjudged_links_and_secrets() {
+fn concurrent_sandboxes_cannot_move_unchecked_links_and_secrets() {
     each_user(|user| {
         let project = project(user);
-        let Some(program) = compiled(&project, "race", RACE) else { return };
+        let Some(program) = compile(&project, "race", RACE) else { return };
         project.sh_bare("git init -q").ok();
         for way in ["link", "secret"] {
             let moved =
                 race(&project, &program, way, |words| project.run(["--"].iter().chain(words)));
             assert!(moved.parse::<u32>().is_ok_and(|moved| moved > 20), "{way}: {moved}");
-            // Without ringfence it arrives: the race is a real one.
+            // Without ringfence it arrives: the race is real.
             let bare =
-                |words: &[&str]| TestOutput::of(project.command(words[0]).args(&words[1..]), b"");
+                |words: &[&str]| TestOutput::run(project.command(words[0]).args(&words[1..]), b"");
             assert_eq!(
                 race(&project, &program, way, bare),
                 "came",

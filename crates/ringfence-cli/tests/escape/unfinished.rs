@@ -23,9 +23,9 @@ const PICK: &str = r#"m=$g/sequencer; mkdir -p $m; git rev-parse HEAD > $m/head;
 const CONTINUE: &str =
     "GIT_EDITOR=true git rebase --continue; GIT_EDITOR=true git cherry-pick --continue";
 
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn strategy_of_a_rebase_names_a_program() {
+fn rebase_strategy_of_a_command_runs_no_program() {
     let evil = format!("g=.git; {REBASE}; {PROGRAM}; echo ../x > $m/strategy");
     Plant { before: BEFORE, commands: &[&evil], then: CONTINUE }.never_runs();
     Plant {
@@ -39,9 +39,9 @@ fn strategy_of_a_rebase_names_a_program() {
     .never_runs();
 }
 
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn options_of_a_cherry_pick_name_a_program() {
+fn cherry_pick_options_of_a_command_run_no_program() {
     let evil =
         format!(r#"g=.git; {PICK}; {PROGRAM}; printf "[options]\n\tstrategy = ../x\n" > $m/opts"#);
     Plant { before: BEFORE, commands: &[&evil], then: CONTINUE }.never_runs();
@@ -50,9 +50,9 @@ fn options_of_a_cherry_pick_name_a_program() {
 /// In the git directory of another worktree, of a submodule, and of a repository of the command's
 /// own.
 ///
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn strategy_names_a_program_in_other_git_directories() {
+fn strategy_in_other_git_directories_runs_no_program() {
     let rebase = format!("{REBASE}; {PROGRAM}; echo ../x > $m/strategy");
     let before = format!("{BEFORE}; git worktree add -q wt -b wt 2>/dev/null");
     let evil = format!("cd wt; g=../.git/worktrees/wt; {rebase}");
@@ -78,20 +78,21 @@ fn strategy_names_a_program_in_other_git_directories() {
 
 /// Git follows a link in place of the directory, in a repository of the command's own.
 ///
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn state_lies_behind_a_link() {
+fn rebase_state_behind_a_link_runs_no_program() {
     let evil = format!(
         "git clone -q . own; cd own; git branch side origin/side; mkdir ../elsewhere; ln -s ../../elsewhere .git/rebase-merge; g=.git; {REBASE}; {PROGRAM}; echo ../x > $m/strategy"
     );
     Plant { before: BEFORE, commands: &[&evil], then: &format!("cd own; {CONTINUE}") }.never_runs();
 }
 
-/// `rerere` copies what a `MERGE_RR` names into the repository, where the next command reads it.
+/// `rerere` copies the files that `MERGE_RR` names into the repository, where the next command
+/// could read them.
 ///
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn resolution_that_is_recorded_copies_a_secret() {
+fn recorded_resolution_copies_no_secret() {
     let id = "0123456789012345678901234567890123456789";
     for path in ["$HOME/.ssh/id_rsa", "../../.ssh/id_rsa", ".env", "x.pem", "link"] {
         let evil = format!(
@@ -104,9 +105,9 @@ fn resolution_that_is_recorded_copies_a_secret() {
     }
 }
 
-/// The user's own strategy stays, and so does what git itself writes.
+/// The user's own strategy stays, and so do the files that git writes.
 ///
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
 fn strategy_of_the_user_stays() {
     if !needs(&["git"]) {
@@ -119,12 +120,16 @@ fn strategy_of_the_user_stays() {
         );
         project.sh_bare(&spelled(&begun)).ok();
         let ran = project.sh("touch x; git status >/dev/null");
-        assert_eq!(ran.talk(), "", "{user}");
+        assert_eq!(ran.stderr_text(), "", "{user}");
         assert_eq!(project.read(".git/rebase-merge/strategy").as_deref(), Some("mine\n"), "{user}");
-        // Another in its place does not.
+        // A replacement is moved away.
         let ran =
             project.sh("echo other > .git/rebase-merge/strategy; echo ort > .git/rebase-merge/x");
-        assert!(ran.talk().contains("rebase-merge/strategy was moved"), "{user}: {}", ran.talk());
+        assert!(
+            ran.stderr_text().contains("rebase-merge/strategy was moved"),
+            "{user}: {}",
+            ran.stderr_text()
+        );
         assert!(
             !project.has(".git/rebase-merge/strategy")
                 && project.has(".git/rebase-merge/strategy_opts"),
@@ -133,11 +138,11 @@ fn strategy_of_the_user_stays() {
     });
 }
 
-/// A repository of the user where the survey does not look, which a command may write to.
+/// A command may write to a repository of the user in a tree that the survey skips.
 ///
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn repository_that_leaves_a_vendored_tree_runs_its_program() {
+fn repository_moved_out_of_a_vendored_tree_runs_nothing() {
     let before = "git init -q node_modules/a/b/mine; git init -q --bare node_modules/bare.git";
     for (line, place) in [
         ("EVIL >> node_modules/a/b/mine/.git/config; mv node_modules/a out", "out/b/mine"),
@@ -165,11 +170,11 @@ fn repository_that_leaves_a_vendored_tree_runs_its_program() {
     .never_runs_after(ringfence_testkit::TestProject::sh);
 }
 
-/// The same of a run that was killed, so that its moves are not reported.
+/// The same for a run that was killed before it recorded its moves.
 ///
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn repository_that_a_killed_run_moved_out_of_a_vendored_tree_runs_its_program() {
+fn repository_moved_out_of_a_vendored_tree_by_a_killed_run_runs_nothing() {
     if !needs(&["git"]) {
         return;
     }
@@ -186,7 +191,10 @@ fn repository_that_a_killed_run_moved_out_of_a_vendored_tree_runs_its_program() 
         end(&mut child, 9);
         project.sh("true").ok();
         project.sh_bare("cd out/b/mine && git status");
-        assert!(!project.home().join("RAN").exists(), "{user}: what was planted ran on the host");
+        assert!(
+            !project.home().join("RAN").exists(),
+            "{user}: the planted program ran on the host"
+        );
         for place in ["mine", "node_modules/stays"] {
             assert!(
                 project.has(format!("{place}/.git/hooks/pre-push")),
@@ -197,11 +205,11 @@ fn repository_that_a_killed_run_moved_out_of_a_vendored_tree_runs_its_program() 
     });
 }
 
-/// A directory of the user that a command makes look like a repository keeps what it holds.
+/// A command adds `HEAD`, `objects` and `refs` to a directory of the user.
 ///
-/// Promise: P126
+/// Promise: continued-operations
 #[test]
-fn files_of_the_user_are_taken_for_those_of_a_planted_repository() {
+fn user_directory_made_to_look_like_a_repository_keeps_its_files() {
     each_user(|user| {
         let project = project(user);
         project.write("deploy/hooks/restart", "#!/bin/sh\n");

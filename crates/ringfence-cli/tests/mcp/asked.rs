@@ -1,4 +1,5 @@
-//! Questions to the person: by the client, by another terminal, or with nobody there.
+//! Permission requests to the user: through the client, from another terminal, or with no way to
+//! ask.
 
 use ringfence_testkit::{SECRET, TestUser, each_user};
 use serde_json::{Value, json};
@@ -12,9 +13,9 @@ fn request(access: &str, resource: impl serde::Serialize) -> Value {
     )
 }
 
-/// Promise: P90
+/// Promise: mcp-permissions
 #[test]
-fn a_yes_by_the_client_opens_it_in_the_sandbox_that_stands() {
+fn grant_from_the_client_opens_the_path_in_the_running_sandbox() {
     each_user(|user| {
         for mode in MODES {
             let project = project(user);
@@ -26,37 +27,38 @@ fn a_yes_by_the_client_opens_it_in_the_sandbox_that_stands() {
                 shell("cat ~/.aws/credentials"),
                 request("read", "~/notes.txt"),
             ];
-            let Some(told) = drive_stdio(&project, &[], mode, Some("allow_session"), &steps) else {
+            let Some(report) = drive_stdio(&project, &[], mode, Some("allow_session"), &steps)
+            else {
                 return;
             };
-            let structured = |index: usize| &told["results"][index]["structured"];
-            assert_eq!(structured(0)["blocked"], true, "{told}");
+            let structured = |index: usize| &report["results"][index]["structured"];
+            assert_eq!(structured(0)["blocked"], true, "{report}");
             assert_eq!(
                 structured(0)["permission"]["resource"],
                 json!(project.home().join("notes.txt")),
-                "{told}"
+                "{report}"
             );
             assert_eq!(
                 (&structured(1)["status"], &structured(1)["answer"]),
                 (&json!("granted"), &json!("allow_session")),
-                "{told}"
+                "{report}"
             );
             assert_eq!(
                 structured(2)["stdout"],
                 format!("{SECRET}X=1\n"),
-                "the shell lives on: {told}"
+                "the shell lives on: {report}"
             );
-            assert_eq!(structured(3)["text"], SECRET, "for the tools as well: {told}");
-            assert_eq!(structured(4)["blocked"], true, "nothing else: {told}");
+            assert_eq!(structured(3)["text"], SECRET, "for the tools as well: {report}");
+            assert_eq!(structured(4)["blocked"], true, "nothing else: {report}");
             assert!(
                 structured(5)["message"]
                     .as_str()
-                    .is_some_and(|message| message.contains("open already")),
-                "{told}"
+                    .is_some_and(|message| message.contains("already allowed")),
+                "{report}"
             );
-            let questions = told["questions"].as_array().unwrap_or_else(|| panic!("{told}"));
+            let questions = report["questions"].as_array().unwrap_or_else(|| panic!("{report}"));
             let message = questions[0]["message"].as_str().unwrap_or_default();
-            assert_eq!(questions.len(), 1, "{told}");
+            assert_eq!(questions.len(), 1, "{report}");
             assert!(
                 message.contains("notes.txt") && message.contains(r"to know \u{202e} it"),
                 "{message}"
@@ -65,9 +67,9 @@ fn a_yes_by_the_client_opens_it_in_the_sandbox_that_stands() {
     });
 }
 
-/// Promise: P90
+/// Promise: mcp-permissions
 #[test]
-fn no_is_no_and_what_nobody_may_open_is_not_asked_about() {
+fn denial_is_final_and_ungrantable_paths_are_not_asked_about() {
     each_user(|user| {
         for (mode, answer) in
             [("legacy", "deny"), ("auto", "deny"), ("auto", "cancel"), ("legacy", "nonsense")]
@@ -76,18 +78,20 @@ fn no_is_no_and_what_nobody_may_open_is_not_asked_about() {
             let own = project.home().join(".config/ringfence/policy.toml");
             let steps =
                 [request("read", "~/notes.txt"), request("write", own), shell("cat ~/notes.txt")];
-            let Some(told) = drive_stdio(&project, &[], mode, Some(answer), &steps) else { return };
-            assert_eq!(told["results"][0]["structured"]["status"], "denied", "{told}");
-            assert_eq!(told["results"][1]["structured"]["status"], "denied", "{told}");
-            assert_eq!(told["results"][2]["structured"]["blocked"], true, "{told}");
-            assert_eq!(told["questions"].as_array().map(Vec::len), Some(1), "{told}");
+            let Some(report) = drive_stdio(&project, &[], mode, Some(answer), &steps) else {
+                return;
+            };
+            assert_eq!(report["results"][0]["structured"]["status"], "denied", "{report}");
+            assert_eq!(report["results"][1]["structured"]["status"], "denied", "{report}");
+            assert_eq!(report["results"][2]["structured"]["blocked"], true, "{report}");
+            assert_eq!(report["questions"].as_array().map(Vec::len), Some(1), "{report}");
         }
     });
 }
 
-/// Promise: P90
+/// Promise: mcp-permissions
 #[test]
-fn where_nobody_can_be_asked_the_command_is_named_and_works_at_once() {
+fn client_without_elicitation_gets_a_command_that_grants_access() {
     each_user(|user| {
         let project = project(user);
         let file = project.home().join("notes.txt").display().to_string();
@@ -100,26 +104,26 @@ fn where_nobody_can_be_asked_the_command_is_named_and_works_at_once() {
             host(&project, &["policy", "allow", "connect", "example.org:443"]),
             request("connect", "example.org:443"),
         ];
-        let Some(told) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
-        let structured = |index: usize| &told["results"][index]["structured"];
-        assert_eq!(structured(0)["status"], "requires_permission", "{told}");
+        let Some(report) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
+        let structured = |index: usize| &report["results"][index]["structured"];
+        assert_eq!(structured(0)["status"], "requires_permission", "{report}");
         assert_eq!(structured(0)["command"], format!("ringfence allow read {file}"));
         assert_eq!(structured(0)["permission"]["resource"], file.as_str());
         assert_eq!(structured(1)["command"], "ringfence allow host example.org:443");
-        assert_eq!(told["results"][2]["status"], 0, "{told}");
-        assert_eq!(structured(3)["stdout"], SECRET, "{told}");
+        assert_eq!(report["results"][2]["status"], 0, "{report}");
+        assert_eq!(structured(3)["stdout"], SECRET, "{report}");
         assert_eq!(
-            (&told["results"][4]["status"], &told["results"][5]["status"]),
+            (&report["results"][4]["status"], &report["results"][5]["status"]),
             (&json!(125), &json!(0)),
-            "{told}"
+            "{report}"
         );
-        assert_eq!(structured(6)["status"], "granted", "{told}");
+        assert_eq!(structured(6)["status"], "granted", "{report}");
     });
 }
 
-/// Promise: P90
+/// Promise: mcp-permissions
 #[test]
-fn a_command_waits_for_the_person_of_the_client() {
+fn command_waits_for_the_users_answer_in_the_client() {
     each_user(|user| {
         for mode in MODES {
             let project = project(user);
@@ -128,26 +132,26 @@ fn a_command_waits_for_the_person_of_the_client() {
                 shell("cat ~/notes.txt; echo Y=$Y"),
                 call("exec", json!({ "command": ["cat", project.home().join("notes.txt")] })),
             ];
-            let Some(told) = drive_stdio(&project, &["--ask"], mode, Some("allow_once"), &steps)
+            let Some(report) = drive_stdio(&project, &["--ask"], mode, Some("allow_once"), &steps)
             else {
                 return;
             };
             for index in [1, 2] {
-                let ran = &told["results"][index]["structured"];
+                let ran = &report["results"][index]["structured"];
                 assert!(
                     ran["stdout"].as_str().is_some_and(|text| text.starts_with(SECRET)),
-                    "{told}"
+                    "{report}"
                 );
-                assert_eq!(ran["granted"][0]["answer"], "allow_once", "{told}");
+                assert_eq!(ran["granted"][0]["answer"], "allow_once", "{report}");
             }
-            assert_eq!(told["questions"].as_array().map(Vec::len), Some(2), "{told}");
+            assert_eq!(report["questions"].as_array().map(Vec::len), Some(2), "{report}");
         }
     });
 }
 
-/// Promise: P90
+/// Promise: mcp-permissions
 #[test]
-fn somebody_at_another_terminal_answers_for_a_client_that_cannot_ask() {
+fn another_terminal_answers_for_a_client_without_elicitation() {
     let project = project(TestUser::User);
     let list = host(&project, &["ask", "list"]);
     let sh = |line: &str| {
@@ -160,14 +164,17 @@ fn somebody_at_another_terminal_answers_for_a_client_that_cannot_ask() {
     };
     let ringfence = project.binary().display();
     let answer = sh(&format!(
-        "id=$({ringfence} ask list --json | jq -r '.[0].session'); {ringfence} ask answer $id 1 allow-once"
+        "for try in $(seq 300); do \
+           id=$({ringfence} ask list --json | jq -r '.[0].session // empty'); \
+           [ -n \"$id\" ] && break; sleep 0.1; \
+         done; {ringfence} ask answer $id 1 allow-once"
     ));
     let together = json!({ "together": [shell("cat ~/notes.txt"), shell("true"), shell("true"), shell("true"), shell("true"), list, answer] });
-    let Some(told) = drive_stdio(&project, &["--ask"], "auto", None, &[shell("true"), together])
+    let Some(report) = drive_stdio(&project, &["--ask"], "auto", None, &[shell("true"), together])
     else {
         return;
     };
-    let results = &told["results"][1];
+    let results = &report["results"][1];
     assert!(
         results[5]["stdout"].as_str().is_some_and(|text| text.contains("notes.txt")),
         "{results}"

@@ -1,7 +1,7 @@
-"""Drives an MCP server by the official Python client, as it is told on the command line.
+"""Drives an MCP server by the official Python client, with a plan from the command line.
 
 Reads one JSON object: `server` (program, arguments and variables, or `url` and `token`), `mode`,
-`answer` (what the person says to every question), and `steps`. Prints one with what came of them.
+`answer` (the user's answer to every question), and `steps`. Prints one with their results.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 questions = []
 
 
-def person(answer):
+def answering(answer):
     async def says(_, params):
         questions.append(params.model_dump(mode="json"))
         if answer == "cancel":
@@ -45,7 +45,7 @@ async def step(client, wanted):
                 group.start_soon(one, index, inner)
         return results
     if "host" in wanted:
-        # Somebody at another terminal.
+        # A command at another terminal.
         done = await anyio.run_process(wanted["host"], check=False, env=wanted["variables"], cwd=wanted["cwd"])
         return {"status": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
     progress = []
@@ -60,12 +60,12 @@ async def step(client, wanted):
             result = await client.call_tool(wanted["call"], wanted.get("arguments", {}), progress_callback=heard)
         except MCPError as error:
             return {"protocolError": str(error)}
-    told = {"seconds": time.monotonic() - began, "progress": progress, "cancelled": result is None}
+    report = {"seconds": time.monotonic() - began, "progress": progress, "cancelled": result is None}
     if result is not None:
-        told["isError"] = result.is_error
-        told["structured"] = result.structured_content
-        told["text"] = "".join(block.text for block in result.content)
-    return told
+        report["isError"] = result.is_error
+        report["structured"] = result.structured_content
+        report["text"] = "".join(block.text for block in result.content)
+    return report
 
 
 async def tour(client, steps):
@@ -75,7 +75,7 @@ async def tour(client, steps):
 
 async def main(plan):
     server, mode = plan["server"], plan["mode"]
-    callback = person(plan["answer"]) if plan.get("answer") else None
+    callback = answering(plan["answer"]) if plan.get("answer") else None
     if "url" in server:
         headers = {"Authorization": "Bearer " + server["token"]}
         async with httpx2.AsyncClient(headers=headers, timeout=60) as http:

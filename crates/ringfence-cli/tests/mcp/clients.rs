@@ -3,7 +3,7 @@
 use ringfence_testkit::{SECRET, TestProject, TestUser, each_user};
 use serde_json::{Value, json};
 
-use crate::{Hall, MODES, call, drive, drive_stdio, project, shell};
+use crate::{HttpServer, MODES, call, drive, drive_stdio, project, shell};
 
 const TOOLS: [&str; 8] = [
     "shell",
@@ -16,7 +16,7 @@ const TOOLS: [&str; 8] = [
     "request_permission",
 ];
 
-/// The same tour, however the client and the server speak.
+/// The calls that are made over every transport and protocol version.
 fn tour(project: &TestProject) -> Vec<Value> {
     let secret = project.home().join(".ssh/id_rsa");
     vec![
@@ -43,8 +43,8 @@ fn tour(project: &TestProject) -> Vec<Value> {
 }
 
 #[track_caller]
-fn check_tour(project: &TestProject, told: &Value) {
-    let results = told["results"].as_array().unwrap_or_else(|| panic!("{told}"));
+fn check_tour(project: &TestProject, report: &Value) {
+    let results = report["results"].as_array().unwrap_or_else(|| panic!("{report}"));
     let names: Vec<&str> = results[0]
         .as_array()
         .into_iter()
@@ -78,7 +78,7 @@ fn check_tour(project: &TestProject, told: &Value) {
         (&structured(9)["matches"][0]["line"], &structured(9)["matches"][0]["path"]),
         (&json!(2), &json!("new.txt"))
     );
-    // A denial is a value, with the rule; nothing of what was refused is in the answer.
+    // A denial is a result with the rule; the response has no denied content.
     let secret = json!(project.home().join(".ssh/id_rsa"));
     assert_eq!(
         (&structured(10)["blocked"], &results[10]["isError"]),
@@ -96,7 +96,7 @@ fn check_tour(project: &TestProject, told: &Value) {
         (&json!("denied"), &secret)
     );
     assert_eq!(structured(12)["error"]["code"], "denied", "{}", results[12]);
-    assert!(!told.to_string().contains(SECRET) && !project.has(".git"));
+    assert!(!report.to_string().contains(SECRET) && !project.has(".git"));
     let ticks: Vec<&Value> = results[13]["progress"].as_array().into_iter().flatten().collect();
     assert!(ticks.len() >= 3 && ticks.iter().any(|tick| tick[1] == "tick-2\n"), "{}", results[13]);
     assert!(ticks.windows(2).all(|two| two[0][0].as_f64() < two[1][0].as_f64()), "{}", results[13]);
@@ -109,58 +109,58 @@ fn check_tour(project: &TestProject, told: &Value) {
     );
 }
 
-/// Promise: P88
+/// Promise: mcp-clients
 #[test]
-fn every_tool_is_called_over_standard_input_and_output() {
+fn every_tool_works_over_stdio() {
     each_user(|user| {
         for (mode, version) in MODES.iter().zip(["2025-11-25", "2026-07-28"]) {
             let project = project(user);
-            let Some(told) = drive_stdio(&project, &[], mode, None, &tour(&project)) else {
+            let Some(report) = drive_stdio(&project, &[], mode, None, &tour(&project)) else {
                 return;
             };
-            assert_eq!(told["version"], version);
-            check_tour(&project, &told);
+            assert_eq!(report["version"], version);
+            check_tour(&project, &report);
         }
     });
 }
 
-/// Promise: P88
+/// Promise: mcp-clients
 #[test]
-fn every_tool_is_called_over_http() {
+fn every_tool_works_over_http() {
     each_user(|user| {
         for (mode, version) in MODES.iter().zip(["2025-11-25", "2026-07-28"]) {
             let project = project(user);
-            let hall = Hall::open(&project, &[]);
-            let plan = json!({ "server": hall.server(), "mode": mode, "steps": tour(&project) });
-            let Some(told) = drive(&plan) else { return };
-            assert_eq!(told["version"], version);
-            check_tour(&project, &told);
+            let http = HttpServer::open(&project, &[]);
+            let plan = json!({ "server": http.server(), "mode": mode, "steps": tour(&project) });
+            let Some(report) = drive(&plan) else { return };
+            assert_eq!(report["version"], version);
+            check_tour(&project, &report);
         }
     });
 }
 
-/// Promise: P88
+/// Promise: mcp-clients
 #[test]
-fn programs_run_beside_a_busy_shell_and_lines_wait_for_their_turn() {
+fn exec_runs_while_the_shell_is_busy_and_shell_lines_queue() {
     let project = project(TestUser::User);
     let together = json!({ "together": [
         shell("echo first; sleep 3; echo first-ends"),
-        call("exec", json!({ "command": ["echo", "beside"] })),
+        call("exec", json!({ "command": ["echo", "second-program"] })),
         shell("echo second"),
     ] });
-    let Some(told) = drive_stdio(&project, &[], "auto", None, &[shell("true"), together]) else {
+    let Some(report) = drive_stdio(&project, &[], "auto", None, &[shell("true"), together]) else {
         return;
     };
-    let results = &told["results"][1];
+    let results = &report["results"][1];
     assert_eq!(results[0]["structured"]["stdout"], "first\nfirst-ends\n", "{results}");
     assert!(results[1]["seconds"].as_f64() < Some(2.0), "{results}");
     assert!(results[2]["seconds"].as_f64() > Some(2.0), "{results}");
     assert_eq!(results[2]["structured"]["stdout"], "second\n", "{results}");
 }
 
-/// Promise: P89
+/// Promise: mcp-robust
 #[test]
-fn what_a_policy_takes_away_is_neither_listed_nor_served() {
+fn tools_removed_by_policy_are_neither_listed_nor_served() {
     each_user(|user| {
         let project = project(user);
         project.write_at(
@@ -174,8 +174,8 @@ fn what_a_policy_takes_away_is_neither_listed_nor_served() {
             call("write_file", json!({ "path": "new", "content": "x" })),
             call("read_file", json!({ "path": "README" })),
         ];
-        let Some(told) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
-        let results = &told["results"];
+        let Some(report) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
+        let results = &report["results"];
         let names: Vec<&str> = results[0]
             .as_array()
             .into_iter()
@@ -203,9 +203,9 @@ fn what_a_policy_takes_away_is_neither_listed_nor_served() {
     });
 }
 
-/// Promise: P89
+/// Promise: mcp-robust
 #[test]
-fn what_is_wrong_with_a_call_is_said() {
+fn invalid_calls_get_an_error_with_the_cause() {
     let project = project(TestUser::User);
     let steps = [
         call("shell", json!({})),
@@ -221,16 +221,16 @@ fn what_is_wrong_with_a_call_is_said() {
         shell("exit 7"),
         shell("echo still here"),
     ];
-    let Some(told) = drive_stdio(&project, &[], "legacy", None, &steps) else { return };
-    let said = |index: usize| told["results"][index]["structured"]["error"].clone();
+    let Some(report) = drive_stdio(&project, &[], "legacy", None, &steps) else { return };
+    let said = |index: usize| report["results"][index]["structured"]["error"].clone();
     for (index, expect) in [
         (0, "missing field `command`"),
         (1, "unknown field `timeout`"),
-        (2, "names no program"),
+        (2, "`command` is empty"),
         (3, "invalid type"),
-        (4, "no tool `sudo`"),
+        (4, "no such tool: `sudo`"),
     ] {
-        assert_eq!(said(index)["code"], "input", "{told}");
+        assert_eq!(said(index)["code"], "input", "{report}");
         assert!(
             said(index)["message"].as_str().is_some_and(|message| message.contains(expect)),
             "{expect}: {}",
@@ -243,23 +243,26 @@ fn what_is_wrong_with_a_call_is_said() {
         (&json!("input"), &json!("write example.org:443"))
     );
     assert_eq!(
-        (&told["results"][7]["structured"]["exitCode"], &told["results"][7]["structured"]["shell"]),
+        (
+            &report["results"][7]["structured"]["exitCode"],
+            &report["results"][7]["structured"]["shell"]
+        ),
         (&json!(7), &json!("ended"))
     );
-    assert_eq!(told["results"][8]["structured"]["stdout"], "still here\n");
+    assert_eq!(report["results"][8]["structured"]["stdout"], "still here\n");
 }
 
-/// Promise: P89
+/// Promise: mcp-robust
 #[test]
-fn much_output_is_bounded_and_a_time_limit_leaves_the_shell() {
+fn output_is_bounded_and_a_timeout_keeps_the_shell() {
     let project = project(TestUser::User);
     let steps = [
         shell("echo begins; yes | head -c 50000000; echo ends"),
         call("shell", json!({ "command": "X=5; sleep 600", "timeout_ms": 300 })),
         shell("echo $X"),
     ];
-    let Some(told) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
-    let much = &told["results"][0]["structured"];
+    let Some(report) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
+    let much = &report["results"][0]["structured"];
     let text = much["stdout"].as_str().unwrap_or_default();
     assert!(
         text.len() < 600_000 && text.starts_with("begins\n") && text.ends_with("ends\n"),
@@ -267,14 +270,14 @@ fn much_output_is_bounded_and_a_time_limit_leaves_the_shell() {
         text.len()
     );
     assert!(much["stdoutDropped"].as_u64() > Some(49_000_000), "{}", much["stdoutDropped"]);
-    let progress: usize = told["results"][0]["progress"].to_string().len();
+    let progress: usize = report["results"][0]["progress"].to_string().len();
     assert!(progress < 2_000_000, "{progress}");
     assert_eq!(
         (
-            &told["results"][1]["structured"]["timedOut"],
-            &told["results"][1]["structured"]["exitCode"]
+            &report["results"][1]["structured"]["timedOut"],
+            &report["results"][1]["structured"]["exitCode"]
         ),
         (&json!(true), &json!(124))
     );
-    assert_eq!(told["results"][2]["structured"]["stdout"], "5\n");
+    assert_eq!(report["results"][2]["structured"]["stdout"], "5\n");
 }

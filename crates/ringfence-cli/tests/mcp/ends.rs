@@ -1,4 +1,4 @@
-//! The end of a client is the end of all that it started, however it comes.
+//! Everything that a client started ends with it, whatever the reason.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::project;
 use crate::wire::Wire;
 
-/// A server in the middle of a command, and a word that its processes have on their command line.
+/// A server that runs a command, and a marker on the command line of its processes.
 fn busy(project: &TestProject) -> (Wire, String) {
     let mut wire = Wire::open(project);
     let word = format!("9{:05}.{}", std::process::id(), wire.server.id());
@@ -35,14 +35,14 @@ fn is_running(word: &str) -> bool {
 fn wait(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        assert!(began.elapsed() < Duration::from_secs(20), "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Promise: P92
+/// Promise: mcp-ends
 #[test]
-fn a_client_that_leaves_in_the_middle_of_a_command() {
+fn disconnect_during_a_command_ends_everything() {
     each_user(|user| {
         let project = project(user);
         let (mut wire, word) = busy(&project);
@@ -52,9 +52,9 @@ fn a_client_that_leaves_in_the_middle_of_a_command() {
     });
 }
 
-/// Promise: P92
+/// Promise: mcp-ends
 #[test]
-fn a_signal_that_ends_the_server_ends_all_of_it_first() {
+fn signal_to_the_server_ends_its_commands_first() {
     each_user(|user| {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
             let project = project(user);
@@ -66,9 +66,9 @@ fn a_signal_that_ends_the_server_ends_all_of_it_first() {
     });
 }
 
-/// Promise: P92
+/// Promise: mcp-ends
 #[test]
-fn a_server_that_is_killed_leaves_nothing() {
+fn killed_server_leaves_no_processes() {
     each_user(|user| {
         let project = project(user);
         let (mut wire, word) = busy(&project);
@@ -78,11 +78,11 @@ fn a_server_that_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn a_server_without_a_shell_does_not_start() {
+fn server_without_a_shell_does_not_start() {
     let project = project(TestUser::User);
     let mut server = project.ringfence();
     server.args(["mcp", "--shell", "/nowhere/bash"]);
-    let ran = ringfence_testkit::TestOutput::of(&mut server, b"");
-    ran.ends(127);
+    let ran = ringfence_testkit::TestOutput::run(&mut server, b"");
+    ran.expect_status(127);
     assert!(ran.stdout.is_empty() && !ran.stderr.is_empty());
 }

@@ -1,13 +1,13 @@
-//! Every tool, called by the inspector on its command line: a client of its own for each call.
+//! Every tool, called by the inspector's command line, which starts a new client for each call.
 
 use std::process::Command;
 
 use ringfence_testkit::{SECRET, TestProject, TestUser};
 use serde_json::{Value, json};
 
-use crate::{Hall, installed, project, words};
+use crate::{HttpServer, installed, project, words};
 
-/// Runs it on a server, and answers its status and what it printed.
+/// Runs the inspector on a server; returns its status and its output as JSON.
 fn inspect(project: &TestProject, server: &[String], method: &[&str]) -> Option<(i32, Value)> {
     let inspector = installed("inspector")?;
     let mut command = Command::new(inspector.join("node"));
@@ -19,21 +19,21 @@ fn inspect(project: &TestProject, server: &[String], method: &[&str]) -> Option<
     command.current_dir(project.root()).env("HOME", project.home());
     let ended = command.output().expect("the inspector starts");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    let told = serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| {
+    let report = serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| {
         panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout))
     });
-    Some((ended.status.code().unwrap_or(-1), told))
+    Some((ended.status.code().unwrap_or(-1), report))
 }
 
-/// Calls every tool, and answers what the last line of the shell says.
+/// Calls every tool; returns the output of the last shell line.
 fn check(project: &TestProject, server: &[String]) -> Option<Value> {
-    let (status, told) = inspect(project, server, &["--method", "tools/list", "--strict"])?;
-    assert_eq!(status, 0, "no client is known to stumble over a schema: {told}");
-    assert_eq!(told["tools"].as_array().map(Vec::len), Some(8), "{told}");
+    let (status, report) = inspect(project, server, &["--method", "tools/list", "--strict"])?;
+    assert_eq!(status, 0, "the inspector reports a schema problem: {report}");
+    assert_eq!(report["tools"].as_array().map(Vec::len), Some(8), "{report}");
     let call = |tool: &str, arguments: &[&str]| {
         let mut all = vec!["--method", "tools/call", "--tool-name", tool, "--tool-arg"];
         all.extend(arguments);
-        inspect(project, server, &all).map(|(_, told)| told)
+        inspect(project, server, &all).map(|(_, report)| report)
     };
     assert_eq!(call("exec", &[r#"command=["echo","hi"]"#])?["structuredContent"]["stdout"], "hi\n");
     assert_eq!(
@@ -70,26 +70,26 @@ fn check(project: &TestProject, server: &[String]) -> Option<Value> {
     Some(call("shell", &["command=pwd; echo $X"])?["structuredContent"]["stdout"].clone())
 }
 
-// One user for each transport: the inspector takes a second for each call, and what differs between
-// users is tried by the other client.
+// One user for each transport: the inspector takes a second for each call, and the other client
+// covers the differences between users.
 
-/// Promise: P88
+/// Promise: mcp-clients
 #[test]
-fn the_inspector_calls_every_tool_over_standard_input_and_output() {
+fn inspector_calls_every_tool_over_stdio() {
     let project = project(TestUser::all()[TestUser::all().len() - 1]);
     let Some(last) = check(&project, &words(&project, &["mcp"])) else { return };
-    // Each call is another server, so nothing is left of the one before.
+    // Each call starts another server, so no shell state remains.
     assert_eq!(last, format!("{}\n\n", project.root().display()));
 }
 
-/// Promise: P88
+/// Promise: mcp-clients
 #[test]
-fn the_inspector_calls_every_tool_over_http() {
+fn inspector_calls_every_tool_over_http() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
-    let bearer = format!("Authorization: Bearer {}", hall.token);
+    let http = HttpServer::open(&project, &[]);
+    let bearer = format!("Authorization: Bearer {}", http.token);
     check(
         &project,
-        &[hall.url.clone(), "--transport".into(), "http".into(), "--header".into(), bearer],
+        &[http.url.clone(), "--transport".into(), "http".into(), "--header".into(), bearer],
     );
 }

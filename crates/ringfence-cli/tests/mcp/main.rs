@@ -1,10 +1,10 @@
-//! The door for agents that speak the Model Context Protocol, opened by clients that others
-//! wrote: the Python package `mcp`, and the inspector on its command line.
+//! The MCP frontend, used by third-party clients: the Python package `mcp`, and the inspector's
+//! command line.
 
 mod asked;
 mod clients;
 mod ends;
-mod hall;
+mod http;
 mod inspector;
 mod wire;
 mod wrapped;
@@ -16,16 +16,16 @@ use std::process::{Child, Command, Stdio};
 use ringfence_testkit::{TestProject, TestUser, fuse_for_all, skip};
 use serde_json::{Value, json};
 
-/// Each version of the protocol that matters: the one with a handshake, and the one without.
+/// The two protocol modes: with a handshake, and without.
 const MODES: &[&str] = &["legacy", "auto"];
 
-/// A fresh project in which the binary under test is at hand.
+/// A fresh project with the binary under test.
 fn project(user: TestUser) -> TestProject {
     fuse_for_all();
     TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"))
 }
 
-/// What `.ci/clients` has put there; skips if it has not.
+/// The path of a tool that `.ci/clients` installed; skips the test if it is absent.
 fn installed(name: &str) -> Option<PathBuf> {
     let place =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/mcp-clients").join(name);
@@ -36,7 +36,7 @@ fn installed(name: &str) -> Option<PathBuf> {
     Some(place.canonicalize().expect("it is there"))
 }
 
-/// `ringfence` with these words as the project's user, for somebody who starts it as the runner.
+/// The command line that runs `ringfence` as the project's user when the test runner starts it.
 fn words(project: &TestProject, words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
     if project.user == TestUser::User && TestUser::runner_is_root() {
@@ -62,18 +62,18 @@ fn variables(project: &TestProject) -> Value {
         .into()
 }
 
-/// A server that a client starts by itself.
+/// A server that the client starts.
 fn stdio(project: &TestProject, words: &[&str]) -> Value {
     let all = self::words(project, words);
     json!({ "program": all[0], "arguments": all[1..], "variables": variables(project), "cwd": project.root() })
 }
 
-/// Somebody at another terminal, while a client is at work.
+/// A command at another terminal while a client works.
 fn host(project: &TestProject, words: &[&str]) -> Value {
     json!({ "host": self::words(project, words), "variables": variables(project), "cwd": project.root() })
 }
 
-/// A call of a tool.
+/// A tool call.
 fn call(tool: &str, arguments: Value) -> Value {
     json!({ "call": tool, "arguments": arguments })
 }
@@ -82,7 +82,7 @@ fn shell(command: &str) -> Value {
     call("shell", json!({ "command": command }))
 }
 
-/// Has the Python client take these steps, and answers what came of each.
+/// Runs these steps in the Python client; returns the result of each.
 #[track_caller]
 fn drive(plan: &Value) -> Option<Value> {
     let python = installed("venv")?.join("bin/python");
@@ -98,8 +98,8 @@ fn drive(plan: &Value) -> Option<Value> {
         .expect("the client reads");
     let ended = client.wait_with_output().expect("the client ends");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    let told = serde_json::from_slice(&ended.stdout);
-    Some(told.unwrap_or_else(|error| {
+    let report = serde_json::from_slice(&ended.stdout);
+    Some(report.unwrap_or_else(|error| {
         panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout))
     }))
 }
@@ -120,15 +120,15 @@ fn drive_stdio(
 }
 
 /// A server over HTTP, until this is dropped.
-struct Hall {
+struct HttpServer {
     child: Child,
     url: String,
     token: String,
 }
 
-impl Hall {
+impl HttpServer {
     #[track_caller]
-    fn open(project: &TestProject, flags: &[&str]) -> Hall {
+    fn open(project: &TestProject, flags: &[&str]) -> HttpServer {
         let mut command = project.ringfence();
         let mut child = command
             .arg("mcp")
@@ -148,9 +148,9 @@ impl Hall {
         };
         let token = after("Bearer ");
         let url = format!("http{}", after("serving at http"));
-        // Nobody reads the rest, and it must not stop the server.
+        // The rest of the output is drained, so that a full pipe does not stop the server.
         std::thread::spawn(move || lines.for_each(drop));
-        Hall { child, url, token }
+        HttpServer { child, url, token }
     }
 
     fn server(&self) -> Value {
@@ -162,7 +162,7 @@ impl Hall {
     }
 }
 
-impl Drop for Hall {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! What comes by the wire, whoever wrote it.
+//! Raw protocol messages over stdio, malformed ones included.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::project;
 
-/// A server and our end of its streams.
+/// A server and the client's end of its streams.
 pub(crate) struct Wire {
     pub(crate) server: Child,
     pub(crate) to: Option<ChildStdin>,
@@ -17,7 +17,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// With the handshake done, as a client that can ask nobody.
+    /// Starts a server and does the handshake, as a client without elicitation.
     pub(crate) fn open(project: &TestProject) -> Wire {
         Wire::open_with(project, json!({}))
     }
@@ -48,12 +48,12 @@ impl Wire {
         );
     }
 
-    /// The answer to this id; whatever else comes is passed by.
+    /// Reads until the response to this id; keeps other messages in `passed`.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
         self.until(|said| said["id"] == id && said.get("method").is_none())
     }
 
-    /// The first that is so; whatever else comes is passed by.
+    /// Reads until a message matches; keeps other messages in `passed`.
     fn until(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
@@ -70,7 +70,7 @@ impl Wire {
         }
     }
 
-    /// The answer to this id among what was passed by.
+    /// The response to this id among the messages in `passed`.
     fn passed_by(&self, id: u64) -> &Value {
         let found =
             self.passed.iter().find(|said| said["id"] == id && said.get("method").is_none());
@@ -92,9 +92,9 @@ impl Drop for Wire {
     }
 }
 
-/// Promise: P89
+/// Promise: mcp-robust
 #[test]
-fn lines_that_mean_nothing_end_nothing() {
+fn malformed_lines_do_not_end_the_server() {
     let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     let large = "x".repeat(20 << 20);
@@ -125,9 +125,9 @@ fn lines_that_mean_nothing_end_nothing() {
     assert_eq!(wire.answer(7)["result"]["structuredContent"]["stdout"], "alive\n");
 }
 
-/// Promise: P89
+/// Promise: mcp-robust
 #[test]
-fn a_call_that_waits_and_is_cancelled_is_not_begun() {
+fn cancelled_queued_call_never_starts() {
     let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     wire.call(1, "sleep 1; echo one");
@@ -140,7 +140,7 @@ fn a_call_that_waits_and_is_cancelled_is_not_begun() {
 }
 
 #[test]
-fn lines_run_in_the_order_in_which_they_came() {
+fn shell_lines_run_in_order_of_arrival() {
     let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     for round in 0..5 {
@@ -155,10 +155,10 @@ fn lines_run_in_the_order_in_which_they_came() {
     assert_eq!(project.read("order").expect("it is there").lines().collect::<Vec<_>>(), expected);
 }
 
-/// Whoever asks and hears nothing takes no place away from the others, and the oldest question is
-/// given up for the newest.
+/// Calls that wait for an answer do not block others, and the oldest request is dropped for the
+/// newest.
 #[test]
-fn questions_that_nobody_answers_leave_room_for_calls() {
+fn unanswered_permission_requests_do_not_block_calls() {
     const ASKED: u64 = 150;
     let project = project(TestUser::User);
     let mut wire = Wire::open_with(&project, json!({ "elicitation": {} }));
@@ -170,7 +170,7 @@ fn questions_that_nobody_answers_leave_room_for_calls() {
             &json!({ "jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params })
                 .to_string(),
         );
-        // Asked before the next: each holds whatever it holds.
+        // Wait for each request before the next call, so that all are pending at once.
         let said =
             wire.until(|said| said["method"] == "elicitation/create" || said["id"] == number);
         assert!(
@@ -191,7 +191,7 @@ fn questions_that_nobody_answers_leave_room_for_calls() {
 }
 
 #[test]
-fn lines_that_are_no_message_are_answered() {
+fn malformed_messages_get_an_error_response() {
     let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     let is_error = |said: &Value| said["error"]["code"].is_i64();
@@ -204,7 +204,7 @@ fn lines_that_are_no_message_are_answered() {
             "{said}"
         );
     }
-    // The client waits for the answer to its id, which stands at either end of the line.
+    // The client waits for the response to its id, which may be at either end of the line.
     let content = "x".repeat(17 << 20);
     let params =
         format!(r#"{{"name":"write_file","arguments":{{"path":"large","content":"{content}"}}}}"#);
@@ -224,7 +224,7 @@ fn lines_that_are_no_message_are_answered() {
 }
 
 #[test]
-fn output_fits_a_context_and_the_rest_is_a_resource() {
+fn long_output_is_cut_and_the_rest_is_a_resource() {
     let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     wire.call(1, "python3 -c \"import sys; sys.stdout.write('begin\\n' + 'x' * 700000 + '\\nend\\n'); sys.stderr.write('e' * 100)\"");
@@ -255,7 +255,7 @@ fn output_fits_a_context_and_the_rest_is_a_resource() {
     assert_eq!(listed["result"]["resources"][0]["uri"], uri.as_str(), "{listed}");
     let absent = wire.ask(4, "resources/read", json!({ "uri": "ringfence://output/99/stdout" }));
     assert!(absent["error"]["code"].is_i64(), "{absent}");
-    // A file, too.
+    // The same for a file.
     project.write("large", "y".repeat(500_000));
     let read =
         wire.ask(5, "tools/call", json!({ "name": "read_file", "arguments": { "path": "large" } }));
@@ -283,7 +283,7 @@ fn list_of_tools_is_short() {
 }
 
 #[test]
-fn file_is_written_into_directories_that_are_made_for_it() {
+fn write_file_makes_missing_directories() {
     let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     let arguments = json!({ "path": "a/new/place/file.txt", "content": "there\n" });

@@ -1,4 +1,4 @@
-//! `ringfence mcp wrap`: a server that others wrote, in a sandbox.
+//! `ringfence mcp wrap`: a third-party server in a sandbox.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{call, drive, installed, project, stdio};
 
-/// The server, where the project's user can read it.
+/// Copies the file system server to a place where the project's user can read it.
 fn filesystem(project: &TestProject) -> Option<String> {
     let from = installed("server")?;
     let to = project.home().join("servers");
@@ -26,9 +26,9 @@ fn path(tool: &str, path: impl serde::Serialize) -> Value {
     call(tool, json!({ "path": path }))
 }
 
-/// Promise: P93
+/// Promise: wrapped-server
 #[test]
-fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
+fn wrapped_server_sees_only_what_the_policy_opens() {
     each_user(|user| {
         let project = project(user);
         let Some(program) = filesystem(&project) else { return };
@@ -50,16 +50,16 @@ fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
             ),
             call("write_file", json!({ "path": project.home().join("x"), "content": "x" })),
         ];
-        let Some(told) =
+        let Some(report) =
             drive(&json!({ "server": stdio(&project, &words), "mode": "auto", "steps": steps }))
         else {
             return;
         };
-        let results = told["results"].as_array().unwrap_or_else(|| panic!("{told}"));
+        let results = report["results"].as_array().unwrap_or_else(|| panic!("{report}"));
         assert_eq!(
             (&results[0]["isError"], &results[0]["text"]),
             (&json!(false), &json!("hello\n")),
-            "{told}"
+            "{report}"
         );
         assert_eq!(project.read("made").as_deref(), Some("made"));
         for refused in [2, 3, 4, 5, 8, 9] {
@@ -72,51 +72,51 @@ fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
             "{}",
             results[7]
         );
-        assert!(!told.to_string().contains(SECRET));
+        assert!(!report.to_string().contains(SECRET));
         assert!(!project.home().join("x").exists() && !project.has(".git"));
-        // On record, under its name.
+        // The audit log has the denials under the server's name.
         let log =
-            TestOutput::of(project.ringfence().args(["log", "--json", "--blocked-only"]), b"");
+            TestOutput::run(project.ringfence().args(["log", "--json", "--blocked-only"]), b"");
         let log = String::from_utf8_lossy(&log.stdout).into_owned();
         assert!(log.contains("mcp:files") && log.contains("id_rsa"), "{log}");
     });
 }
 
-/// Promise: P93
+/// Promise: wrapped-server
 #[test]
-fn nothing_is_added_to_what_a_server_says_and_its_end_is_ours() {
+fn wrap_passes_output_and_exit_status_unchanged() {
     each_user(|user| {
         let project = project(user);
         project.write("server.sh", "cat; echo to-stderr >&2; cat ~/notes.txt; cat .env\nexit 7\n");
         let words = ["mcp", "wrap", "--", "sh", "server.sh"];
-        let ran = TestOutput::of(project.ringfence().args(words), b"\x00\xff{\"a\":1}\n");
-        ran.ends(7);
+        let ran = TestOutput::run(project.ringfence().args(words), b"\x00\xff{\"a\":1}\n");
+        ran.expect_status(7);
         assert_eq!(ran.stdout, b"\x00\xff{\"a\":1}\n");
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
         assert!(
             said.contains("to-stderr\n")
-                && said.contains("sh: refused: read")
+                && said.contains("sh: denied: read")
                 && said.contains("/.env: **/.env"),
             "{said}"
         );
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             project.ringfence().args(["mcp", "wrap", "--", "sh", "-c", "kill -9 $$"]),
             b"",
         );
-        ran.ends(137);
-        TestOutput::of(project.ringfence().args(["mcp", "wrap", "--", "no-such-server"]), b"")
-            .ends(127);
-        TestOutput::of(
+        ran.expect_status(137);
+        TestOutput::run(project.ringfence().args(["mcp", "wrap", "--", "no-such-server"]), b"")
+            .expect_status(127);
+        TestOutput::run(
             project.ringfence().args(["mcp", "wrap", "--mode", "nonsense", "--", "true"]),
             b"",
         )
-        .ends(125);
+        .expect_status(125);
         fs::write(project.at("policy.toml"), "version = 1\nmod = 1\n").expect("it can be written");
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             project.ringfence().args(["mcp", "wrap", "--policy", "policy.toml", "--", "true"]),
             b"",
         );
-        ran.ends(125);
+        ran.expect_status(125);
         assert!(String::from_utf8_lossy(&ran.stderr).contains("policy.toml:2:1"));
     });
 }

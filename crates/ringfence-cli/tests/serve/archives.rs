@@ -1,20 +1,22 @@
-//! Archives, written by hand.
+//! Minimal ZIP archives, built by hand.
 
-/// A ZIP file with these entries, stored as they are.
+/// A ZIP file with these entries, uncompressed.
 pub(crate) fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let entries: Vec<Entry<'_>> =
-        files.iter().map(|(name, content)| Entry { name, content, mode: 0o100_644 }).collect();
+    let entries: Vec<TestArchiveEntry<'_>> = files
+        .iter()
+        .map(|(name, content)| TestArchiveEntry { name, content, mode: 0o100_644 })
+        .collect();
     zip_of(&entries)
 }
 
-pub(crate) struct Entry<'a> {
+pub(crate) struct TestArchiveEntry<'a> {
     pub(crate) name: &'a str,
     pub(crate) content: &'a [u8],
-    /// As `stat` has it, with the kind of file.
+    /// The mode as in `stat`, with the file type.
     pub(crate) mode: u32,
 }
 
-pub(crate) fn zip_of(entries: &[Entry<'_>]) -> Vec<u8> {
+pub(crate) fn zip_of(entries: &[TestArchiveEntry<'_>]) -> Vec<u8> {
     let (mut archive, mut directory) = (Vec::new(), Vec::new());
     for entry in entries {
         let start = archive.len() as u32;

@@ -1,15 +1,15 @@
-//! Questions of commands, and who answers them.
+//! Permission requests of commands, and their answers.
 
 use std::thread;
 use std::time::Duration;
 
-use ringfence_testkit::{each_user, soon};
+use ringfence_testkit::{becomes_true, each_user};
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::HttpTestClient;
 use crate::stage::{SKILL, Service};
 
-/// Runs a line that asks, and answers its first question by `say`.
+/// Runs a command that causes a permission request, and answers the first one by `say`.
 fn asked(service: &Service, line: &str, say: impl FnOnce(&Value)) -> Value {
     thread::scope(|scope| {
         let runs = scope.spawn(|| {
@@ -17,13 +17,16 @@ fn asked(service: &Service, line: &str, say: impl FnOnce(&Value)) -> Value {
             service.post("/v1/skills/alice/helper/tool/execute", &body).is(200)
         });
         let first = || service.get("/v1/asks").is(200)["asks"].get(0).cloned();
-        assert!(soon(Duration::from_secs(10), || first().is_some()), "nobody asks");
+        assert!(
+            becomes_true(Duration::from_secs(10), || first().is_some()),
+            "no permission request appeared"
+        );
         say(&first().expect("it waits"));
         runs.join().expect("it ends")
     })
 }
 
-fn answer(client: &Client, ask: &Value, word: &str) -> crate::client::Reply {
+fn answer(client: &HttpTestClient, ask: &Value, word: &str) -> crate::client::Reply {
     client.post(
         &format!("/v1/asks/{}", ask["id"].as_str().expect("an id")),
         &json!({ "answer": word }),
@@ -31,7 +34,7 @@ fn answer(client: &Client, ask: &Value, word: &str) -> crate::client::Reply {
 }
 
 #[test]
-fn a_command_waits_for_an_answer_and_goes_on() {
+fn command_waits_for_an_answer_and_continues() {
     each_user(|user| {
         let service = Service::start_open(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -54,7 +57,7 @@ fn a_command_waits_for_an_answer_and_goes_on() {
         );
         let result = asked(&service, &line, |ask| drop(answer(&service, ask, "deny").is(204)));
         assert_ne!(result["exitCode"], 0, "{result}");
-        // For good is for the tenant, and for nobody else.
+        // A permanent grant holds for this tenant only.
         asked(&service, &line, |ask| drop(answer(&service, ask, "allow_permanent").is(204)));
         assert_eq!(
             service.execute("alice/helper/tool", &line).is(200)["stdout"],
@@ -69,9 +72,9 @@ fn a_command_waits_for_an_answer_and_goes_on() {
     });
 }
 
-/// Promise: P114
+/// Promise: tenant-ceiling
 #[test]
-fn a_tenant_opens_nothing_by_its_own_answer() {
+fn tenant_cannot_grant_itself_access() {
     each_user(|user| {
         let service = Service::start_open(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);

@@ -1,4 +1,4 @@
-//! Ways in which a tenant, or a stranger, took what is not theirs.
+//! Attacks by a tenant or by an unauthenticated client.
 
 use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
@@ -8,15 +8,19 @@ use std::time::{Duration, Instant};
 use ringfence_testkit::{TestUser, each_user};
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::HttpTestClient;
 use crate::stage::{SKILL, Service};
 
-/// Reads the file that its first word names, from the root on.
+/// Reads the file that its first argument names, relative to the root.
 const READ: &str = "import sys\ntry: print(open('/' + sys.argv[1]).read())\nexcept OSError as error: print(error)\n";
 
-/// Runs a line that asks, and has `who` allow whatever comes; answers the result and what they
-/// heard.
-fn allowed_by(who: &Client, runner: &Client, line: &str) -> (Value, Vec<(Value, u16)>) {
+/// Runs a command and lets `who` allow every permission request; returns the result and the status
+/// of each answer.
+fn allowed_by(
+    who: &HttpTestClient,
+    runner: &HttpTestClient,
+    line: &str,
+) -> (Value, Vec<(Value, u16)>) {
     let (runner, body) =
         (runner.clone(), json!({ "command": line, "ask": true, "timeoutMs": 10_000 }));
     let runs =
@@ -33,9 +37,9 @@ fn allowed_by(who: &Client, runner: &Client, line: &str) -> (Value, Vec<(Value, 
     (runs.join().unwrap(), heard)
 }
 
-/// Promise: P114
+/// Promise: tenant-ceiling
 #[test]
-fn no_tenant_opens_the_host_by_answering_its_own_question() {
+fn tenant_cannot_open_host_files_by_its_own_answer() {
     each_user(|user| {
         let service = Service::start(user);
         let secret = service.project().home().join("note.txt");
@@ -51,11 +55,10 @@ fn no_tenant_opens_the_host_by_answering_its_own_question() {
             heard.iter().all(|(ask, status)| *status == 403 && ask["isWithinPolicy"] == false),
             "{heard:?}"
         );
-        // Whoever runs the service may; and that there was a question shows that nothing else
-        // refused it.
+        // The operator may. The permission request shows that no other rule refused the read.
         let (result, heard) = allowed_by(&service, &alice, &line);
         assert!(result["stdout"].as_str().unwrap().contains("of the host"), "{result} {heard:?}");
-        // What the service keeps is opened by nobody.
+        // No answer opens the service's own data.
         let key = service.data().join("policy.toml");
         let (result, heard) = allowed_by(
             &service,
@@ -66,9 +69,9 @@ fn no_tenant_opens_the_host_by_answering_its_own_question() {
     });
 }
 
-/// Promise: P114
+/// Promise: tenant-ceiling
 #[test]
-fn no_tenant_says_what_it_may_do() {
+fn tenant_cannot_widen_its_own_policy() {
     let service = Service::start(TestUser::all()[0]);
     let alice = service.token("alice", &["admin", "skills:read", "execute"]);
     alice
@@ -83,8 +86,8 @@ fn no_tenant_says_what_it_may_do() {
     service.put("/v1/tenants/alice/policy", &json!({ "policy": "version = 1\n" })).is(200);
 }
 
-/// A request whose answer is not read.
-fn left_open(client: &Client, path: &str) -> TcpStream {
+/// Sends a request and leaves its response unread.
+fn left_open(client: &HttpTestClient, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(client.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let token = client.token.as_deref().unwrap();
@@ -97,7 +100,7 @@ fn left_open(client: &Client, path: &str) -> TcpStream {
     stream
 }
 
-/// The status of an answer that goes on.
+/// The status line of a response that is still streaming.
 fn status(stream: &mut TcpStream) -> String {
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
@@ -105,7 +108,7 @@ fn status(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn one_tenant_does_not_take_every_place() {
+fn one_tenant_cannot_use_all_connections() {
     let service = Service::start(TestUser::all()[0]);
     let (alice, bob) = (service.token("alice", &["audit"]), service.token("bob", &["audit"]));
     let mut open: Vec<TcpStream> = (0..128).map(|_| left_open(&alice, "/v1/events")).collect();
@@ -114,7 +117,7 @@ fn one_tenant_does_not_take_every_place() {
     refused.fails(429, "too-many-open");
     assert!(refused.header("retry-after").is_some());
     bob.get("/v1/me").is(200);
-    // Whoever leaves makes room.
+    // A closed connection frees its slot.
     open.truncate(100);
     let begun = Instant::now();
     while alice.get("/v1/me").status == 429 {
@@ -127,7 +130,7 @@ fn one_tenant_does_not_take_every_place() {
 }
 
 #[test]
-fn whoever_watches_hears_nothing_after_their_token_has_ended() {
+fn event_stream_ends_with_its_token() {
     let service = Service::start(TestUser::all()[0]);
     for (more, is_revoked) in [(json!({}), true), (json!({ "expiresIn": 2 }), false)] {
         let mut wanted = json!({ "userId": "alice", "scopes": ["audit"] });
@@ -153,7 +156,7 @@ fn whoever_watches_hears_nothing_after_their_token_has_ended() {
 }
 
 #[test]
-fn strangers_leave_nothing_in_the_numbers() {
+fn unauthenticated_requests_leave_no_metrics_labels() {
     let service = Service::start(TestUser::all()[0]);
     let stranger = service.without();
     for number in 0..50 {
@@ -164,7 +167,7 @@ fn strangers_leave_nothing_in_the_numbers() {
 }
 
 #[test]
-fn a_name_that_leads_elsewhere_is_refused_wherever_it_stands() {
+fn foreign_host_in_header_or_uri_is_refused() {
     let service = Service::start(TestUser::all()[0]);
     let host = service.address.to_string();
     service.send("GET", "http://evil.example/v1/me", &[("Host", &host)], b"").fails(421, "host");
@@ -180,21 +183,24 @@ fn a_name_that_leads_elsewhere_is_refused_wherever_it_stands() {
         service.send("GET", &format!("http://{host}/v1/me"), &[("Host", &host)], b"").status,
         200
     );
-    // A page that is refused is not told that it may read the refusal.
+    // A refused origin gets no CORS headers.
     let refused = service.send("GET", "/v1/me", &[("Origin", "http://evil.example")], b"");
     refused.fails(403, "origin");
     assert_eq!(refused.header("access-control-allow-origin"), None);
 }
 
 #[test]
-fn commands_do_not_write_beyond_what_their_tenant_may_have() {
+fn disk_quota_of_a_tenant_ends_its_writers() {
     let service = Service::start(TestUser::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "storageBytes": 100_000 })).is(200);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     let line = "python3 -c \"open('much', 'w').write('x' * 200000)\"";
     assert_eq!(service.execute("alice/helper/tool", line).is(200)["exitCode"], 0);
     let is_over = || service.execute("alice/helper/tool", "echo more").status == 507;
-    assert!(ringfence_testkit::soon(Duration::from_secs(20), is_over), "it writes on and on");
+    assert!(
+        ringfence_testkit::becomes_true(Duration::from_secs(20), is_over),
+        "the command still writes"
+    );
     service.execute("alice/helper/tool", "echo more").fails(507, "quota");
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     service.execute("alice/helper/tool", "echo more").is(200);

@@ -5,22 +5,28 @@ use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use ringfence_testkit::{TestUser, needs, soon};
+use ringfence_testkit::{TestUser, becomes_true, needs};
 use serde_json::json;
 
-use crate::client::{Client, read};
+use crate::client::{HttpTestClient, read};
 use crate::stage::{SKILL, Service};
 
 /// Resident memory of the service, in bytes.
 fn resident(service: &Service) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).expect("it runs");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it is told");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS is reported");
     line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number")
         * 1024
 }
 
-/// A request that promises `length` bytes; none of them is sent yet.
-fn begun(client: &Client, method: &str, path: &str, kind: &str, length: usize) -> TcpStream {
+/// Sends the head of a request with `length` bytes of body, and none of the body.
+fn begun(
+    client: &HttpTestClient,
+    method: &str,
+    path: &str,
+    kind: &str,
+    length: usize,
+) -> TcpStream {
     let mut stream = TcpStream::connect(client.address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -33,7 +39,7 @@ fn begun(client: &Client, method: &str, path: &str, kind: &str, length: usize) -
     stream
 }
 
-/// Promise: P143
+/// Promise: upload-memory
 #[test]
 fn unfinished_uploads_take_no_memory() {
     let service = Service::start(TestUser::all()[0]);
@@ -42,7 +48,7 @@ fn unfinished_uploads_take_no_memory() {
     service.get("/v1/me").is(200);
     let before = resident(&service);
     let piece = vec![b'x'; 15 << 20];
-    // Of a token that is for all tenants, which has no limit on requests that are open.
+    // With the administrator's token, which has no limit on open requests.
     let held: Vec<TcpStream> = (0..20)
         .map(|_| {
             let mut stream = begun(&service, "PUT", &files, "application/octet-stream", 20 << 20);
@@ -60,8 +66,8 @@ fn unfinished_uploads_take_no_memory() {
         held.len()
     );
     drop(held);
-    // Nothing of them stays on the disk, and one that is whole arrives.
-    assert!(soon(Duration::from_secs(10), || fs::read_dir(service.data().join("staging"))
+    // Nothing of them stays on disk, and a complete upload works.
+    assert!(becomes_true(Duration::from_secs(10), || fs::read_dir(service.data().join("staging"))
         .unwrap()
         .count()
         == 0));
@@ -72,7 +78,7 @@ fn unfinished_uploads_take_no_memory() {
     service.send("PUT", &files, &[], &vec![b'y'; 33 << 20]).fails(413, "too-large");
 }
 
-/// Promise: P143
+/// Promise: upload-memory
 #[test]
 fn unfinished_bodies_of_one_tenant_are_bounded() {
     let service = Service::start(TestUser::all()[0]);
@@ -89,7 +95,7 @@ fn unfinished_bodies_of_one_tenant_are_bounded() {
         let mut held: Vec<TcpStream> = Vec::new();
         for _ in 0..30 {
             let mut stream = begun(&alice, method, path, kind, 15 << 20);
-            // Those that are refused read no more.
+            // The service stops reading refused requests.
             let _ = stream.write_all(&vec![b' '; 14 << 20]);
             held.push(stream);
         }
@@ -102,18 +108,18 @@ fn unfinished_bodies_of_one_tenant_are_bounded() {
         );
         let last = held.pop().expect("thirty");
         read(&mut BufReader::new(last)).expect("it is answered").fails(429, "too-many-open");
-        // Others are served, and so is this tenant with less.
+        // Other tenants are served, and so are smaller requests of this one.
         bob.get("/v1/me").is(200);
         alice.get("/v1/me").is(200);
     }
-    assert!(soon(Duration::from_secs(20), || alice
+    assert!(becomes_true(Duration::from_secs(20), || alice
         .put(edit, &json!({ "path": "x", "content": "y".repeat(1 << 20) }))
         .status
         == 200));
 }
 
 #[test]
-fn answer_before_the_body_was_read_arrives() {
+fn response_sent_before_the_body_was_read_arrives() {
     let service = Service::start(TestUser::all()[0]);
     let alice = service.token("alice", &["skills:write"]);
     let large = vec![b'x'; 24 << 20];
@@ -125,13 +131,13 @@ fn answer_before_the_body_was_read_arrives() {
         (&alice, "PUT", "/v1/sandboxes/none/files?path=x", 403),
     ];
     for (client, method, path, status) in cases {
-        // As the library `requests` does: all of the body first, then the answer.
+        // Like Python's `requests`: the whole body first, then the response.
         let mut stream = begun(client, method, path, "application/octet-stream", large.len());
         stream.write_all(&large).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         let mut stream = BufReader::new(stream);
         let reply = read(&mut stream).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         assert_eq!(reply.status, status, "{method} {path}");
-        // A connection that is not said to close stays open.
+        // Without `Connection: close` the connection stays open.
         if reply.header("connection").is_none() {
             let token = client.token.as_deref().unwrap();
             let again = format!(
@@ -150,14 +156,14 @@ fn answer_before_the_body_was_read_arrives() {
 }
 
 #[test]
-fn too_fast_is_told_to_one_who_sends_a_large_body() {
+fn rate_limit_response_to_a_large_body_arrives() {
     let service = Service::start(TestUser::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "requestsPerSecond": 1 })).is(200);
     let alice = service.token("alice", &["skills:write"]);
     let large = vec![b'x'; 8 << 20];
     let statuses: Vec<u16> = (0..8)
         .map(|_| {
-            // Small requests use up the rate, however slow the large ones are.
+            // Small requests use up the rate, whatever the speed of the large ones.
             assert!((0..100).any(|_| alice.get("/v1/me").status == 429));
             let mut stream = begun(
                 &alice,
@@ -174,7 +180,7 @@ fn too_fast_is_told_to_one_who_sends_a_large_body() {
 }
 
 #[test]
-fn body_that_never_comes_does_not_delay_a_refusal_for_long() {
+fn missing_body_does_not_delay_a_refusal() {
     let service = Service::start(TestUser::all()[0]);
     let mut stream = begun(&service, "POST", "/v1/nothing", "application/json", 1 << 20);
     stream.write_all(b"{").unwrap();
@@ -189,7 +195,7 @@ fn body_that_never_comes_does_not_delay_a_refusal_for_long() {
 }
 
 #[test]
-fn common_clients_get_the_answer_to_a_large_body() {
+fn common_clients_get_the_response_to_a_large_body() {
     if !needs(&["curl", "python3"]) {
         return;
     }

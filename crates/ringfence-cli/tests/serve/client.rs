@@ -1,4 +1,4 @@
-//! Whoever asks: HTTP/1.1, one connection for each request.
+//! An HTTP/1.1 client with one connection for each request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::archives::zip;
 
-/// Somebody with a token, or without.
+/// A client with or without a token.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
+pub(crate) struct HttpTestClient {
     pub(crate) address: SocketAddr,
     pub(crate) token: Option<String>,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -41,14 +41,14 @@ impl Reply {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The JSON of an answer with this status.
+    /// Checks the status and returns the JSON body.
     #[track_caller]
     pub(crate) fn is(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// An error with this status and word, which says what happened.
+    /// Checks for an error with this status and code, and returns its JSON body.
     #[track_caller]
     pub(crate) fn fails(&self, status: u16, code: &str) -> Value {
         let problem = self.is(status);
@@ -62,13 +62,13 @@ impl Reply {
     }
 }
 
-impl Client {
-    pub(crate) fn with(&self, token: &str) -> Client {
-        Client { token: Some(token.to_owned()), ..self.clone() }
+impl HttpTestClient {
+    pub(crate) fn with(&self, token: &str) -> HttpTestClient {
+        HttpTestClient { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    pub(crate) fn without(&self) -> Client {
-        Client { token: None, ..self.clone() }
+    pub(crate) fn without(&self) -> HttpTestClient {
+        HttpTestClient { token: None, ..self.clone() }
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {
@@ -101,7 +101,7 @@ impl Client {
         )
     }
 
-    /// Sends, and waits for all of the answer.
+    /// Sends a request and reads the whole response.
     pub(crate) fn send(
         &self,
         method: &str,
@@ -123,7 +123,7 @@ impl Client {
         read(&mut stream)
     }
 
-    /// Sends, and leaves the answer to be read.
+    /// Sends a request and returns the stream with the response unread.
     pub(crate) fn begin(
         &self,
         method: &str,
@@ -134,7 +134,7 @@ impl Client {
         self.begin_as("close", method, path, headers, body)
     }
 
-    /// Asks for a connection to become something else.
+    /// Sends a protocol upgrade request.
     pub(crate) fn begin_upgrade(
         &self,
         path: &str,
@@ -167,12 +167,12 @@ impl Client {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         stream.write_all(format!("{head}\r\n").as_bytes())?;
-        // Whoever is refused by what the head says may not read the rest.
+        // A server that refuses the request by its head may close without reading the body.
         let _ = stream.write_all(body);
         Ok(BufReader::new(stream))
     }
 
-    /// Brings these files, each by its path in the archive.
+    /// Uploads these files, each under its path in the archive.
     pub(crate) fn upload(&self, user: &str, agent: &str, files: &[(&str, &str)]) -> Reply {
         let files: Vec<(&str, &[u8])> =
             files.iter().map(|(name, content)| (*name, content.as_bytes())).collect();
@@ -198,12 +198,12 @@ impl Client {
         self.try_send("POST", &format!("/v1/skills/{user}/{agent}/upload"), &headers, &body)
     }
 
-    /// Runs a line in `user/agent/skill`.
+    /// Runs a command line in `user/agent/skill`.
     pub(crate) fn execute(&self, skill: &str, line: &str) -> Reply {
         self.post(&format!("/v1/skills/{skill}/execute"), &json!({ "command": line }))
     }
 
-    /// The audit of a tenant.
+    /// The audit records of a tenant.
     #[track_caller]
     pub(crate) fn audit(&self, user: &str, more: &str) -> Vec<Value> {
         let found = self.get(&format!("/v1/audit?userId={user}&limit=1000{more}")).is(200);

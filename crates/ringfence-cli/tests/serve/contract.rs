@@ -1,5 +1,4 @@
-//! The service against its own description, by a program that makes requests of it which nobody
-//! would think of.
+//! The service against its own OpenAPI document, with requests that Schemathesis generates.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,11 +8,11 @@ use ringfence_testkit::{TestUser, repetitions, wait_at_most};
 use crate::languages::{installed, root};
 use crate::stage::{ADMIN, SKILL, Service};
 
-/// The same requests every time, as many as a minute has room for.
+/// The same requests every time, about one minute of them.
 const SEED: &str = "7420";
 
 #[test]
-fn every_answer_is_as_it_is_described() {
+fn every_response_matches_the_openapi_document() {
     let Some(environment) = installed("venv") else { return };
     let service = Service::start(TestUser::User);
     let files = [("tool/SKILL.md", SKILL), ("tool/run.py", "print('ran')\n")];
@@ -41,7 +40,7 @@ fn every_answer_is_as_it_is_described() {
     let status = wait_at_most(&mut child, Duration::from_secs(170));
     let report = report.join().unwrap_or_default();
     assert!(status.is_some_and(|status| status.success()), "{report}");
-    // It serves on, and nothing of its own has failed.
+    // The service still works and logged no internal error.
     assert_eq!(service.get("/healthz").status, 200);
     let (_, log) = service.end();
     assert!(!log.contains("\"level\":\"error\""), "{log}");

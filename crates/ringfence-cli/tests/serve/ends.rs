@@ -1,15 +1,15 @@
-//! How commands end, and the service: told to, cancelled, killed.
+//! Ends of commands and of the service: by signal, cancelled, killed.
 
 use std::io::{BufRead, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{TestUser, each_user, processes_with, soon};
+use ringfence_testkit::{TestUser, becomes_true, each_user, processes_with};
 use serde_json::{Value, json};
 
 use crate::archives::zip;
-use crate::client::Client;
+use crate::client::HttpTestClient;
 use crate::stage::{SKILL, Service};
 
 const AT: &str = "/v1/skills/alice/helper/tool/execute";
@@ -22,26 +22,26 @@ fn sleeps(seconds: u32) -> Value {
     json!({ "command": format!("echo begun; python3 -c 'import time; time.sleep({seconds})'") })
 }
 
-fn state(client: &Client, id: &str) -> String {
+fn state(client: &HttpTestClient, id: &str) -> String {
     client.get(&format!("/v1/executions/{id}")).is(200)["state"]
         .as_str()
         .expect("a state")
         .to_owned()
 }
 
-/// Promise: P108
+/// Promise: idempotency
 #[test]
-fn what_is_asked_for_async_is_there_later() {
+fn async_execution_has_a_result_later() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
         let begun = service.post(&format!("{AT}?async=true"), &json!({ "command": "echo later" }));
         let id = begun.is(202)["id"].as_str().unwrap().to_owned();
         assert_eq!(begun.header("location"), Some(format!("/v1/executions/{id}").as_str()));
-        assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
+        assert!(becomes_true(Duration::from_secs(10), || state(&service, &id) == "ended"));
         let status = service.get(&format!("/v1/executions/{id}")).is(200);
         assert_eq!(status["result"]["stdout"], "later\n");
-        // Also of another service with the same data.
+        // Also from another service with the same data.
         let service = Service::start_in(service.end().0, &[]);
         let status = service.get(&format!("/v1/executions/{id}")).is(200);
         assert_eq!(
@@ -51,9 +51,9 @@ fn what_is_asked_for_async_is_there_later() {
     });
 }
 
-/// Promise: P108
+/// Promise: idempotency
 #[test]
-fn the_same_key_is_the_same_execution() {
+fn same_idempotency_key_is_the_same_execution() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -72,7 +72,7 @@ fn the_same_key_is_the_same_execution() {
         with("k1", "echo other").fails(422, "idempotency-mismatch");
         with("", "ls").fails(400, "idempotency-key");
         assert_eq!(with("k2", "cat counted").is(200)["stdout"], "x\n");
-        // At the same time, too.
+        // Also for concurrent requests.
         let outputs: Vec<Value> = thread::scope(|scope| {
             let all: Vec<_> = (0..8)
                 .map(|_| {
@@ -96,7 +96,7 @@ fn the_same_key_is_the_same_execution() {
 }
 
 #[test]
-fn results_that_are_kept_outlive_those_that_are_only_listed() {
+fn kept_results_outlive_listed_ones() {
     let service = Service::start(TestUser::all()[0]);
     tool(&service);
     let id = service.post(&format!("{AT}?async=true"), &json!({ "command": "echo kept" })).is(202)
@@ -104,7 +104,7 @@ fn results_that_are_kept_outlive_those_that_are_only_listed() {
         .as_str()
         .unwrap()
         .to_owned();
-    assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
+    assert!(becomes_true(Duration::from_secs(10), || state(&service, &id) == "ended"));
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -118,13 +118,13 @@ fn results_that_are_kept_outlive_those_that_are_only_listed() {
         .map_or(0, Vec::len);
     assert!((150..=210).contains(&listed), "{listed}");
     assert_eq!(service.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "kept\n");
-    let told = service.get(&format!("/v1/executions/{id}/events")).text();
-    assert!(told.contains("event: result") && told.contains("kept"), "{told}");
+    let events = service.get(&format!("/v1/executions/{id}/events")).text();
+    assert!(events.contains("event: result") && events.contains("kept"), "{events}");
 }
 
-/// Promise: P108
+/// Promise: idempotency
 #[test]
-fn output_is_told_as_it_comes() {
+fn output_is_streamed_as_events() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -150,25 +150,31 @@ fn output_is_told_as_it_comes() {
     });
 }
 
-/// Promise: P108
+/// Promise: idempotency
 #[test]
-fn a_command_is_cancelled_by_whoever_leaves_or_says_so() {
+fn command_is_cancelled_by_disconnect_or_request() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
         let headers = [("Content-Type", "application/json")];
         let stream =
             service.begin("POST", AT, &headers, sleeps(177).to_string().as_bytes()).unwrap();
-        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(177)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(177)").is_empty())
+        );
         drop(stream);
-        assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(177)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || processes_with("time.sleep(177)").is_empty())
+        );
         let id = service.post(&format!("{AT}?async=true"), &sleeps(178)).is(202)["id"]
             .as_str()
             .unwrap()
             .to_owned();
-        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(178)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(178)").is_empty())
+        );
         service.delete(&format!("/v1/executions/{id}")).is(202);
-        assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
+        assert!(becomes_true(Duration::from_secs(10), || state(&service, &id) == "ended"));
         assert!(processes_with("time.sleep(178)").is_empty());
         let result = service.get(&format!("/v1/executions/{id}")).is(200)["result"].clone();
         assert_eq!(result["stdout"], "begun\n", "{result}");
@@ -176,9 +182,9 @@ fn a_command_is_cancelled_by_whoever_leaves_or_says_so() {
     });
 }
 
-/// Promise: P107
+/// Promise: service-crash
 #[test]
-fn a_service_that_is_told_to_end_ends_what_runs_and_records_it() {
+fn sigterm_ends_running_commands_and_records_it() {
     each_user(|user| {
         let service = Service::start(user).end().0;
         let service = Service::start_in(service, &["--grace", "1s"]);
@@ -187,7 +193,9 @@ fn a_service_that_is_told_to_end_ends_what_runs_and_records_it() {
             .as_str()
             .unwrap()
             .to_owned();
-        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(179)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(179)").is_empty())
+        );
         let (project, _) = service.end();
         assert!(processes_with("time.sleep(179)").is_empty());
         let service = Service::start_in(project, &[]);
@@ -198,9 +206,9 @@ fn a_service_that_is_told_to_end_ends_what_runs_and_records_it() {
     });
 }
 
-/// Promise: P107
+/// Promise: service-crash
 #[test]
-fn a_service_that_is_killed_leaves_nothing_running_and_the_next_one_says_so() {
+fn killed_service_leaves_no_processes_and_the_next_reports_it() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -208,9 +216,13 @@ fn a_service_that_is_killed_leaves_nothing_running_and_the_next_one_says_so() {
             .as_str()
             .unwrap()
             .to_owned();
-        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(180)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(180)").is_empty())
+        );
         let project = service.kill();
-        assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(180)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || processes_with("time.sleep(180)").is_empty())
+        );
         let service = Service::start_in(project, &[]);
         let status = service.get(&format!("/v1/executions/{id}")).is(200);
         assert_eq!(
@@ -232,7 +244,7 @@ fn a_service_that_is_killed_leaves_nothing_running_and_the_next_one_says_so() {
     });
 }
 
-/// A skill of which every file says the same number.
+/// A skill in which every file holds the same number.
 fn version(skill: &str, number: usize) -> Vec<u8> {
     let text = format!("{number}\n");
     let names: Vec<String> = (0..30).map(|file| format!("{skill}/part-{file}")).collect();
@@ -242,9 +254,27 @@ fn version(skill: &str, number: usize) -> Vec<u8> {
     zip(&files)
 }
 
-/// Promise: P107
+/// Checks that all files of each skill are of one version.
+fn check_skills_are_whole(service: &Service, data: &std::path::Path, round: u64) {
+    let listed = service.get("/v1/skills/alice/helper/list").is(200);
+    for skill in listed["skills"].as_array().unwrap() {
+        let directory = data.join("skills/alice/helper").join(skill["skillId"].as_str().unwrap());
+        let first = std::fs::read(directory.join("part-0")).expect("it is whole");
+        for part in 0..30 {
+            let name = directory.join(format!("part-{part}"));
+            assert_eq!(
+                std::fs::read(&name).ok().as_ref(),
+                Some(&first),
+                "round {round}: {}",
+                name.display()
+            );
+        }
+    }
+}
+
+/// Promise: service-crash
 #[test]
-fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
+fn skills_stay_whole_when_the_service_is_killed() {
     let mut project = Some(Service::start(TestUser::all()[0]).end().0);
     let number = AtomicUsize::new(0);
     for round in 0..20u64 {
@@ -273,7 +303,8 @@ fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
         let killed = service.kill();
         let data = killed.home().join("data");
         assert!(
-            soon(Duration::from_secs(10), || processes_with("mark-of-these-runs").is_empty()),
+            becomes_true(Duration::from_secs(10), || processes_with("mark-of-these-runs")
+                .is_empty()),
             "round {round}"
         );
         let service = Service::start_in(killed, &[]);
@@ -284,21 +315,7 @@ fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
                 "round {round}: {left}"
             );
         }
-        let listed = service.get("/v1/skills/alice/helper/list").is(200);
-        for skill in listed["skills"].as_array().unwrap() {
-            let directory =
-                data.join("skills/alice/helper").join(skill["skillId"].as_str().unwrap());
-            let first = std::fs::read(directory.join("part-0")).expect("it is whole");
-            for part in 0..30 {
-                let name = directory.join(format!("part-{part}"));
-                assert_eq!(
-                    std::fs::read(&name).ok().as_ref(),
-                    Some(&first),
-                    "round {round}: {}",
-                    name.display()
-                );
-            }
-        }
+        check_skills_are_whole(&service, &data, round);
         let running = service.get("/v1/executions?running=true").is(200);
         assert_eq!(running["executions"].as_array().map(Vec::len), Some(0), "{running}");
         if service.get("/v1/tenants").is(200)["tenants"]
@@ -325,9 +342,9 @@ fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
     }
 }
 
-/// Commands that wait are run by the next service, those that ran end with a state that says so.
+/// The next service runs queued commands; interrupted ones get a final state that says so.
 ///
-/// Promise: P142
+/// Promise: accepted-once
 #[test]
 fn accepted_commands_survive_a_restart() {
     each_user(|user| {
@@ -343,7 +360,8 @@ fn accepted_commands_survive_a_restart() {
                     .to_owned()
             };
             let first = begin(&sleeps(181));
-            assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(181)").is_empty()));
+            assert!(becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(181)")
+                .is_empty()));
             let waiting: Vec<String> = (0..5)
                 .map(|number| {
                     begin(
@@ -353,14 +371,16 @@ fn accepted_commands_survive_a_restart() {
                 .collect();
             let unwanted = begin(&json!({ "command": "echo never > never" }));
             service.delete(&format!("/v1/executions/{unwanted}")).is(202);
-            assert!(soon(Duration::from_secs(10), || state(&service, &unwanted) == "failed"));
+            assert!(
+                becomes_true(Duration::from_secs(10), || state(&service, &unwanted) == "failed")
+            );
             let project = if is_killed { service.kill() } else { service.end().0 };
             let service = Service::start_in(project, &[]);
             let of_first = state(&service, &first);
             assert_eq!(of_first, if is_killed { "lost" } else { "ended" });
             for (number, id) in waiting.iter().enumerate() {
                 assert!(
-                    soon(Duration::from_secs(20), || state(&service, id) == "ended"),
+                    becomes_true(Duration::from_secs(20), || state(&service, id) == "ended"),
                     "{}",
                     state(&service, id)
                 );
@@ -380,7 +400,7 @@ fn accepted_commands_survive_a_restart() {
                 (Some("failed"), Some("cancelled")),
                 "{status}"
             );
-            // Nothing is run a second time by the one after that.
+            // A third service runs nothing again.
             let service = Service::start_in(service.end().0, &[]);
             assert!(waiting.iter().all(|id| state(&service, id) == "ended"));
             let wrote = service.execute("alice/helper/tool", "cat order").is(200)["stdout"]
@@ -393,11 +413,11 @@ fn accepted_commands_survive_a_restart() {
 }
 
 #[test]
-fn accepted_command_runs_although_its_caller_left_at_once() {
+fn accepted_command_runs_after_its_caller_disconnects() {
     let service = Service::start(TestUser::all()[0]);
     tool(&service);
     let (at, body) = (format!("{AT}?async=true"), json!({ "command": "echo done" }).to_string());
-    // A caller rarely leaves while its command is being written down: one of forty.
+    // The disconnect rarely hits the moment in which the command is stored: once in forty.
     let keys: Vec<String> = (0..120).map(|number| format!("left-{number}")).collect();
     for key in &keys {
         let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key.as_str())];
@@ -410,14 +430,14 @@ fn accepted_command_runs_although_its_caller_left_at_once() {
             .unwrap()
             .to_owned();
         assert!(
-            soon(Duration::from_secs(20), || state(&service, &id) == "ended"),
+            becomes_true(Duration::from_secs(20), || state(&service, &id) == "ended"),
             "{key}: {}",
             state(&service, &id)
         );
     }
 }
 
-/// A service in which one command sleeps for `running` seconds, and these wait for its place.
+/// A service in which one command sleeps for `running` seconds while these are queued behind it.
 fn with_waiting(commands: &[Value], running: u32) -> (Service, Vec<String>) {
     let service = Service::start(TestUser::all()[0]);
     tool(&service);
@@ -427,13 +447,13 @@ fn with_waiting(commands: &[Value], running: u32) -> (Service, Vec<String>) {
     };
     begin(&sleeps(running));
     let name = format!("time.sleep({running})");
-    assert!(soon(Duration::from_secs(10), || !processes_with(&name).is_empty()));
+    assert!(becomes_true(Duration::from_secs(10), || !processes_with(&name).is_empty()));
     let waiting = commands.iter().map(begin).collect();
     (service, waiting)
 }
 
 #[test]
-fn command_that_waits_after_a_restart_can_be_cancelled() {
+fn queued_command_can_be_cancelled_after_a_restart() {
     let commands = [
         sleeps(186),
         json!({ "command": "echo waited; ls" }),
@@ -441,10 +461,10 @@ fn command_that_waits_after_a_restart_can_be_cancelled() {
     ];
     let (service, waiting) = with_waiting(&commands, 185);
     let service = Service::start_in(service.kill(), &[]);
-    assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(186)").is_empty()));
+    assert!(becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(186)").is_empty()));
     service.delete(&format!("/v1/executions/{}", waiting[2])).is(202);
     assert!(
-        soon(Duration::from_secs(10), || state(&service, &waiting[2]) == "failed"),
+        becomes_true(Duration::from_secs(10), || state(&service, &waiting[2]) == "failed"),
         "{}",
         state(&service, &waiting[2])
     );
@@ -456,7 +476,7 @@ fn command_that_waits_after_a_restart_can_be_cancelled() {
     );
     service.delete(&format!("/v1/executions/{}", waiting[0])).is(202);
     assert!(
-        soon(Duration::from_secs(10), || state(&service, &waiting[1]) == "ended"),
+        becomes_true(Duration::from_secs(10), || state(&service, &waiting[1]) == "ended"),
         "{}",
         state(&service, &waiting[1])
     );
@@ -466,12 +486,12 @@ fn command_that_waits_after_a_restart_can_be_cancelled() {
 }
 
 #[test]
-fn command_that_waits_after_a_restart_ends_if_the_quota_is_0() {
+fn queued_command_ends_after_a_restart_if_the_quota_is_0() {
     let (service, waiting) = with_waiting(&[json!({ "command": "echo never" })], 187);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 0 })).is(200);
     let service = Service::start_in(service.kill(), &[]);
     assert!(
-        soon(Duration::from_secs(10), || state(&service, &waiting[0]) == "failed"),
+        becomes_true(Duration::from_secs(10), || state(&service, &waiting[0]) == "failed"),
         "{}",
         state(&service, &waiting[0])
     );

@@ -1,15 +1,14 @@
-//! What is wrong with the service itself: told as that, and not as a mistake of the caller or a
-//! crash.
+//! Faults of the service itself are reported as such, not as a mistake of the caller or a crash.
 
 use std::fs;
 use std::time::Duration;
 
-use ringfence_testkit::{TestProject, TestUser, fuse_for_all, needs, skip, soon};
+use ringfence_testkit::{TestProject, TestUser, becomes_true, fuse_for_all, needs, skip};
 use serde_json::json;
 
 use crate::stage::{ADMIN, SKILL, Service};
 
-/// A service whose data is on a file system of so many bytes.
+/// A service whose data is on a file system of `bytes` bytes.
 fn on_small_disk(bytes: u64) -> Option<Service> {
     if !TestUser::runner_is_root() || !needs(&["unshare", "mount"]) {
         skip("only root mounts a small file system");
@@ -27,7 +26,7 @@ fn on_small_disk(bytes: u64) -> Option<Service> {
 }
 
 #[test]
-fn full_disk_is_told_as_that() {
+fn full_disk_is_reported_as_507() {
     let Some(service) = on_small_disk(8 << 20) else { return };
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     let made = service.post("/v1/sandboxes", &json!({ "userId": "alice" })).is(201);
@@ -36,7 +35,7 @@ fn full_disk_is_told_as_that() {
     let filled = service.execute("alice/helper/tool", "head -c 20000000 /dev/zero > fill").is(200);
     assert_ne!(filled["exitCode"], 0, "{filled}");
     assert!(
-        soon(Duration::from_secs(10), || service.get("/readyz").status == 503),
+        becomes_true(Duration::from_secs(10), || service.get("/readyz").status == 503),
         "{}",
         service.get("/readyz").text()
     );
@@ -53,21 +52,21 @@ fn full_disk_is_told_as_that() {
         reply.fails(507, "disk-full");
         assert!(!reply.text().contains("internal"), "{what}");
     }
-    // Small files may find a last page.
+    // Small files may still fit into the last page.
     for (what, reply, done) in [("async", asynchronous, 202), ("token", token, 201)] {
         assert!([done, 507].contains(&reply.status), "{what}: {}", reply.text());
     }
-    // With room again, it goes on.
+    // With free space again, it continues.
     service.delete("/v1/skills/alice/helper/tool").is(204);
     assert!(
-        soon(Duration::from_secs(20), || service.get("/readyz").status == 200),
+        becomes_true(Duration::from_secs(20), || service.get("/readyz").status == 200),
         "{}",
         service.get("/readyz").text()
     );
 }
 
 #[test]
-fn broken_policy_is_told_as_that() {
+fn broken_policy_is_reported_as_503() {
     let service = Service::start(TestUser::all()[0]);
     for tenant in ["alice", "bob"] {
         service.upload(tenant, "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -79,18 +78,18 @@ fn broken_policy_is_told_as_that() {
     );
     service.execute("alice/helper/tool", "ls").fails(503, "policy");
     service.post("/v1/sandboxes", &json!({ "userId": "alice" })).fails(503, "policy");
-    // One tenant's does not stop the others.
+    // A broken policy of one tenant does not stop the others.
     assert_eq!(service.execute("bob/helper/tool", "ls").is(200)["exitCode"], 0);
-    assert!(soon(Duration::from_secs(10), || service
+    assert!(becomes_true(Duration::from_secs(10), || service
         .get("/readyz")
         .text()
-        .contains("policy cannot be used: 1")));
+        .contains("unusable policy: 1")));
     assert_eq!(service.get("/readyz").status, 200);
     let text = service.get("/readyz").text();
-    assert!(!text.contains("alice"), "strangers are told no names: {text}");
-    // The service's own does.
+    assert!(!text.contains("alice"), "unauthenticated clients see no names: {text}");
+    // A broken policy of the service does.
     service.set_policy("version = 1\nmode = \"no such mode\"\n");
     service.execute("bob/helper/tool", "ls").fails(503, "policy");
-    assert!(soon(Duration::from_secs(10), || service.get("/readyz").status == 503));
+    assert!(becomes_true(Duration::from_secs(10), || service.get("/readyz").status == 503));
     service.get("/readyz").fails(503, "policy");
 }

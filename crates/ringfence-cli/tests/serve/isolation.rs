@@ -1,19 +1,19 @@
-//! Ways from one tenant to another, and to the service itself. The rules on command lines are
-//! switched off for them: it is the sandbox that has to hold.
+//! Attempts of one tenant to reach another, or the service itself. Rules on command lines are
+//! switched off: the sandbox alone must hold.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ringfence_testkit::each_user;
 
-use crate::archives::{Entry, zip_of};
+use crate::archives::{TestArchiveEntry, zip_of};
 use crate::stage::{ADMIN, SKILL, Service};
 
-/// What nobody but its tenant may see.
+/// A value that only its own tenant may see.
 const SECRET: &str = "bobs-own-secret-41c7";
 
-/// A way, as a line for bash. `BOB` is the directory of the other tenant's skill, `DATA` that of
-/// the service, `PORT` where it listens, `PID` its process, `RUNS` a process of the other tenant.
+/// Attempts, as lines for bash. `BOB` is the directory of the other tenant's skill, `DATA` that of
+/// the service, `PORT` its port, `PID` its pid, `RUNS` the pid of a process of the other tenant.
 const WAYS: &[(&str, &str)] = &[
     ("by its path", "cat BOB/gold.txt"),
     ("up from here", "cat ../../../bob/helper/vault/gold.txt"),
@@ -108,7 +108,7 @@ const WAYS: &[(&str, &str)] = &[
     ),
     (
         "abstract sockets",
-        "python3 -c \"import socket; s=socket.socket(socket.AF_UNIX); s.connect(chr(0)+'bobs-door'); print(s.recv(99))\"",
+        "python3 -c \"import socket; s=socket.socket(socket.AF_UNIX); s.connect(chr(0)+'bobs-socket'); print(s.recv(99))\"",
     ),
     (
         "a device",
@@ -124,7 +124,7 @@ const WAYS: &[(&str, &str)] = &[
     ),
 ];
 
-fn meant(service: &Service, line: &str, runs: u32) -> String {
+fn expand(service: &Service, line: &str, runs: u32) -> String {
     let data = service.data();
     line.replace("BOB", &data.join("skills/bob/helper/vault").display().to_string())
         .replace("DATA", &data.display().to_string())
@@ -134,9 +134,32 @@ fn meant(service: &Service, line: &str, runs: u32) -> String {
         .replace("TOKEN", ADMIN)
 }
 
-/// Promise: P103
+/// Starts a command of the other tenant with sockets and files; returns its execution and pid.
+fn start_neighbour(service: &Service) -> (serde_json::Value, u32) {
+    let script = format!(
+        "import socket, time, ctypes\nopen('/tmp/bobs-scratch','w').write('{SECRET}')\nopen('/dev/shm/bobs','w').write('{SECRET}')\n\
+         s = socket.socket(socket.AF_UNIX); s.bind(chr(0)+'bobs-socket'); s.listen()\nprint('here', flush=True)\ntime.sleep(600)\n"
+    );
+    service
+        .put(
+            "/v1/skills/bob/helper/vault/edit",
+            &serde_json::json!({ "path": "wait.py", "content": script }),
+        )
+        .is(200);
+    let path = "/v1/skills/bob/helper/vault/execute?async=true";
+    let begun = service
+        .post(path, &serde_json::json!({ "command": "python3 wait.py bobs-process-marker" }))
+        .is(202);
+    assert!(ringfence_testkit::becomes_true(std::time::Duration::from_secs(10), || {
+        !processes("wait.py").is_empty()
+    }));
+    let runs = *processes("wait.py").last().expect("it runs");
+    (begun, runs)
+}
+
+/// Promise: tenant-isolation
 #[test]
-fn no_way_leads_from_one_tenant_to_another() {
+fn tenants_cannot_reach_each_other() {
     each_user(|user| {
         let service = Service::start_open(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -144,29 +167,10 @@ fn no_way_leads_from_one_tenant_to_another() {
             .upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/gold.txt", SECRET)])
             .is(200);
         let bob = service.data().join("skills/bob/helper/vault");
-        // The other tenant is there meanwhile, with whatever it has.
-        let script = format!(
-            "import socket, time, ctypes\nopen('/tmp/bobs-scratch','w').write('{SECRET}')\nopen('/dev/shm/bobs','w').write('{SECRET}')\n\
-             s = socket.socket(socket.AF_UNIX); s.bind(chr(0)+'bobs-door'); s.listen()\nprint('here', flush=True)\ntime.sleep(600)\n"
-        );
-        service
-            .put(
-                "/v1/skills/bob/helper/vault/edit",
-                &serde_json::json!({ "path": "wait.py", "content": script }),
-            )
-            .is(200);
-        let path = "/v1/skills/bob/helper/vault/execute?async=true";
-        let begun = service
-            .post(path, &serde_json::json!({ "command": "python3 wait.py bobs-process-marker" }))
-            .is(202);
-        assert!(ringfence_testkit::soon(std::time::Duration::from_secs(10), || !processes(
-            "wait.py"
-        )
-        .is_empty()));
-        let runs = *processes("wait.py").last().expect("it runs");
+        let (begun, runs) = start_neighbour(&service);
         let before = census(&bob);
         for (way, line) in WAYS {
-            let line = meant(&service, line, runs);
+            let line = expand(&service, line, runs);
             let reply = service.execute("alice/helper/tool", &line);
             let id = reply.header("x-execution-id").expect("an id").to_owned();
             let result = reply.is(200);
@@ -185,7 +189,7 @@ fn no_way_leads_from_one_tenant_to_another() {
             assert_eq!(census(&bob), before, "{way}");
             assert!(service.get("/healthz").status == 200, "{way}");
         }
-        // Reading by its path is refused by name.
+        // Reading by its path is a reported denial.
         let result = service
             .execute("alice/helper/tool", &format!("cat {}/gold.txt", bob.display()))
             .is(200);
@@ -201,7 +205,7 @@ fn no_way_leads_from_one_tenant_to_another() {
         let state =
             service.get(&format!("/v1/executions/{}", begun["id"].as_str().unwrap())).is(200);
         assert_eq!(state["state"], "running", "{state}");
-        // Its own may be read: the ways are no misspellings.
+        // Control: the same lines work on the tenant's own files.
         let own =
             service.execute("bob/helper/vault", &format!("cat {}/gold.txt", bob.display())).is(200);
         assert_eq!(own["stdout"], SECRET);
@@ -214,9 +218,9 @@ fn no_way_leads_from_one_tenant_to_another() {
     });
 }
 
-/// Promise: P103
+/// Promise: tenant-isolation
 #[test]
-fn links_in_an_archive_are_refused() {
+fn symlinks_in_an_archive_are_refused() {
     each_user(|user| {
         let service = Service::start(user);
         for (name, content, mode) in [
@@ -226,8 +230,13 @@ fn links_in_an_archive_are_refused() {
             ("tool/pipe", "", 0o010_666),
             ("tool/socket", "", 0o140_666),
         ] {
-            let head = Entry { name: "tool/SKILL.md", content: SKILL.as_bytes(), mode: 0o100_644 };
-            let archive = zip_of(&[head, Entry { name, content: content.as_bytes(), mode }]);
+            let head = TestArchiveEntry {
+                name: "tool/SKILL.md",
+                content: SKILL.as_bytes(),
+                mode: 0o100_644,
+            };
+            let archive =
+                zip_of(&[head, TestArchiveEntry { name, content: content.as_bytes(), mode }]);
             let problem = service.upload_bytes("alice", "helper", &archive).is(400);
             assert!(problem["message"].as_str().unwrap().contains(name), "{problem}");
         }
@@ -238,9 +247,9 @@ fn links_in_an_archive_are_refused() {
     });
 }
 
-/// Promise: P103
+/// Promise: tenant-isolation
 #[test]
-fn the_service_follows_no_link_that_a_command_has_made() {
+fn service_follows_no_link_made_by_a_command() {
     each_user(|user| {
         let service = Service::start_open(user);
         service
@@ -275,9 +284,9 @@ fn the_service_follows_no_link_that_a_command_has_made() {
     });
 }
 
-/// Promise: P104
+/// Promise: execution-version
 #[test]
-fn an_upload_that_races_a_run_mixes_nothing() {
+fn upload_during_a_run_mixes_no_versions() {
     each_user(|user| {
         let service = Service::start_open(user);
         let version = |number: u32| {
@@ -299,7 +308,7 @@ fn an_upload_that_races_a_run_mixes_nothing() {
                 number
             });
             for _ in 0..40 {
-                // Names that are made late are made in the version that it runs in.
+                // Files made late are made in the version that the command runs in.
                 let line = "cat part-*; echo; touch mine; cat part-*; echo; ls mine";
                 let result = service.execute("alice/helper/tool", line).is(200);
                 let text = result["stdout"].as_str().expect("text");
@@ -312,7 +321,7 @@ fn an_upload_that_races_a_run_mixes_nothing() {
             is_over.store(true, Ordering::SeqCst);
             assert!(uploads.join().expect("it ends") > 3);
         });
-        // What commands made is gone with the version that they made it in.
+        // Files that commands made are removed with the version they were made in.
         service.upload_bytes("alice", "helper", &version(9999)).is(200);
         let files = service.get("/v1/skills/alice/helper/tool/files").is(200);
         assert!(!files.to_string().contains("mine"), "{files}");
@@ -320,7 +329,7 @@ fn an_upload_that_races_a_run_mixes_nothing() {
 }
 
 #[test]
-fn nothing_is_left_when_it_ends() {
+fn service_leaves_no_processes_or_files() {
     each_user(|user| {
         let service = Service::start(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -344,7 +353,7 @@ fn nothing_is_left_when_it_ends() {
     });
 }
 
-/// Processes whose command line holds a word.
+/// Pids of processes whose command line contains `word`.
 fn processes(word: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

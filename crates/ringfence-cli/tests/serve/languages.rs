@@ -1,4 +1,4 @@
-//! Clients that programs of others make of the description, as docs/clients.md says.
+//! Clients that third-party tools generate from the OpenAPI document, as in docs/clients.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::archives::zip;
 use crate::stage::{ADMIN, SKILL, Service};
 
-/// What `.ci/clients` has put there; skips if it has not.
+/// The path of a tool that `.ci/clients` installed; skips the test if it is absent.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     let place = root().join("target/service-clients").join(name);
     if !place.exists() {
@@ -28,7 +28,7 @@ fn ours(name: &str) -> PathBuf {
     root().join("crates/ringfence-cli/tests/serve/clients").join(name)
 }
 
-/// An empty directory for what is made.
+/// An empty directory for generated files.
 fn made(name: &str) -> PathBuf {
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&place);
@@ -36,7 +36,7 @@ fn made(name: &str) -> PathBuf {
     place
 }
 
-/// Has a client do its work, and looks at what it saw.
+/// Runs a client against a service and checks its output.
 #[track_caller]
 fn check(client: &mut Command, place: &Path) {
     let service = Service::start_open(TestUser::User);
@@ -48,7 +48,7 @@ fn check(client: &mut Command, place: &Path) {
     .expect("it can be written");
     let url = format!("http://{}", service.address);
     client.env("RINGFENCE_URL", url).env("RINGFENCE_TOKEN", ADMIN).env("ARCHIVE", &archive);
-    let seen: Value = serde_json::from_str(&TestOutput::of(client, b"").ok()).expect("one object");
+    let seen: Value = serde_json::from_str(&TestOutput::run(client, b"").ok()).expect("one object");
     let expect = json!({
         "skill": "tool", "stdout": "ran\n", "exitCode": 1, "blocked": true, "denied": ["/etc/shadow"], "absent": "no-skill",
     });
@@ -56,7 +56,7 @@ fn check(client: &mut Command, place: &Path) {
 }
 
 #[test]
-fn a_client_in_typescript() {
+fn generated_typescript_client_works() {
     let Some(packages) = installed("typescript/node_modules") else { return };
     let place = made("typescript-client");
     std::os::unix::fs::symlink(&packages, place.join("node_modules")).expect("it can be made");
@@ -68,19 +68,19 @@ fn a_client_in_typescript() {
         command.current_dir(&place).arg(packages.join(program));
         command
     };
-    TestOutput::of(
+    TestOutput::run(
         within("openapi-typescript/bin/cli.js").arg(&description).args(["-o", "service.ts"]),
         b"",
     )
     .ok();
     let strict =
         ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "client.ts"];
-    TestOutput::of(within("typescript/bin/tsc").args(strict), b"").ok();
+    TestOutput::run(within("typescript/bin/tsc").args(strict), b"").ok();
     check(Command::new("node").current_dir(&place).arg("client.js"), &place);
 }
 
 #[test]
-fn a_client_in_python() {
+fn generated_python_client_works() {
     let Some(environment) = installed("venv") else { return };
     let place = made("python-client");
     let names = "project_name_override: ringfence-client\npackage_name_override: ringfence_client\npost_hooks: []\n";
@@ -95,7 +95,7 @@ fn a_client_in_python() {
         "--fail-on-warning",
         "--path",
     ]);
-    TestOutput::of(
+    TestOutput::run(
         make.arg(root().join("docs/openapi.json")).args(["--output-path", "ringfence_client"]),
         b"",
     )

@@ -1,4 +1,4 @@
-//! What one tenant uses up is not missed by another.
+//! Resource use of one tenant does not affect another.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::stage::{SKILL, Service};
 
-/// A line, the limit that ends it.
+/// Command lines, each with the limit that ends it.
 const GREEDY: &[(&str, &str)] = &[
     ("python3 -c 'import os\nwhile True: os.fork()'", "processes"),
     ("python3 -c 'x = bytearray(10 << 30)'", "memory"),
@@ -21,9 +21,9 @@ const GREEDY: &[(&str, &str)] = &[
     ),
 ];
 
-/// Promise: P106
+/// Promise: tenant-limits
 #[test]
-fn whoever_takes_too_much_ends_alone() {
+fn command_over_its_limit_ends_alone() {
     each_user(|user| {
         let service = Service::start(user);
         let policy =
@@ -81,7 +81,7 @@ fn whoever_takes_too_much_ends_alone() {
     });
 }
 
-/// Promise: P137
+/// Promise: skill-replace
 #[test]
 fn tenant_with_directories_too_deep_to_count_can_replace_its_skill() {
     const DIG: &str =
@@ -94,13 +94,13 @@ fn tenant_with_directories_too_deep_to_count_can_replace_its_skill() {
         assert_eq!(service.execute("alice/helper/tool", "python3 dig.py").is(200)["exitCode"], 0);
         let is_over = || service.execute("alice/helper/tool", "true").status == 507;
         assert!(
-            ringfence_testkit::soon(Duration::from_secs(30), is_over),
+            ringfence_testkit::becomes_true(Duration::from_secs(30), is_over),
             "what cannot be counted fits into no quota"
         );
-        let told = service.execute("alice/helper/tool", "true").fails(507, "quota").to_string();
+        let error = service.execute("alice/helper/tool", "true").fails(507, "quota").to_string();
         assert!(
-            told.contains("too deep to count") && !told.contains("18446744073709551615"),
-            "{told}"
+            error.contains("too deep to count") && !error.contains("18446744073709551615"),
+            "{error}"
         );
         service.upload("alice", "helper", &[("other/SKILL.md", SKILL)]).fails(507, "quota");
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -108,9 +108,9 @@ fn tenant_with_directories_too_deep_to_count_can_replace_its_skill() {
     });
 }
 
-/// Promise: P136
+/// Promise: time-limit
 #[test]
-fn time_limit_of_an_execution_is_when_it_is_killed() {
+fn execution_is_killed_at_its_time_limit() {
     each_user(|user| {
         let service = Service::start_open(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -121,7 +121,7 @@ fn time_limit_of_an_execution_is_when_it_is_killed() {
             (Some(true), Some(124)),
             "{result}"
         );
-        // Five seconds before: each of three signals came two seconds after the other.
+        // It was five seconds before: each of three signals came two seconds after the other.
         assert!(
             (900..3000).contains(&result["durationMs"].as_u64().expect("a number")),
             "{result}"
@@ -129,7 +129,7 @@ fn time_limit_of_an_execution_is_when_it_is_killed() {
     });
 }
 
-/// Priorities of processes whose command line has this in it.
+/// Nice values of processes whose command line contains `marker`.
 fn priorities(marker: &str) -> Vec<i32> {
     let pids = std::fs::read_dir("/proc")
         .expect("there is a /proc")
@@ -147,7 +147,7 @@ fn priorities(marker: &str) -> Vec<i32> {
 }
 
 #[test]
-fn busy_tenant_gives_way_to_others() {
+fn busy_tenant_does_not_slow_others() {
     const LOOPS: usize = 8;
     each_user(|user| {
         let service = Service::start_open(user);
@@ -166,7 +166,7 @@ fn busy_tenant_gives_way_to_others() {
                 let all = priorities(&marker);
                 all.len() >= LOOPS && all.iter().all(|nice| *nice == 10)
             };
-            let gives_way = ringfence_testkit::soon(Duration::from_secs(30), lowered);
+            let gives_way = ringfence_testkit::becomes_true(Duration::from_secs(30), lowered);
             let bob = service.execute("bob/helper/tool", "nice").is(200)["stdout"].clone();
             for running in service.get("/v1/executions?userId=alice").is(200)["executions"]
                 .as_array()

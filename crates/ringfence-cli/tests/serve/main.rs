@@ -1,18 +1,17 @@
-//! The service, asked over HTTP as programs of others ask it.
+//! The service, used over HTTP as third-party programs use it.
 
 mod archives;
 mod asked;
 mod attacked;
 mod bodies;
 mod client;
+mod connections;
 mod contract;
-mod door;
 mod ends;
 mod health;
 mod isolation;
 mod languages;
 mod limits;
-mod nursery;
 mod page;
 mod profiles;
 mod remote;
@@ -21,3 +20,4 @@ mod seed;
 mod socket;
 mod stage;
 mod tokens;
+mod zygote;

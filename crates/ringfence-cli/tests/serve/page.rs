@@ -1,5 +1,4 @@
-//! The page, clicked through in a browser. What is done there is written in
-//! `crates/ringfence-http/page/tests`, in the browser's own language.
+//! The page in a browser. The steps are in `crates/ringfence-http/page/tests`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +7,7 @@ use ringfence_testkit::{TestUser, skip};
 
 use crate::stage::{ADMIN, Service};
 
-/// Where `.ci/clients` puts what drives the browser.
+/// The directory in which `.ci/clients` installs the browser driver.
 fn tools() -> Option<PathBuf> {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/page-tools");
     if !place.exists() {
@@ -22,12 +21,12 @@ fn tools() -> Option<PathBuf> {
     Some(place.canonicalize().expect("it is there"))
 }
 
-/// Has one file of them done, against a service of its own.
+/// Runs one of the test files against a service of its own.
 #[track_caller]
 fn check(file: &str) {
     let Some(tools) = tools() else { return };
     let service = Service::start(TestUser::all()[TestUser::all().len() - 1]);
-    // A person could read it; no rule of any skill opens it.
+    // The user can read it; no rule of a skill opens it.
     let secret = service.project().home().join("figures.txt");
     service.project().write_at(&secret, "a secret of the host\n");
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ringfence-http/page/tests");
@@ -48,27 +47,27 @@ fn check(file: &str) {
     );
 }
 
-/// Promise: P112
+/// Promise: page-text
 #[test]
-fn a_skill_is_brought_edited_and_run_and_what_it_asks_for_is_allowed() {
+fn skill_is_uploaded_edited_run_and_granted_access() {
     check("flow.test.mjs");
 }
 
-/// Promise: P113
+/// Promise: page-access
 #[test]
-fn everything_can_be_done_by_keys() {
+fn page_works_by_keyboard() {
     check("keyboard.test.mjs");
 }
 
-/// Promise: P112
+/// Promise: page-text
 #[test]
-fn what_others_write_stays_text() {
+fn foreign_text_is_never_rendered_as_html() {
     check("hostile.test.mjs");
 }
 
-/// Promise: P113
+/// Promise: page-access
 #[test]
-fn every_view_can_be_read_by_everybody() {
+fn every_view_passes_the_accessibility_check() {
     check("looks.test.mjs");
 }
 

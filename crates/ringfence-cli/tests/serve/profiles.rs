@@ -1,11 +1,11 @@
-//! Policies that a first start writes.
+//! Policies that the first start writes.
 
 use ringfence_testkit::{TestProject, TestUser, each_user, fuse_for_all};
 use serde_json::json;
 
 use crate::stage::{SKILL, Service};
 
-/// Lines that people and agents write every day, and what each prints.
+/// Everyday command lines, each with its output.
 const EVERYDAY: &[(&str, &str)] = &[
     ("true", ""),
     ("pwd > /dev/null && cd /tmp && pwd", "/tmp\n"),
@@ -38,7 +38,7 @@ fn everyday_commands_run_under_the_profile_of_new_services() {
                 "{line}: {result}"
             );
         }
-        // The sandbox holds all the same.
+        // The sandbox still confines them.
         let other = service.data().join("skills/bob/helper/tool/secret");
         for line in [
             format!("cat {}", other.display()),
@@ -53,7 +53,7 @@ fn everyday_commands_run_under_the_profile_of_new_services() {
 }
 
 #[test]
-fn profile_is_sandbox_unless_said_and_is_not_changed_silently() {
+fn default_profile_is_sandbox_and_never_changes_silently() {
     fuse_for_all();
     let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence"));
     let data = project.home().join("data");
@@ -72,7 +72,7 @@ fn profile_is_sandbox_unless_said_and_is_not_changed_silently() {
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(125), "{said}");
     assert!(said.contains("another profile") && said.contains("hint:"), "{said}");
-    // A file that the operator changed is the operator's.
+    // A file that the operator changed is not overwritten.
     project.write_at(&data.join("policy.toml"), format!("{policy}\n# ours\n"));
     let service = Service::start_in(project, &["--profile", "filesecbox"]);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);

@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use ringfence_testkit::{TestOutput, each_user, soon};
+use ringfence_testkit::{TestOutput, becomes_true, each_user};
 use serde_json::Value;
 
 use crate::stage::{ADMIN, SKILL, Service};
 
-/// `ringfence remote` with these words, as whoever runs the service.
+/// `ringfence remote` with these arguments, as the user that runs the service.
 fn remote(service: &Service, words: &[&str]) -> Command {
     let mut command = service.project().ringfence();
     command
@@ -21,7 +21,7 @@ fn remote(service: &Service, words: &[&str]) -> Command {
 
 #[track_caller]
 fn says(service: &Service, words: &[&str]) -> String {
-    TestOutput::of(&mut remote(service, words), b"").ok()
+    TestOutput::run(&mut remote(service, words), b"").ok()
 }
 
 #[track_caller]
@@ -30,7 +30,7 @@ fn json(service: &Service, words: &[&str]) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// A service with one skill, brought from a directory.
+/// Uploads one skill from a directory.
 fn with_skill(service: &Service) {
     let project = service.project();
     project.write("skills/tool/SKILL.md", SKILL);
@@ -41,11 +41,11 @@ fn with_skill(service: &Service) {
 }
 
 #[test]
-fn a_directory_is_brought_and_read() {
+fn directory_is_uploaded_and_read() {
     each_user(|user| {
         let service = Service::start_open(user);
         with_skill(&service);
-        // One skill by itself, and an archive.
+        // A single skill, and an archive.
         assert_eq!(says(&service, &["upload", "alice", "helper", "skills/tool"]), "tool  replaced");
         assert!(says(&service, &["list", "alice", "helper"]).contains("does things"));
         let files = says(&service, &["files", "alice", "helper", "tool"]);
@@ -54,7 +54,7 @@ fn a_directory_is_brought_and_read() {
             says(&service, &["cat", "alice", "helper", "tool", "data/lines.txt", "--lines", "2:3"]),
             "two\nthree"
         );
-        TestOutput::of(
+        TestOutput::run(
             &mut remote(
                 &service,
                 &["edit", "alice", "helper", "tool", "data/lines.txt", "--lines", "2:2"],
@@ -73,16 +73,16 @@ fn a_directory_is_brought_and_read() {
 }
 
 #[test]
-fn a_command_says_and_ends_as_it_would_here() {
+fn remote_command_has_the_same_output_and_status() {
     each_user(|user| {
         let service = Service::start_open(user);
         with_skill(&service);
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             &mut remote(&service, &["exec", "alice", "helper", "tool", "--", "./run.sh"]),
             b"",
         );
-        assert_eq!((ran.status, ran.text(), ran.talk()), (3, "ran".into(), "oops\n".into()));
-        // Words stay words, and bytes stay bytes.
+        assert_eq!((ran.status, ran.text(), ran.stderr_text()), (3, "ran".into(), "oops\n".into()));
+        // Arguments are not split, and bytes are not changed.
         assert_eq!(
             says(
                 &service,
@@ -90,7 +90,7 @@ fn a_command_says_and_ends_as_it_would_here() {
             ),
             "a b\n$HOME"
         );
-        let bytes = TestOutput::of(
+        let bytes = TestOutput::run(
             &mut remote(
                 &service,
                 &["exec", "alice", "helper", "tool", "-c", r"printf '\377\000x'"],
@@ -98,53 +98,60 @@ fn a_command_says_and_ends_as_it_would_here() {
             b"",
         );
         assert_eq!(bytes.stdout, b"\xff\x00x");
-        let refused = TestOutput::of(
+        let refused = TestOutput::run(
             &mut remote(&service, &["exec", "alice", "helper", "tool", "-c", "cat /etc/shadow"]),
             b"",
         );
         assert_eq!(refused.status, 1);
-        assert!(refused.talk().contains("/etc/shadow was refused"), "{}", refused.talk());
+        assert!(
+            refused.stderr_text().contains("/etc/shadow was denied"),
+            "{}",
+            refused.stderr_text()
+        );
         let result = json(&service, &["exec", "alice", "helper", "tool", "-c", "exit 0"]);
         assert_eq!((&result["exitCode"], &result["confined"]), (&0.into(), &true.into()));
-        TestOutput::of(
+        TestOutput::run(
             &mut remote(
                 &service,
                 &["exec", "alice", "helper", "tool", "--timeout", "300ms", "-c", "sleep 9"],
             ),
             b"",
         )
-        .ends(124);
+        .expect_status(124);
     });
 }
 
 #[test]
-fn what_takes_long_is_listed_and_cancelled() {
+fn long_execution_is_listed_and_cancelled() {
     each_user(|user| {
         let service = Service::start_open(user);
         with_skill(&service);
         let id = says(&service, &["exec", "alice", "helper", "tool", "--async", "-c", "sleep 60"]);
-        assert!(soon(Duration::from_secs(10), || says(
+        assert!(becomes_true(Duration::from_secs(10), || says(
             &service,
             &["executions", "alice", "--running"]
         )
         .contains("running")));
         says(&service, &["cancel", &id]);
-        assert!(soon(Duration::from_secs(20), || says(&service, &["executions", "--running"])
-            .is_empty()));
+        assert!(becomes_true(Duration::from_secs(20), || says(
+            &service,
+            &["executions", "--running"]
+        )
+        .is_empty()));
     });
 }
 
 #[test]
-fn a_question_is_answered() {
+fn permission_request_is_answered() {
     each_user(|user| {
         let service = Service::start_open(user);
         with_skill(&service);
-        service.project().write_at(&service.project().home().join("other/secret.txt"), "told\n");
+        service.project().write_at(&service.project().home().join("other/secret.txt"), "content\n");
         let secret = service.project().home().join("other/secret.txt").display().to_string();
         let line = format!("cat {secret}");
         let waits = std::thread::scope(|scope| {
             let asks = scope.spawn(|| {
-                TestOutput::of(
+                TestOutput::run(
                     &mut remote(
                         &service,
                         &["exec", "alice", "helper", "tool", "--ask", "-c", &line],
@@ -153,7 +160,7 @@ fn a_question_is_answered() {
                 )
             });
             let mut question = Value::Null;
-            let is_asked = soon(Duration::from_secs(15), || {
+            let is_asked = becomes_true(Duration::from_secs(15), || {
                 question = json(&service, &["asks"])["asks"].get(0).cloned().unwrap_or_default();
                 question.is_object()
             });
@@ -162,8 +169,8 @@ fn a_question_is_answered() {
             }
             (is_asked, asks.join().expect("it ends"))
         });
-        assert!(waits.0, "{}", waits.1.talk());
-        assert_eq!(waits.1.ok(), "told");
+        assert!(waits.0, "{}", waits.1.stderr_text());
+        assert_eq!(waits.1.ok(), "content");
     });
 }
 
@@ -189,13 +196,16 @@ fn tenants_are_managed() {
             ],
         );
         let mut theirs = remote(&service, &["rm", "alice", "helper", "tool"]);
-        let refused = TestOutput::of(theirs.env("RINGFENCE_TOKEN", &word), b"");
+        let refused = TestOutput::run(theirs.env("RINGFENCE_TOKEN", &word), b"");
         assert!(
-            refused.ends(125).talk().contains("error: this token lacks the scope `skills:write`"),
+            refused
+                .expect_status(125)
+                .stderr_text()
+                .contains("error: the token lacks the scope `skills:write`"),
             "{}",
-            refused.talk()
+            refused.stderr_text()
         );
-        assert!(refused.talk().contains("hint: "), "{}", refused.talk());
+        assert!(refused.stderr_text().contains("hint: "), "{}", refused.stderr_text());
         let listed = says(&service, &["token", "list"]);
         let id = listed
             .lines()
@@ -204,19 +214,19 @@ fn tenants_are_managed() {
             .expect("it is listed");
         assert!(!listed.contains(&word));
         says(&service, &["token", "revoke", id]);
-        TestOutput::of(
+        TestOutput::run(
             remote(&service, &["list", "alice", "helper"]).env("RINGFENCE_TOKEN", &word),
             b"",
         )
-        .ends(125);
-        TestOutput::of(
+        .expect_status(125);
+        TestOutput::run(
             &mut remote(&service, &["policy", "set", "alice"]),
             b"version = 1\n# ours\n",
         )
         .ok();
         assert_eq!(says(&service, &["policy", "get", "alice"]), "version = 1\n# ours");
-        TestOutput::of(&mut remote(&service, &["policy", "set", "alice"]), b"version = \"none\"")
-            .ends(125);
+        TestOutput::run(&mut remote(&service, &["policy", "set", "alice"]), b"version = \"none\"")
+            .expect_status(125);
         assert_eq!(json(&service, &["quotas", "alice", "--executions", "3"])["executions"], 3);
         assert!(says(&service, &["quotas", "alice"]).contains("executions          3"));
         assert!(says(&service, &["log", "alice"]).contains("upload"));
@@ -229,42 +239,48 @@ fn tenants_are_managed() {
 }
 
 #[test]
-fn a_token_goes_to_nobody_who_should_not_have_it() {
+fn token_is_sent_only_to_its_service() {
     each_user(|user| {
         let service = Service::start_open(user);
-        let exposed = TestOutput::of(
+        let exposed = TestOutput::run(
             &mut remote(&service, &["tenants", "--url", "http://192.0.2.1:7420"]),
             b"",
         );
         assert!(
-            exposed.ends(125).talk().contains("everybody on the way reads the token"),
+            exposed.expect_status(125).stderr_text().contains("without TLS: it is another machine"),
             "{}",
-            exposed.talk()
+            exposed.stderr_text()
         );
-        let without = TestOutput::of(
+        let without = TestOutput::run(
             remote(&service, &["tenants", "--json"]).env_remove("RINGFENCE_TOKEN"),
             b"",
         );
-        let error: Value = serde_json::from_str(&without.ends(125).text()).expect("one object");
+        let error: Value =
+            serde_json::from_str(&without.expect_status(125).text()).expect("one object");
         assert_eq!(error["error"]["code"], "token", "{error}");
         service.project().write("word", format!("{ADMIN}\n"));
-        TestOutput::of(
+        TestOutput::run(
             remote(&service, &["tenants", "--token-file", "word"]).env_remove("RINGFENCE_TOKEN"),
             b"",
         )
         .ok();
-        let nobody =
-            TestOutput::of(&mut remote(&service, &["tenants", "--url", "http://127.0.0.1:1"]), b"");
+        let unreachable = TestOutput::run(
+            &mut remote(&service, &["tenants", "--url", "http://127.0.0.1:1"]),
+            b"",
+        );
         assert!(
-            nobody.ends(125).talk().contains("cannot reach the service at 127.0.0.1:1"),
+            unreachable
+                .expect_status(125)
+                .stderr_text()
+                .contains("cannot connect to the server at 127.0.0.1:1"),
             "{}",
-            nobody.talk()
+            unreachable.stderr_text()
         );
     });
 }
 
 #[test]
-fn a_service_by_tls_is_vouched_for() {
+fn tls_certificate_of_the_service_is_verified() {
     each_user(|user| {
         ringfence_testkit::fuse_for_all();
         let project = ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
@@ -277,8 +293,13 @@ fn a_service_by_tls_is_vouched_for() {
         );
         let service = Service::start_in(project, &["--tls-cert", &cert, "--tls-key", &key]);
         let url = format!("https://{}", service.address);
-        TestOutput::of(&mut remote(&service, &["tenants", "--url", &url, "--ca", &cert]), b"").ok();
-        let stranger = TestOutput::of(&mut remote(&service, &["tenants", "--url", &url]), b"");
-        assert!(stranger.ends(125).talk().contains("is not vouched for"), "{}", stranger.talk());
+        TestOutput::run(&mut remote(&service, &["tenants", "--url", &url, "--ca", &cert]), b"")
+            .ok();
+        let stranger = TestOutput::run(&mut remote(&service, &["tenants", "--url", &url]), b"");
+        assert!(
+            stranger.expect_status(125).stderr_text().contains("is not trusted"),
+            "{}",
+            stranger.stderr_text()
+        );
     });
 }

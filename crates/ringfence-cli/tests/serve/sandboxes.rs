@@ -1,4 +1,4 @@
-//! Sandboxes over HTTP: what they do, what they keep apart, and how they end.
+//! Sandboxes over HTTP: commands, files, isolation and end.
 
 use std::fs;
 use std::io::{BufRead, Read};
@@ -6,34 +6,34 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{TestUser, each_user, processes_with, soon};
+use ringfence_testkit::{TestUser, becomes_true, each_user, processes_with};
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::socket::{Said, Socket};
+use crate::client::HttpTestClient;
+use crate::socket::{Socket, SocketMessage};
 use crate::stage::Service;
 
 const ALL: &str = "/v1/sandboxes";
 
-/// A sandbox of somebody, by its path.
+/// Creates a sandbox and returns its path.
 #[track_caller]
-fn make(client: &Client, how: &Value) -> String {
+fn make(client: &HttpTestClient, how: &Value) -> String {
     let made = client.post(ALL, how).is(201);
     format!("{ALL}/{}", made["id"].as_str().expect("an id"))
 }
 
 #[track_caller]
-fn exec(client: &Client, at: &str, line: &str) -> Value {
+fn exec(client: &HttpTestClient, at: &str, line: &str) -> Value {
     client.post(&format!("{at}/exec"), &json!({ "command": line })).is(200)
 }
 
-fn workspace(client: &Client, at: &str) -> PathBuf {
+fn workspace(client: &HttpTestClient, at: &str) -> PathBuf {
     client.get(at).is(200)["workspace"].as_str().expect("a path").into()
 }
 
-/// Promise: P109
+/// Promise: http-sandboxes
 #[test]
-fn a_shell_lives_on_from_one_request_to_the_next() {
+fn shell_state_persists_across_requests() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -62,13 +62,13 @@ fn a_shell_lives_on_from_one_request_to_the_next() {
             "{late}"
         );
         let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        let told = alice.send(
+        let streamed = alice.send(
             "POST",
             &format!("{at}/exec"),
             &headers,
             json!({ "command": "echo one; echo two >&2" }).to_string().as_bytes(),
         );
-        let kinds: Vec<String> = told
+        let kinds: Vec<String> = streamed
             .text()
             .lines()
             .filter_map(|line| line.strip_prefix("event: ").map(str::to_owned))
@@ -86,9 +86,9 @@ fn a_shell_lives_on_from_one_request_to_the_next() {
     });
 }
 
-/// Promise: P109
+/// Promise: http-sandboxes
 #[test]
-fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
+fn commands_are_queued_and_a_disconnect_cancels_one() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -116,15 +116,18 @@ fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
         let runs = || !processes_with(&marker).is_empty();
-        assert!(soon(Duration::from_secs(10), runs), "it never ran");
+        assert!(becomes_true(Duration::from_secs(10), runs), "it never ran");
         drop(stream);
-        assert!(soon(Duration::from_secs(10), || !runs()), "it runs although nobody wants it");
+        assert!(
+            becomes_true(Duration::from_secs(10), || !runs()),
+            "it still runs after the client disconnected"
+        );
         assert_eq!(exec(&alice, &at, "echo $KEPT")["stdout"], "yes\n");
-        // Or is interrupted by somebody else, once it runs: before, it would never begin.
+        // Another client can interrupt it once it runs; before that, it would never start.
         thread::scope(|scope| {
             let ended =
                 scope.spawn(|| exec(&alice, &at, &format!("bash -c 'sleep 100; : {marker}'")));
-            assert!(soon(Duration::from_secs(10), runs), "it never ran");
+            assert!(becomes_true(Duration::from_secs(10), runs), "it never ran");
             alice.post(&format!("{at}/interrupt"), &json!({})).is(202);
             assert_eq!(ended.join().unwrap()["exitCode"], 130);
         });
@@ -133,7 +136,7 @@ fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
 }
 
 #[test]
-fn files_are_put_listed_fetched_and_removed() {
+fn files_are_written_listed_read_and_removed() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -168,7 +171,7 @@ fn files_are_put_listed_fetched_and_removed() {
         alice.delete(&file("deep/er")).is(204);
         alice.get(&file("deep/y")).fails(404, "not-found");
         alice.delete(&file("")).fails(400, "input");
-        // The sandbox's disk is not filled from outside either.
+        // Uploads cannot fill the sandbox's disk either.
         let small = make(&alice, &json!({ "limits": { "disk": "1MiB" } }));
         let half = vec![0; 600 << 10];
         alice.send("PUT", &format!("{small}/files?path=a"), &[], &half).is(200);
@@ -176,9 +179,9 @@ fn files_are_put_listed_fetched_and_removed() {
     });
 }
 
-/// Promise: P110
+/// Promise: http-files
 #[test]
-fn no_path_and_no_link_leads_out_of_the_directory() {
+fn file_requests_cannot_leave_the_workspace() {
     each_user(|user| {
         let service = Service::start(user);
         let (alice, bob) =
@@ -216,11 +219,11 @@ fn no_path_and_no_link_leads_out_of_the_directory() {
             assert_eq!(alice.get(&format!("{at}/watch?path={way}")).status, 404, "{way}");
         }
         assert_eq!(fs::read(&theirs).unwrap(), b"bob's");
-        // A link itself can be removed; what it leads to stays.
+        // The link itself can be removed; its target stays.
         alice.delete(&format!("{at}/files?path=l1")).is(204);
         alice.delete(&format!("{at}/files?path=l3/key")).fails(422, "denied");
         assert!(theirs.exists() && data.join("key").exists());
-        // Nor do commands get there, whoever is asked.
+        // Commands do not get there either, whatever the answer.
         let open = make(&alice, &json!({ "ask": true }));
         let line = format!(
             "cat {} {}/key; ls {}/sandboxes/bob",
@@ -234,7 +237,7 @@ fn no_path_and_no_link_leads_out_of_the_directory() {
             let wanted = json!({ "access": "read", "resource": resource });
             service.post(&format!("{at}/grants"), &wanted).fails(403, "ceiling");
         }
-        // Also where the policy opens what is around it.
+        // Also if the policy opens a parent directory.
         let policy = format!("version = 1\n[filesystem]\nread = [{:?}]\n", data.parent().unwrap());
         service.put("/v1/tenants/alice/policy", &json!({ "policy": policy })).is(200);
         let around = make(&alice, &json!({}));
@@ -243,9 +246,9 @@ fn no_path_and_no_link_leads_out_of_the_directory() {
     });
 }
 
-/// Promise: P110
+/// Promise: http-files
 #[test]
-fn a_tenant_has_its_own_and_no_more_than_its_policy() {
+fn tenant_has_its_own_sandboxes_within_its_policy() {
     each_user(|user| {
         let service = Service::start(user);
         let (alice, bob) =
@@ -278,13 +281,13 @@ fn a_tenant_has_its_own_and_no_more_than_its_policy() {
         ] {
             alice.post(ALL, &wrong).fails(400, code);
         }
-        // Hosts are those that both name.
+        // Allowed hosts are the intersection of both lists.
         let policy = "version = 1\n[network]\nmode = \"allow-list\"\nallow = [\"one.test:443\", \"two.test:443\"]\n";
         service.put("/v1/tenants/alice/policy", &json!({ "policy": policy })).is(200);
         let few = make(&alice, &json!({ "network": { "allow": ["one.test", "three.test"] } }));
         assert_eq!(alice.get(&few).is(200)["hosts"], json!(["one.test:443"]));
-        // What was taken away can be given back, and nothing beyond the policy; by whoever may
-        // answer.
+        // Access that was removed can be granted again, up to the policy, by a token with the
+        // scope to answer.
         let grants = format!("{few}/grants");
         alice
             .post(&grants, &json!({ "access": "connect", "resource": "three.test:443" }))
@@ -303,7 +306,7 @@ fn a_tenant_has_its_own_and_no_more_than_its_policy() {
             .token("alice", &["sandboxes"])
             .post(&grants, &json!({ "access": "read", "resource": "x" }))
             .fails(403, "scope");
-        // So many and no more.
+        // The quota limits the number of sandboxes.
         service.put("/v1/tenants/bob/quotas", &json!({ "sandboxes": 1 })).is(200);
         let one = make(&bob, &json!({}));
         bob.post(ALL, &json!({})).fails(429, "quota");
@@ -312,9 +315,9 @@ fn a_tenant_has_its_own_and_no_more_than_its_policy() {
     });
 }
 
-/// Promise: P110
+/// Promise: http-files
 #[test]
-fn an_operator_opens_what_a_tenant_cannot() {
+fn operator_can_grant_beyond_the_tenants_ceiling() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes", "asks"]);
@@ -332,7 +335,7 @@ fn an_operator_opens_what_a_tenant_cannot() {
 }
 
 #[test]
-fn what_is_refused_waits_for_an_answer() {
+fn denied_access_waits_for_an_answer() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes", "asks"]);
@@ -342,7 +345,7 @@ fn what_is_refused_waits_for_an_answer() {
         thread::scope(|scope| {
             let runs = scope.spawn(|| exec(&alice, &at, &format!("cat {}", file.display())));
             let waiting = || alice.get("/v1/asks").is(200)["asks"].as_array().unwrap().clone();
-            assert!(soon(Duration::from_secs(10), || !waiting().is_empty()));
+            assert!(becomes_true(Duration::from_secs(10), || !waiting().is_empty()));
             let ask = &waiting()[0];
             assert!(at.ends_with(ask["about"].as_str().unwrap()), "{ask}");
             let (way, yes) = (
@@ -357,24 +360,24 @@ fn what_is_refused_waits_for_an_answer() {
     });
 }
 
-/// What a terminal shows until it ends, and its last words.
-fn screen(socket: &mut Socket) -> (String, Vec<Said>) {
+/// Returns the terminal output up to its end, and the closing messages.
+fn screen(socket: &mut Socket) -> (String, Vec<SocketMessage>) {
     let (mut shown, mut last) = (Vec::new(), Vec::new());
     loop {
         match socket.hear() {
-            Said::Bytes(bytes) => shown.extend(bytes),
-            close @ Said::Close(_) => {
+            SocketMessage::Bytes(bytes) => shown.extend(bytes),
+            close @ SocketMessage::Close(_) => {
                 last.push(close);
                 return (String::from_utf8_lossy(&shown).into_owned(), last);
             }
-            text @ Said::Text(_) => last.push(text),
+            text @ SocketMessage::Text(_) => last.push(text),
         }
     }
 }
 
-/// Promise: P109
+/// Promise: http-sandboxes
 #[test]
-fn a_terminal_by_a_web_socket() {
+fn terminal_works_over_a_web_socket() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -387,9 +390,11 @@ fn a_terminal_by_a_web_socket() {
         socket.bytes(b"stty size; exit 7\n");
         let (shown, last) = screen(&mut socket);
         assert!(shown.contains("101") && shown.contains("/dev/pts/"), "{shown}");
-        assert_eq!(last, [Said::Text("{\"exitCode\":7}".into()), Said::Close(1000)]);
-        // A page has no headers to set: the token is one of the protocols, and never in the
-        // address.
+        assert_eq!(
+            last,
+            [SocketMessage::Text("{\"exitCode\":7}".into()), SocketMessage::Close(1000)]
+        );
+        // A page cannot set headers: the token is one of the subprotocols, and never in the URL.
         let stranger = alice.without();
         let token = alice.token.clone().unwrap();
         let offered = format!("ringfence, ringfence.token.{token}");
@@ -400,19 +405,19 @@ fn a_terminal_by_a_web_socket() {
         assert_eq!(Socket::open(&stranger, &format!("{path}?token={token}"), &[]).err(), Some(401));
         let unasked = [("Sec-WebSocket-Protocol", offered.as_str())];
         assert_eq!(stranger.send("GET", ALL, &unasked, b"").status, 401);
-        // Whoever leaves takes the shell along.
+        // A disconnect ends the shell.
         let marker = format!("typed-{}", service.pid());
         socket.bytes(format!("bash -c 'sleep 100; : {marker}'\n").as_bytes());
-        assert!(soon(Duration::from_secs(10), || !processes_with(&marker).is_empty()));
+        assert!(becomes_true(Duration::from_secs(10), || !processes_with(&marker).is_empty()));
         drop(socket);
-        assert!(soon(Duration::from_secs(15), || processes_with(&marker).is_empty()));
+        assert!(becomes_true(Duration::from_secs(15), || processes_with(&marker).is_empty()));
         assert_eq!(exec(&alice, &at, "echo on")["stdout"], "on\n");
     });
 }
 
-/// Promise: P110
+/// Promise: http-files
 #[test]
-fn a_directory_is_watched_and_links_are_not_followed() {
+fn watch_reports_changes_and_follows_no_links() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -431,14 +436,14 @@ fn a_directory_is_watched_and_links_are_not_followed() {
         );
         alice.delete(&at).is(204);
         // It ends with the sandbox.
-        let mut told = String::new();
-        stream.read_to_string(&mut told).unwrap();
+        let mut events = String::new();
+        stream.read_to_string(&mut events).unwrap();
         for expected in ["w/a/f", "w/b", "w/b/g"] {
-            assert!(told.contains(&format!("\"path\":\"{expected}\"")), "{expected}: {told}");
+            assert!(events.contains(&format!("\"path\":\"{expected}\"")), "{expected}: {events}");
         }
-        assert!(!told.contains("out/h") && !told.contains(".env"), "{told}");
+        assert!(!events.contains("out/h") && !events.contains(".env"), "{events}");
         let order: Vec<&str> =
-            told.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+            events.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
         assert!(
             order.contains(&"created") && order.contains(&"changed") && order.contains(&"removed"),
             "{order:?}"
@@ -446,9 +451,9 @@ fn a_directory_is_watched_and_links_are_not_followed() {
     });
 }
 
-/// Promise: P111
+/// Promise: sandbox-end
 #[test]
-fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
+fn sandbox_ends_by_timeout_or_request_and_leaves_nothing() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -456,10 +461,10 @@ fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
         let longer = make(&alice, &json!({ "ttlSeconds": 1 }));
         let place = workspace(&alice, &short);
         assert_eq!(alice.patch(&longer, &json!({ "ttlSeconds": 600 })).status, 200);
-        assert!(soon(Duration::from_secs(10), || alice.get(&short).status == 404));
+        assert!(becomes_true(Duration::from_secs(10), || alice.get(&short).status == 404));
         assert!(!place.exists());
         assert_eq!(exec(&alice, &longer, "echo here")["stdout"], "here\n");
-        // In the middle of a command, with a tree that does not want to go and one that runs on.
+        // During a command, with one process tree that ignores signals and one that keeps running.
         let (marker, place) = (format!("stays-{}", service.pid()), workspace(&alice, &longer));
         exec(
             &alice,
@@ -470,7 +475,8 @@ fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
             let runs = scope.spawn(|| {
                 alice.post(&format!("{longer}/exec"), &json!({ "command": "sleep 100" }))
             });
-            assert!(soon(Duration::from_secs(10), || alice.get(&longer).is(200)["busy"] == true));
+            assert!(becomes_true(Duration::from_secs(10), || alice.get(&longer).is(200)["busy"]
+                == true));
             let waits = scope.spawn(|| {
                 alice.post(&format!("{longer}/exec"), &json!({ "command": "echo never > never" }))
             });
@@ -495,9 +501,9 @@ fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
     });
 }
 
-/// Promise: P111
+/// Promise: sandbox-end
 #[test]
-fn the_end_of_the_service_is_theirs() {
+fn sandboxes_end_with_the_service() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -508,7 +514,7 @@ fn the_end_of_the_service_is_theirs() {
         let (project, _) = service.end();
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         assert!(processes_with(&marker).is_empty() && !place.exists());
-        // Killed, it leaves nothing that runs; the next one takes away the rest, and says so.
+        // A killed service leaves no processes; the next removes its files and reports it.
         let service = Service::start_in(project, &[]);
         let alice = service.token("alice", &["sandboxes"]);
         let at = make(&alice, &json!({}));
@@ -519,7 +525,7 @@ fn the_end_of_the_service_is_theirs() {
             &format!("bash -c 'sleep 100; : {marker}' & mkdir d; touch d/x; chmod 0 d"),
         );
         let project = service.kill();
-        assert!(soon(Duration::from_secs(10), || processes_with(&marker).is_empty()));
+        assert!(becomes_true(Duration::from_secs(10), || processes_with(&marker).is_empty()));
         assert!(place.exists());
         let service = Service::start_in(project, &[]);
         assert!(!place.exists());
@@ -534,9 +540,9 @@ fn the_end_of_the_service_is_theirs() {
     });
 }
 
-/// Promise: P109
+/// Promise: http-sandboxes
 #[test]
-fn fifty_stand_at_the_same_time() {
+fn fifty_sandboxes_run_at_the_same_time() {
     let service = Service::start(TestUser::User);
     service.put("/v1/tenants/alice/quotas", &json!({ "sandboxes": 50 })).is(200);
     let alice = service.token("alice", &["sandboxes"]);
@@ -555,9 +561,9 @@ fn fifty_stand_at_the_same_time() {
     assert!(!said.contains("\"level\":\"error\""), "{said}");
 }
 
-/// Promise: P111
+/// Promise: sandbox-end
 #[test]
-fn every_command_is_on_record_with_whose_it_is() {
+fn every_command_is_audited_with_its_tenant() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -612,14 +618,14 @@ fn link_to_the_services_data_is_not_granted() {
 }
 
 #[test]
-fn sandbox_has_the_variables_directory_and_labels_it_was_made_with() {
+fn sandbox_keeps_its_environment_directory_and_labels() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
         let how = json!({ "env": { "GREETING": "hello there", "HOME": "/tmp" }, "cwd": "project/src", "labels": { "ticket": "T-1", "a": "" } });
         let at = make(&alice, &how);
-        let told = alice.get(&at).is(200);
-        assert_eq!(told["labels"], json!({ "ticket": "T-1", "a": "" }), "{told}");
+        let shown = alice.get(&at).is(200);
+        assert_eq!(shown["labels"], json!({ "ticket": "T-1", "a": "" }), "{shown}");
         let ran = exec(&alice, &at, "echo $GREETING; pwd; touch here");
         let workspace = workspace(&alice, &at);
         assert_eq!(
@@ -627,8 +633,8 @@ fn sandbox_has_the_variables_directory_and_labels_it_was_made_with() {
             format!("hello there\n{}\n", workspace.join("project/src").display()),
             "{ran}"
         );
-        // Files are from the sandbox's directory on, wherever commands begin; a new shell has the
-        // same.
+        // File paths are relative to the sandbox's directory, whatever the working directory of
+        // commands; a new shell has the same settings.
         assert_eq!(alice.get(&format!("{at}/files?path=project/src/here")).is(200)["kind"], "file");
         exec(&alice, &at, "unset GREETING; cd /; exit");
         assert_eq!(
@@ -658,7 +664,7 @@ fn sandbox_has_the_variables_directory_and_labels_it_was_made_with() {
 }
 
 #[test]
-fn background_command_runs_beside_the_shell_and_can_be_ended() {
+fn background_command_does_not_block_the_shell_and_can_be_ended() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
@@ -667,7 +673,9 @@ fn background_command_runs_beside_the_shell_and_can_be_ended() {
             .post(&format!("{at}/exec"), &json!({ "command": "echo up; python3 -c 'import time; time.sleep(183)'", "background": true }));
         let id = begun.is(202)["id"].as_str().unwrap().to_owned();
         assert_eq!(begun.header("location"), Some(format!("/v1/executions/{id}").as_str()));
-        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(183)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(183)").is_empty())
+        );
         assert_eq!(exec(&alice, &at, "echo free")["stdout"], "free\n", "the shell is not held up");
         let status = alice.get(&format!("/v1/executions/{id}")).is(200);
         assert_eq!(
@@ -676,22 +684,26 @@ fn background_command_runs_beside_the_shell_and_can_be_ended() {
             "{status}"
         );
         alice.delete(&format!("/v1/executions/{id}")).is(202);
-        assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(183)").is_empty()));
-        assert!(soon(Duration::from_secs(10), || alice
+        assert!(
+            becomes_true(Duration::from_secs(10), || processes_with("time.sleep(183)").is_empty())
+        );
+        assert!(becomes_true(Duration::from_secs(10), || alice
             .get(&format!("/v1/executions/{id}"))
             .is(200)["state"]
             == "ended"));
         assert_eq!(alice.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "up\n");
         // It ends with its sandbox at the latest.
         alice.post(&format!("{at}/exec"), &json!({ "command": "python3 -c 'import time; time.sleep(184)'", "background": true })).is(202);
-        assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(184)").is_empty()));
+        assert!(
+            becomes_true(Duration::from_secs(10), || !processes_with("time.sleep(184)").is_empty())
+        );
         alice.delete(&at).is(204);
         assert!(processes_with("time.sleep(184)").is_empty());
     });
 }
 
 #[test]
-fn background_commands_of_all_sandboxes_of_a_tenant_are_limited_by_its_quota() {
+fn background_commands_of_a_tenant_are_limited_by_its_quota() {
     let service = Service::start(TestUser::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
     let (alice, bob) =
@@ -707,15 +719,15 @@ fn background_commands_of_all_sandboxes_of_a_tenant_are_limited_by_its_quota() {
     }
     bob.post(&format!("{of_bob}/exec"), &sleeps).is(202);
     alice.delete(&format!("/v1/executions/{id}")).is(202);
-    assert!(soon(
-        Duration::from_secs(10),
-        || alice.get(&format!("/v1/executions/{id}")).is(200)["state"] == "ended"
-    ));
+    assert!(becomes_true(Duration::from_secs(10), || alice
+        .get(&format!("/v1/executions/{id}"))
+        .is(200)["state"]
+        == "ended"));
     alice.post(&format!("{two}/exec"), &sleeps).is(202);
 }
 
 #[test]
-fn commands_of_sandboxes_are_among_the_executions() {
+fn sandbox_commands_are_listed_as_executions() {
     let service = Service::start(TestUser::all()[0]);
     let alice = service.token("alice", &["sandboxes", "execute"]);
     let at = make(&alice, &json!({}));
@@ -735,7 +747,7 @@ fn commands_of_sandboxes_are_among_the_executions() {
     );
     let id = listed[1]["id"].as_str().unwrap();
     assert_eq!(alice.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "first\n");
-    // Others do not see them, nor do tokens that are not for sandboxes.
+    // Other tenants do not see them, nor do tokens without the sandboxes scope.
     let bob = service.token("bob", &["sandboxes", "execute"]);
     bob.get(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
     assert_eq!(bob.get("/v1/executions").is(200)["executions"].as_array().map(Vec::len), Some(0));
@@ -748,7 +760,7 @@ fn commands_of_sandboxes_are_among_the_executions() {
 }
 
 #[test]
-fn directories_are_made_listed_and_removed_as_a_whole() {
+fn directories_are_made_listed_and_removed_recursively() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);

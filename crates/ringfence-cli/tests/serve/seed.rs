@@ -1,10 +1,9 @@
-//! What the source document of the service says, sentence by sentence; docs/service.md has the
-//! table.
+//! The source document of the service, sentence by sentence; docs/service.md has the table.
 
 use ringfence_testkit::each_user;
 use serde_json::json;
 
-use crate::archives::{Entry, zip, zip_of};
+use crate::archives::{TestArchiveEntry, zip, zip_of};
 use crate::stage::{SKILL, Service};
 
 /// A skill with a script and a subdirectory.
@@ -19,7 +18,7 @@ fn tool(service: &Service) {
 }
 
 #[test]
-fn all_six_endpoints() {
+fn all_six_endpoints_work() {
     each_user(|user| {
         let service = Service::start(user);
         let uploaded = service
@@ -70,7 +69,7 @@ fn all_six_endpoints() {
 }
 
 #[test]
-fn things_are_kept_by_user_agent_and_skill() {
+fn skills_are_kept_by_user_agent_and_name() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -79,7 +78,7 @@ fn things_are_kept_by_user_agent_and_skill() {
 }
 
 #[test]
-fn an_upload_replaces_only_the_skills_it_brings_and_those_as_a_whole() {
+fn upload_replaces_exactly_the_skills_it_contains() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -108,7 +107,7 @@ fn an_upload_replaces_only_the_skills_it_brings_and_those_as_a_whole() {
 }
 
 #[test]
-fn an_archive_that_leads_elsewhere_is_refused_as_a_whole() {
+fn archive_with_paths_outside_is_refused() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -119,10 +118,11 @@ fn an_archive_that_leads_elsewhere_is_refused_as_a_whole() {
             let problem = service.upload_bytes("alice", "helper", &archive).is(400);
             assert!(problem["message"].as_str().unwrap().contains("evil"), "{problem}");
         }
-        let link = Entry { name: "tool/link", content: b"/etc/passwd", mode: 0o120_777 };
-        let head = Entry { name: "tool/SKILL.md", content: SKILL.as_bytes(), mode: 0o100_644 };
+        let link = TestArchiveEntry { name: "tool/link", content: b"/etc/passwd", mode: 0o120_777 };
+        let head =
+            TestArchiveEntry { name: "tool/SKILL.md", content: SKILL.as_bytes(), mode: 0o100_644 };
         service.upload_bytes("alice", "helper", &zip_of(&[head, link])).is(400);
-        // What was there is there.
+        // The earlier skill is unchanged.
         assert_eq!(
             service.execute("alice/helper/tool", "python3 run.py").is(200)["stdout"],
             "ran\n"
@@ -133,7 +133,7 @@ fn an_archive_that_leads_elsewhere_is_refused_as_a_whole() {
 }
 
 #[test]
-fn seventeen_programs_run_and_no_other() {
+fn only_the_seventeen_listed_programs_run() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -196,7 +196,7 @@ fn seventeen_programs_run_and_no_other() {
 }
 
 #[test]
-fn arguments_that_lead_elsewhere_are_refused() {
+fn arguments_with_paths_outside_are_refused() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -239,7 +239,7 @@ fn arguments_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn the_environment_is_exactly_as_documented() {
+fn environment_is_exactly_as_documented() {
     each_user(|user| {
         let project = Service::start(user).end().0;
         let variables = [
@@ -256,7 +256,7 @@ fn the_environment_is_exactly_as_documented() {
         let seen: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(result["stdout"].as_str().unwrap()).expect("JSON");
         let mut names: Vec<&str> = seen.keys().map(String::as_str).collect();
-        // What bash sets by itself.
+        // Variables that bash sets by itself.
         names.retain(|name| !["SHLVL", "_", "OLDPWD", "LC_CTYPE"].contains(name));
         names.sort_unstable();
         assert_eq!(names, ["HOME", "LANG", "LC_ALL", "PATH", "PWD", "USER"]);
@@ -269,7 +269,7 @@ fn the_environment_is_exactly_as_documented() {
 }
 
 #[test]
-fn a_command_works_in_the_directory_of_its_skill() {
+fn command_runs_in_the_directory_of_its_skill() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -279,7 +279,7 @@ fn a_command_works_in_the_directory_of_its_skill() {
 }
 
 #[test]
-fn the_time_limit_is_hard_and_ends_the_whole_tree() {
+fn timeout_kills_the_whole_process_tree() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
@@ -314,7 +314,7 @@ fn lines_are_read_and_replaced() {
         assert_eq!(edited["totalLines"], 4);
         let whole = service.get(&format!("{at}/content?path=data/lines.txt")).is(200);
         assert_eq!(whole["content"], "one\nTWO\nmore\nthree\n");
-        // Somebody else was faster.
+        // Another client changed the file first.
         service.put(&format!("{at}/edit"), &change).fails(409, "changed");
         for path in
             ["../other/SKILL.md", "/etc/passwd", "", "data", "nothing", "data/../../other/SKILL.md"]

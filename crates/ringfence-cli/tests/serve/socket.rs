@@ -1,26 +1,26 @@
-//! A WebSocket, as small as it can be.
+//! A minimal WebSocket client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use crate::client::Client;
+use crate::client::HttpTestClient;
 
-/// A connection on which messages go both ways.
+/// A WebSocket connection.
 pub(crate) struct Socket(BufReader<TcpStream>);
 
-/// What was said.
+/// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum SocketMessage {
     Text(String),
     Bytes(Vec<u8>),
-    /// The code.
+    /// The close code.
     Close(u16),
 }
 
 impl Socket {
-    /// Opens one; else answers the status.
+    /// Opens a connection, or returns the HTTP status.
     pub(crate) fn open(
-        client: &Client,
+        client: &HttpTestClient,
         path: &str,
         more: &[(&str, &str)],
     ) -> Result<(Socket, Vec<String>), u16> {
@@ -55,13 +55,13 @@ impl Socket {
 
     fn send(&mut self, kind: u8, bytes: &[u8]) {
         assert!(bytes.len() < 126, "short messages are enough here");
-        // Masked with nothing: what a mask is for is no matter of ours.
+        // A mask of zeros is valid.
         let mut frame = vec![0x80 | kind, 0x80 | bytes.len() as u8, 0, 0, 0, 0];
         frame.extend(bytes);
         self.0.get_mut().write_all(&frame).expect("the service listens");
     }
 
-    pub(crate) fn hear(&mut self) -> Said {
+    pub(crate) fn hear(&mut self) -> SocketMessage {
         let mut exactly = |length: usize| {
             let mut bytes = vec![0; length];
             self.0.read_exact(&mut bytes).expect("a message");
@@ -75,9 +75,11 @@ impl Socket {
         };
         let bytes = exactly(length);
         match head[0] & 15 {
-            1 => Said::Text(String::from_utf8(bytes).expect("text")),
-            2 => Said::Bytes(bytes),
-            8 => Said::Close(bytes.iter().take(2).fold(0, |sum, byte| sum << 8 | u16::from(*byte))),
+            1 => SocketMessage::Text(String::from_utf8(bytes).expect("text")),
+            2 => SocketMessage::Bytes(bytes),
+            8 => SocketMessage::Close(
+                bytes.iter().take(2).fold(0, |sum, byte| sum << 8 | u16::from(*byte)),
+            ),
             other => panic!("a message of kind {other}"),
         }
     }

@@ -1,4 +1,4 @@
-//! A service to be asked.
+//! A running service for the tests.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use ringfence_testkit::{TestProject, TestUser, fuse_for_all, signal, wait_at_most};
 
-use crate::client::Client;
+use crate::client::HttpTestClient;
 
-/// The administrator's word, in every test.
+/// The administrator's token in every test.
 pub(crate) const ADMIN: &str = "admin-0123456789abcdef";
-/// The head of a skill.
+/// A minimal `SKILL.md`.
 pub(crate) const SKILL: &str = "---\nname: tool\ndescription: does things\n---\n# Tool\n";
 
-/// A service that runs, as somebody; it is a client with the administrator's token, too.
+/// A running service; it dereferences to a client with the administrator's token.
 pub(crate) struct Service {
     child: Child,
-    client: Client,
+    client: HttpTestClient,
     project: Option<TestProject>,
     said: Option<JoinHandle<String>>,
 }
 
 impl Deref for Service {
-    type Target = Client;
+    type Target = HttpTestClient;
 
-    fn deref(&self) -> &Client {
+    fn deref(&self) -> &HttpTestClient {
         &self.client
     }
 }
@@ -39,7 +39,7 @@ impl Service {
         Self::start_in(TestProject::new(user, env!("CARGO_BIN_EXE_ringfence")), &[])
     }
 
-    /// With a policy that lets every program run: what is confined then is confined by the kernel.
+    /// Starts with a policy that lets every program run, so that only the sandbox confines.
     pub(crate) fn start_open(user: TestUser) -> Service {
         fuse_for_all();
         let project = TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
@@ -61,13 +61,13 @@ impl Service {
         let mut command = project.ringfence();
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).args(words);
         if !words.contains(&"--profile") {
-            // The rules of the source document, which most tests are about.
+            // The rules of the source document, which most tests use.
             command.args(["--profile", "filesecbox"]);
         }
         Self::serve(project, command, variables)
     }
 
-    /// Starts a command that ends up as `ringfence serve`.
+    /// Starts a command that becomes `ringfence serve`.
     pub(crate) fn serve(
         project: TestProject,
         mut command: std::process::Command,
@@ -100,7 +100,7 @@ impl Service {
             }
             rest
         });
-        let client = Client { address, token: Some(ADMIN.into()) };
+        let client = HttpTestClient { address, token: Some(ADMIN.into()) };
         Service { child, client, project: Some(project), said: Some(said) }
     }
 
@@ -116,32 +116,32 @@ impl Service {
         self.child.id()
     }
 
-    /// The policy of all tenants.
+    /// Writes the policy of all tenants.
     pub(crate) fn set_policy(&self, text: &str) {
         self.project().write_at(&self.data().join("policy.toml"), text);
     }
 
-    /// A token for a tenant.
+    /// Creates a token for a tenant.
     #[track_caller]
-    pub(crate) fn token(&self, user: &str, scopes: &[&str]) -> Client {
+    pub(crate) fn token(&self, user: &str, scopes: &[&str]) -> HttpTestClient {
         let made = self
             .post("/v1/tokens", &serde_json::json!({ "userId": user, "scopes": scopes }))
             .is(201);
         self.with(made["token"].as_str().expect("a word"))
     }
 
-    /// Tells it to end, and answers what it wrote to its log.
+    /// Ends the service by SIGTERM and returns its log.
     #[track_caller]
     pub(crate) fn end(mut self) -> (TestProject, String) {
         signal(self.child.id(), 15);
-        let status = wait_at_most(&mut self.child, Duration::from_secs(30))
-            .expect("it ends when it is told to");
+        let status =
+            wait_at_most(&mut self.child, Duration::from_secs(30)).expect("it ends on SIGTERM");
         assert!(status.success(), "{status}");
         let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
         (self.take(), said)
     }
 
-    /// Kills it as nothing can be prevented from being killed.
+    /// Kills the service with SIGKILL.
     pub(crate) fn kill(mut self) -> TestProject {
         signal(self.child.id(), 9);
         let _ = self.child.wait();

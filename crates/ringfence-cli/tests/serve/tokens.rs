@@ -1,13 +1,13 @@
-//! Who may do what.
+//! Tokens, scopes, quotas and rate limits.
 
 use ringfence_testkit::{TestOutput, TestUser, each_user};
 use serde_json::json;
 
 use crate::stage::{ADMIN, SKILL, Service};
 
-/// Promise: P105
+/// Promise: token-scope
 #[test]
-fn nobody_comes_in_without_a_token() {
+fn requests_without_a_valid_token_are_refused() {
     each_user(|user| {
         let service = Service::start(user);
         for path in [
@@ -33,9 +33,9 @@ fn nobody_comes_in_without_a_token() {
     });
 }
 
-/// Promise: P105
+/// Promise: token-scope
 #[test]
-fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
+fn token_is_limited_to_its_tenant_and_scopes() {
     each_user(|user| {
         let service = Service::start(user);
         for tenant in ["alice", "bob"] {
@@ -54,7 +54,7 @@ fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
             .put("/v1/tenants/alice/policy", &json!({ "policy": "version = 1\n" }))
             .fails(403, "scope");
         alice.get("/metrics").fails(403, "tenant");
-        // What others run is not there.
+        // Executions of other tenants are not listed.
         let run = service.execute("bob/helper/tool", "ls");
         let id = run.header("x-execution-id").expect("its id");
         alice.get(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
@@ -65,15 +65,15 @@ fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
             "{seen}"
         );
         assert_eq!(alice.get("/v1/tenants").is(200)["tenants"].as_array().map(Vec::len), Some(1));
-        // Each attempt is on record.
+        // Each attempt is in the audit log.
         let refused = service.audit("alice", "&operation=request&blocked=true");
         assert_eq!(refused.len(), 8, "{refused:#?}");
     });
 }
 
-/// Promise: P105
+/// Promise: token-scope
 #[test]
-fn a_token_ends() {
+fn token_expires_and_can_be_revoked() {
     let service = Service::start(TestUser::all()[0]);
     let made = service
         .post(
@@ -94,7 +94,7 @@ fn a_token_ends() {
         )
         .is(201);
     service.with(short["token"].as_str().unwrap()).get("/v1/me").fails(401, "token");
-    // Nobody makes one that may do more than their own.
+    // A token cannot create one with more rights than its own.
     let admin = service.token("alice", &["admin", "skills:read"]);
     admin.post("/v1/tokens", &json!({ "scopes": ["execute"] })).fails(403, "scope");
     admin
@@ -105,9 +105,9 @@ fn a_token_ends() {
     service.delete("/v1/tokens/admin").fails(409, "admin-token");
 }
 
-/// Promise: P105
+/// Promise: token-scope
 #[test]
-fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
+fn first_start_makes_a_token_and_stores_only_its_hash() {
     each_user(|user| {
         ringfence_testkit::fuse_for_all();
         let project = ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
@@ -133,14 +133,14 @@ fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
             .parse()
             .unwrap();
         let token = lines.next().unwrap().unwrap().rsplit(' ').next().unwrap().to_owned();
-        let client = crate::client::Client { address, token: Some(token.clone()) };
+        let client = crate::client::HttpTestClient { address, token: Some(token.clone()) };
         let me = client.get("/v1/me").is(200);
         assert_eq!(me["token"], "admin");
         child.kill().unwrap();
         child.wait().unwrap();
         let kept = std::fs::read_to_string(data.join("tokens.json")).unwrap();
         assert!(!kept.contains(&token), "{kept}");
-        // Told once.
+        // The token is printed once.
         let service = Service::start_with(project, &[], &[]);
         service.with(&token).get("/v1/me").is(200);
         let (_, said) = service.end();
@@ -149,9 +149,9 @@ fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
     });
 }
 
-/// Promise: P105
+/// Promise: token-scope
 #[test]
-fn pages_of_others_do_not_reach_it() {
+fn foreign_hosts_and_origins_are_refused() {
     let service = Service::start(TestUser::all()[0]);
     let port = service.address.port();
     let with = |headers: &[(&str, &str)]| service.send("GET", "/v1/me", headers, b"");
@@ -165,9 +165,9 @@ fn pages_of_others_do_not_reach_it() {
     assert!(!said.contains(ADMIN), "{said}");
 }
 
-/// Promise: P106
+/// Promise: tenant-limits
 #[test]
-fn quotas_and_rates_hold() {
+fn quotas_and_rate_limits_hold() {
     let service = Service::start(TestUser::all()[0]);
     let quotas =
         json!({ "executions": 2, "sandboxes": 1, "storageBytes": 2000, "requestsPerSecond": 5 });
@@ -188,12 +188,12 @@ fn quotas_and_rates_hold() {
         slow.fails(429, "rate");
         assert!(slow.header("retry-after").is_some());
     }
-    // Others do not wait for them.
+    // Other tenants are not delayed.
     assert!((0..30).all(|_| service.get("/v1/me").status == 200));
 }
 
 #[test]
-fn tokens_without_their_key_are_not_voided_in_silence() {
+fn missing_token_key_is_an_error() {
     each_user(|user| {
         let service = Service::start(user);
         service.token("alice", &["skills:read"]);
@@ -208,20 +208,21 @@ fn tokens_without_their_key_are_not_voided_in_silence() {
                 .env("RINGFENCE_ADMIN_TOKEN", ADMIN);
             command
         };
-        let ran = TestOutput::of(&mut serve(), b"");
-        let said = ran.ends(125).talk();
+        let ran = TestOutput::run(&mut serve(), b"");
+        let said = ran.expect_status(125).stderr_text();
         assert!(
             said.contains("data/key is missing")
                 && said.contains("hint: ")
                 && !data.join("key").exists(),
             "{said}"
         );
-        let said = TestOutput::of(serve().args(["--host", "a b"]), b"").ends(125).talk();
-        assert!(said.contains("it is no host name"), "{said}");
+        let said =
+            TestOutput::run(serve().args(["--host", "a b"]), b"").expect_status(125).stderr_text();
+        assert!(said.contains("not a host name"), "{said}");
     });
 }
 
-/// Promise: P141
+/// Promise: minted-tokens
 #[test]
 fn minted_token_never_outlives_its_minter() {
     let service = Service::start(TestUser::all()[0]);
@@ -229,19 +230,19 @@ fn minted_token_never_outlives_its_minter() {
     let short = service.post("/v1/tokens", &short).is(201);
     let minter = service.with(short["token"].as_str().unwrap());
     let end = short["expiresMs"].as_u64().expect("it expires");
-    for wish in
+    for wanted in
         [json!({ "scopes": ["skills:read"] }), json!({ "scopes": ["admin"], "expiresIn": 86_400 })]
     {
-        let minted = minter.post("/v1/tokens", &wish).is(201);
+        let minted = minter.post("/v1/tokens", &wanted).is(201);
         assert!(
             minted["expiresMs"].as_u64().is_some_and(|minted| minted <= end),
-            "{wish}: {minted}"
+            "{wanted}: {minted}"
         );
     }
     let shorter =
         minter.post("/v1/tokens", &json!({ "scopes": ["skills:read"], "expiresIn": 5 })).is(201);
     assert!(shorter["expiresMs"].as_u64().is_some_and(|minted| minted + 30_000 < end), "{shorter}");
-    // The whole line of descent ends with the token it comes from, and nothing else does.
+    // All descendants of a token end with it, and no other token does.
     let child = minter.post("/v1/tokens", &json!({ "scopes": ["admin", "skills:read"] })).is(201);
     let child = service.with(child["token"].as_str().unwrap());
     let grandchild = child.post("/v1/tokens", &json!({ "scopes": ["skills:read"] })).is(201);
@@ -264,12 +265,12 @@ fn rate_quota_is_shared_by_all_tokens_of_a_tenant() {
     let tokens: Vec<_> = (0..40).map(|_| service.token("alice", &["skills:read"])).collect();
     let bob = service.token("bob", &["skills:read"]);
     let answers: Vec<u16> = tokens.iter().map(|token| token.get("/v1/me").status).collect();
-    // Two at once, and one more for each second that the forty take.
+    // Two at once, and one more for each second that the forty requests take.
     assert!(answers.iter().filter(|status| **status == 429).count() >= 10, "{answers:?}");
     assert!((0..20).all(|_| bob.get("/v1/me").status == 200));
 }
 
-/// With 20,000 tokens a comparison with each of them takes tens of milliseconds.
+/// A comparison with each of 20,000 tokens would take tens of milliseconds.
 #[test]
 fn authentication_takes_no_longer_with_many_tokens() {
     let service = Service::start(TestUser::all()[0]);

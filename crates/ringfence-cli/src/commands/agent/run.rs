@@ -7,13 +7,13 @@ use ringfence_engine::AgentDefinition;
 use ringfence_local::LocalProvider;
 use ringfence_policy::{AgentSpec, Source};
 
-use super::{AgentRun, named};
+use super::{AgentRun, find_agent};
 use crate::args::{RunArgs, ShellArg};
 use crate::commands::run::{CommandAuthor, SandboxFlag, run_for};
 use crate::error::CliError;
 
 pub(super) fn run(arguments: AgentRun, local: &LocalProvider) -> Result<ExitCode, CliError> {
-    let (described, _) = named(&arguments.name, &arguments.policy)?;
+    let (definition, _) = find_agent(&arguments.name, &arguments.policy)?;
     let AgentRun {
         name,
         sandbox,
@@ -26,15 +26,15 @@ pub(super) fn run(arguments: AgentRun, local: &LocalProvider) -> Result<ExitCode
         command,
         mut policy,
     } = arguments;
-    let wall = match (sandbox, no_sandbox) {
-        (true, _) => SandboxFlag::Wanted,
-        (_, true) => SandboxFlag::Unwanted,
-        _ => SandboxFlag::AsWritten,
+    let sandbox_flag = match (sandbox, no_sandbox) {
+        (true, _) => SandboxFlag::Required,
+        (_, true) => SandboxFlag::Disabled,
+        _ => SandboxFlag::FromPolicy,
     };
-    let is_theirs = command.is_empty() && described.agent.source == Source::Project;
-    let whose = if is_theirs { CommandAuthor::Projects } else { CommandAuthor::Persons };
-    let (line, command) = what_is_run(&described, command)?;
-    // By this, whatever it starts is known as the same agent.
+    let is_from_project = command.is_empty() && definition.agent.source == Source::Project;
+    let author = if is_from_project { CommandAuthor::Project } else { CommandAuthor::User };
+    let (line, command) = line_or_words(&definition, command)?;
+    // Processes that the agent starts inherit its name.
     policy.env.push(format!("RINGFENCE_AGENT={name}"));
     let (session, shell, keep_directory, quiet) = (None, ShellArg::Sh, false, false);
     let agent = Some(name);
@@ -55,26 +55,26 @@ pub(super) fn run(arguments: AgentRun, local: &LocalProvider) -> Result<ExitCode
         command,
         policy,
     };
-    run_for(run, wall, whose, local)
+    run_for(run, sandbox_flag, author, local)
 }
 
-/// A line for the shell, or words.
-fn what_is_run(
-    described: &AgentDefinition,
+/// Returns a shell line or a command's words.
+fn line_or_words(
+    definition: &AgentDefinition,
     typed: Vec<OsString>,
 ) -> Result<(Option<String>, Vec<OsString>), CliError> {
     use ringfence_policy::AgentProgram::{Line, Words};
     if !typed.is_empty() {
         return Ok((None, typed));
     }
-    let AgentSpec { name, file, .. } = &described.agent;
-    match &described.agent.command {
+    let AgentSpec { name, file, .. } = &definition.agent;
+    match &definition.agent.command {
         Some(Line(line)) => Ok((Some(line.clone()), Vec::new())),
         Some(Words(words)) => Ok((None, words.iter().map(Into::into).collect())),
-        None => Err(CliError::Words {
-            what: format!("{file} does not say what is run for `{name}`"),
+        None => Err(CliError::Usage {
+            what: format!("{file} defines no `command` for `{name}`"),
             hint: format!(
-                "ringfence agent run {name} -- COMMAND, or write `command: …` into the definition"
+                "ringfence agent run {name} -- COMMAND, or add `command: …` to the definition"
             ),
         }),
     }

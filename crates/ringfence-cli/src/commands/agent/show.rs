@@ -6,24 +6,24 @@ use ringfence_engine::AgentDefinition;
 use ringfence_policy::{AgentProgram, Grants, Mode, NetworkMode, Tool, ToolRules};
 use serde_json::{Value, json};
 
-use super::list::whose;
-use super::{AgentShow, named};
-use crate::commands::resolve_args::{RunOverrides, meant_to_run};
+use super::list::source_word;
+use super::{AgentShow, find_agent};
+use crate::commands::resolve_args::{RunOverrides, resolve_for_run};
 use crate::error::CliError;
 use crate::output::{self, printable};
 
-/// Tools that agents have beside ours.
-const BESIDE: &[&str] = &["WebFetch", "WebSearch"];
+/// Tools of agents that ringfence does not provide.
+const OTHER_TOOLS: &[&str] = &["WebFetch", "WebSearch"];
 
 pub(super) fn run(arguments: &AgentShow) -> Result<ExitCode, CliError> {
-    let (described, _) = named(&arguments.name, &arguments.policy)?;
+    let (definition, _) = find_agent(&arguments.name, &arguments.policy)?;
     let chosen = RunOverrides { agent: Some(&arguments.name), ..RunOverrides::default() };
-    let grants = meant_to_run(&arguments.policy, chosen)?.resolved.grants;
+    let grants = resolve_for_run(&arguments.policy, chosen)?.resolved.grants;
     if arguments.json {
-        output::json(&as_json(&described, &grants))?;
+        output::print_json(&as_json(&definition, &grants))?;
     } else {
-        output::text(
-            &as_text(&described, &grants)
+        output::print_text(
+            &as_text(&definition, &grants)
                 .lines()
                 .map(|line| printable(line) + "\n")
                 .collect::<String>(),
@@ -32,20 +32,25 @@ pub(super) fn run(arguments: &AgentShow) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What its definitions alone say of tools.
-pub(super) fn rules(described: &AgentDefinition) -> ToolRules {
-    ToolRules::of(&described.all().map(ringfence_policy::AgentSpec::layer).collect::<Vec<_>>())
+/// Returns the tool rules of the definitions alone.
+pub(super) fn definition_rules(definition: &AgentDefinition) -> ToolRules {
+    ToolRules::from_layers(
+        &definition.all().map(ringfence_policy::AgentSpec::layer).collect::<Vec<_>>(),
+    )
 }
 
-/// A tool, and the rule that takes it away.
+/// Returns each tool, and the rule that denies it, if any.
 fn tools(grants: &Grants) -> Vec<(&'static str, Option<String>)> {
     let known = [Tool::Read, Tool::Write, Tool::Edit, Tool::List, Tool::Search, Tool::Shell];
-    let names = known.into_iter().map(Tool::word).chain(BESIDE.iter().copied());
+    let names = known.into_iter().map(Tool::word).chain(OTHER_TOOLS.iter().copied());
     names
         .map(|name| {
             (
                 name,
-                grants.tools.against(name).map(|rule| format!("{} ({})", rule.name, rule.origin)),
+                grants
+                    .tools
+                    .rule_against(name)
+                    .map(|rule| format!("{} ({})", rule.name, rule.origin)),
             )
         })
         .collect()
@@ -58,10 +63,10 @@ fn line(command: &AgentProgram) -> String {
     }
 }
 
-/// What may be written of files, in words, and why not more.
+/// Describes the paths that can be written, and the rule that restricts them.
 fn writing(grants: &Grants) -> String {
-    match (grants.tools.against_writing(), grants.mode) {
-        _ if !grants.is_confined() => "everything you can: nothing is confined".into(),
+    match (grants.tools.rule_against_writing(), grants.mode) {
+        _ if !grants.is_confined() => "all that you can write: nothing is confined".into(),
         (Some(rule), _) => format!("nothing in the project: {} ({})", rule.name, rule.origin),
         (None, Mode::ReadOnly) => "nothing in the project: the mode is read-only".into(),
         (None, _) => "the project".into(),
@@ -70,29 +75,29 @@ fn writing(grants: &Grants) -> String {
 
 fn network(grants: &Grants) -> &'static str {
     match grants.network.mode {
-        _ if !grants.is_confined() => "all of it: nothing is confined",
+        _ if !grants.is_confined() => "unrestricted: nothing is confined",
         NetworkMode::None => "none",
         NetworkMode::AllowList => "the hosts that the policy lists",
-        NetworkMode::Full => "all of it",
+        NetworkMode::Full => "unrestricted",
     }
 }
 
-fn as_text(described: &AgentDefinition, grants: &Grants) -> String {
-    let agent = &described.agent;
-    let mut text = format!("{} ({})\n", agent.name, whose(&agent.source));
+fn as_text(definition: &AgentDefinition, grants: &Grants) -> String {
+    let agent = &definition.agent;
+    let mut text = format!("{} ({})\n", agent.name, source_word(&agent.source));
     if let Some(description) = &agent.description {
         text += &format!("  {}\n", description.lines().next().unwrap_or_default());
     }
-    for agent in described.all() {
+    for agent in definition.all() {
         text += &format!("  defined in {}\n", agent.file);
     }
     text += &match &agent.command {
         Some(command) => format!("  runs       {}\n", line(command)),
-        None => "  runs       what is typed behind `--`\n".to_owned(),
+        None => "  runs       the command after `--`\n".to_owned(),
     };
     text += &format!("  writes     {}\n  network    {}\n", writing(grants), network(grants));
-    for (tool, taken) in tools(grants) {
-        text += &match taken {
+    for (tool, denied_by) in tools(grants) {
+        text += &match denied_by {
             Some(rule) => format!("  {tool:<10} no: {rule}\n"),
             None => format!("  {tool:<10} yes\n"),
         };
@@ -100,8 +105,8 @@ fn as_text(described: &AgentDefinition, grants: &Grants) -> String {
     text
 }
 
-fn as_json(described: &AgentDefinition, grants: &Grants) -> Value {
-    let agent = &described.agent;
+fn as_json(definition: &AgentDefinition, grants: &Grants) -> Value {
+    let agent = &definition.agent;
     let tools: Vec<Value> = tools(grants)
         .into_iter()
         .map(|(tool, rule)| json!({ "tool": tool, "allowed": rule.is_none(), "rule": rule }))
@@ -109,15 +114,15 @@ fn as_json(described: &AgentDefinition, grants: &Grants) -> Value {
     json!({
         "name": agent.name,
         "description": agent.description,
-        "source": whose(&agent.source),
-        "files": described.all().map(|agent| agent.file.to_string()).collect::<Vec<_>>(),
+        "source": source_word(&agent.source),
+        "files": definition.all().map(|agent| agent.file.to_string()).collect::<Vec<_>>(),
         "command": match &agent.command {
             Some(AgentProgram::Line(line)) => json!(line),
             Some(AgentProgram::Words(words)) => json!(words),
             None => Value::Null,
         },
         "confined": grants.is_confined(),
-        "writes": grants.tools.against_writing().is_none() && grants.mode != Mode::ReadOnly,
+        "writes": grants.tools.rule_against_writing().is_none() && grants.mode != Mode::ReadOnly,
         "network": grants.network.mode.word(),
         "tools": tools,
     })

@@ -1,4 +1,4 @@
-//! What the host shows of itself, and what follows from it.
+//! Host facts, and the findings that follow from them.
 
 use std::env;
 use std::fs;
@@ -9,10 +9,10 @@ use ringfence_enforce::{FuseSupport, HostSupport};
 use ringfence_engine::{FilteredVariable, OwnPolicy};
 use ringfence_policy::AbsPath;
 
-use crate::commands::policy::files::why;
+use crate::commands::policy::files::unused_reason;
 use crate::output;
 
-/// How something stands.
+/// The state of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FindingState {
     Ok,
@@ -35,7 +35,7 @@ impl FindingState {
 pub(super) struct DoctorFinding {
     pub(super) name: &'static str,
     pub(super) state: FindingState,
-    /// What it is good for, or what follows from its absence.
+    /// The benefit if it is present, or the consequence if it is missing.
     pub(super) what: String,
     pub(super) fix: Option<&'static str>,
 }
@@ -49,30 +49,30 @@ impl DoctorFinding {
         Self { fix: Some(fix), ..self }
     }
 
-    /// Whether a sandbox was made; how long it took.
+    /// Reports if a sandbox was created, and how long it took.
     pub(super) fn sandbox(took: Option<&Duration>) -> Self {
         match took {
             Some(took) => Self::new(
                 "sandbox",
                 FindingState::Ok,
-                format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
+                format!("created and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
             ),
-            None => Self::new("sandbox", FindingState::Missing, "cannot be made: see below"),
+            None => Self::new("sandbox", FindingState::Missing, "cannot be created: see below"),
         }
     }
 
-    /// Variables of company networks that are filtered because of their values.
+    /// Reports proxy and registry variables that are filtered because of their values.
     pub(super) fn variables(filtered: &[FilteredVariable]) -> Option<Self> {
         let judged: Vec<String> = filtered
             .iter()
             .filter_map(|one| Some(format!("{} ({})", output::printable(&one.name), one.why?)))
             .collect();
         let what = format!("not passed to commands: {}", judged.join(", "));
-        let fix = "ringfence run --env NAME, if the value may be seen inside";
+        let fix = "ringfence run --env NAME, if the command may see the value";
         (!judged.is_empty()).then(|| Self::new("variables", FindingState::Limited, what).fix(fix))
     }
 
-    /// Denied files of the project that git has in its store, where a command can read them.
+    /// Reports denied project files that are in the git object store, where commands can read them.
     pub(super) fn history(tracked: &[String]) -> Self {
         const NAME: &str = "git store";
         const FEW: usize = 3;
@@ -98,7 +98,7 @@ impl DoctorFinding {
         .fix("git rm --cached FILE, and replace the secret: history keeps it")
     }
 
-    /// The user's policies for single projects whose project is gone, or that count nowhere.
+    /// Reports the user's policies for single projects that are not in use.
     pub(super) fn own_policies(unused: &[OwnPolicy]) -> Option<Self> {
         let first = unused.first()?;
         let more = if unused.len() > 1 {
@@ -106,44 +106,44 @@ impl DoctorFinding {
         } else {
             String::new()
         };
-        let what = format!("{} is unused: {}{more}", first.file, why(first));
+        let what = format!("{} is unused: {}{more}", first.file, unused_reason(first));
         Some(
             Self::new("own policies", FindingState::Limited, output::printable(&what))
                 .fix("ringfence policy list"),
         )
     }
 
-    /// Whether the run of that sandbox was recorded.
+    /// Reports if the trial run was recorded.
     pub(super) fn log(directory: &AbsPath, unrecorded: Option<&str>) -> Self {
         match unrecorded {
             None => Self::new("audit log", FindingState::Ok, format!("written to {directory}")),
             Some(why) => Self::new(
                 "audit log",
                 FindingState::Missing,
-                format!("runs are refused, unless the policy lets them go unrecorded: {why}"),
+                format!("runs are refused unless the policy allows unrecorded runs: {why}"),
             )
-            .fix("export XDG_STATE_HOME=DIRECTORY, one that you can write"),
+            .fix("export XDG_STATE_HOME=DIRECTORY  # a directory that you can write"),
         }
     }
 }
 
-/// The host as far as it shows itself in files.
+/// Facts about the host, read from files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostFacts {
     pub(super) kernel: String,
     pub(super) support: HostSupport,
-    /// What ringfence itself runs in.
+    /// The container that ringfence itself runs in.
     pub(super) container: Option<&'static str>,
     pub(super) apparmor_restricts: bool,
     overlay: bool,
-    /// `None` where the kernel does not tell.
+    /// `None` if the kernel does not list seccomp actions.
     notify: Option<bool>,
-    /// What control groups count for a sandbox; `None` where nobody lets us make one.
+    /// The controllers of the cgroup for a sandbox; `None` if ringfence cannot create one.
     grouping: Option<String>,
 }
 
 impl HostFacts {
-    pub(super) fn look(support: HostSupport) -> Self {
+    pub(super) fn detect(support: HostSupport) -> Self {
         let has_word = |path: &str, word: &str| {
             read(path).map(|text| text.split_whitespace().any(|found| found == word))
         };
@@ -156,7 +156,7 @@ impl HostFacts {
                 == Some("1"),
             overlay: has_word("/proc/filesystems", "overlay") == Some(true),
             notify: has_word("/proc/sys/kernel/seccomp/actions_avail", "user_notif"),
-            grouping: ringfence_enforce::apply::grouping(),
+            grouping: ringfence_enforce::apply::describe_cgroups(),
         }
     }
 
@@ -182,7 +182,7 @@ impl HostFacts {
             0 => DoctorFinding::new(
                 NAME,
                 FindingState::Limited,
-                "none: the mounts hold alone; `--net full` is refused",
+                "none: only mounts confine; `--net full` is refused",
             )
             .fix("boot with `landlock` in the kernel's lsm= list"),
             abi @ 1..6 => DoctorFinding::new(
@@ -190,7 +190,7 @@ impl HostFacts {
                 FindingState::Limited,
                 format!("ABI {abi} cannot scope sockets: `--net full` is refused"),
             )
-            .fix("use a kernel from 6.12 on"),
+            .fix("use kernel 6.12 or later"),
             abi => DoctorFinding::new(
                 NAME,
                 FindingState::Ok,
@@ -205,18 +205,18 @@ impl HostFacts {
             Some(true) => DoctorFinding::new(
                 NAME,
                 FindingState::Ok,
-                "denied names cannot appear later either",
+                "denied paths that appear later stay denied",
             ),
             Some(false) => DoctorFinding::new(
                 NAME,
                 FindingState::Missing,
-                "denied names could appear later: `run` will refuse",
+                "denied paths could appear later: `run` refuses",
             )
-            .fix("use a kernel from 5.9 on"),
+            .fix("use kernel 5.9 or later"),
             None => DoctorFinding::new(
                 NAME,
                 FindingState::Limited,
-                "the kernel does not say whether it has it",
+                "the kernel does not list seccomp actions",
             ),
         }
     }
@@ -227,13 +227,13 @@ impl HostFacts {
             return DoctorFinding::new(
                 NAME,
                 FindingState::Ok,
-                "listed, not tried: for caches over the host's",
+                "listed, not tested: for caches on top of the host's",
             );
         }
         DoctorFinding::new(
             NAME,
             FindingState::Limited,
-            "not listed: caches over the host's may not be had",
+            "not listed: no caches on top of the host's",
         )
         .fix("sudo modprobe overlay")
     }
@@ -250,18 +250,18 @@ impl HostFacts {
             FuseSupport::Opens => DoctorFinding::new(
                 NAME,
                 FindingState::Ok,
-                "can be opened: refusals are told exactly",
+                "can be opened: denials are reported exactly",
             ),
             FuseSupport::Shut => DoctorFinding::new(
                 NAME,
                 FindingState::Limited,
-                "cannot be opened: refused reads are guessed",
+                "cannot be opened: denied reads are guessed",
             )
             .fix(fix),
             FuseSupport::Absent => DoctorFinding::new(
                 NAME,
                 FindingState::Limited,
-                "not there: refused reads are guessed",
+                "not found: denied reads are guessed",
             )
             .fix(fix),
         }
@@ -278,7 +278,7 @@ impl HostFacts {
             None => DoctorFinding::new(
                 NAME,
                 FindingState::Limited,
-                "none is ours: limits are counted by process",
+                "not available: limits are counted per process",
             )
             .fix(fix),
         }
@@ -331,22 +331,22 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(host: &HostFacts, name: &str, state: FindingState, says: &str) {
+    fn check(host: &HostFacts, name: &str, state: FindingState, text: &str) {
         let finding = host.findings().into_iter().find(|finding| finding.name == name).unwrap();
         assert_eq!(finding.state, state, "{finding:?}");
-        assert!(finding.what.contains(says), "{finding:?}");
+        assert!(finding.what.contains(text), "{finding:?}");
         assert_eq!(finding.fix.is_none(), state == FindingState::Ok, "{finding:?}");
     }
 
     #[test]
-    fn each_lack_is_told_with_what_follows_and_a_fix() {
+    fn each_problem_is_reported_with_consequence_and_fix() {
         let good = HostFacts::example();
         let landlock = |landlock| HostFacts {
             support: HostSupport { landlock, ..good.support.clone() },
             ..good.clone()
         };
         check(&good, "Landlock", FindingState::Ok, "ABI 6");
-        check(&landlock(0), "Landlock", FindingState::Limited, "mounts hold alone");
+        check(&landlock(0), "Landlock", FindingState::Limited, "only mounts confine");
         check(&landlock(3), "Landlock", FindingState::Limited, "`--net full`");
         check(&good, "seccomp notify", FindingState::Ok, "");
         check(
@@ -365,30 +365,30 @@ mod tests {
             support: HostSupport { fuse, ..good.support.clone() },
             ..good.clone()
         };
-        check(&fuse(FuseSupport::Absent), "/dev/fuse", FindingState::Limited, "not there");
+        check(&fuse(FuseSupport::Absent), "/dev/fuse", FindingState::Limited, "not found");
         check(&fuse(FuseSupport::Shut), "/dev/fuse", FindingState::Limited, "cannot be opened");
         check(&good, "control groups", FindingState::Ok, "v2 counts memory");
         check(
             &HostFacts { grouping: None, ..good.clone() },
             "control groups",
             FindingState::Limited,
-            "by process",
+            "per process",
         );
     }
 
     #[test]
     fn tracked_secrets_are_counted_and_the_first_are_named() {
-        let of = |names: &[&str]| {
+        let history = |names: &[&str]| {
             DoctorFinding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(of(&[]).state, FindingState::Ok);
-        assert!(of(&["a.pem"]).what.starts_with("1 denied file is tracked"));
-        assert!(of(&["a.pem", "b", "c", "d\n"]).what.ends_with(": a.pem, b, c, …"));
-        assert!(of(&["a.pem"]).fix.is_some());
+        assert_eq!(history(&[]).state, FindingState::Ok);
+        assert!(history(&["a.pem"]).what.starts_with("1 denied file is tracked"));
+        assert!(history(&["a.pem", "b", "c", "d\n"]).what.ends_with(": a.pem, b, c, …"));
+        assert!(history(&["a.pem"]).fix.is_some());
     }
 
     #[test]
-    fn no_line_is_wider_than_a_terminal() {
+    fn no_finding_is_wider_than_a_terminal() {
         let good = HostFacts::example();
         let poor = HostFacts {
             support: HostSupport { landlock: 3, fuse: FuseSupport::Shut, ..good.support.clone() },

@@ -1,20 +1,24 @@
-//! Denied files of the project that git tracks: a mask hides the file, not what git keeps of it.
+//! Denied project files that git tracks: a mask hides the file, not its copy in git's store.
 
 use std::fs;
 use std::io::Read;
 
-use ringfence_enforce::{Tracked, tracked};
-use ringfence_engine::{PolicyFiles, ResolvedPolicy, gather, resolve_in};
+use ringfence_enforce::{Tracked, parse_entries};
+use ringfence_engine::{PolicyFiles, ResolvedPolicy, gather_host_environment, resolve_in};
 use ringfence_policy::{AbsPath, Access, Flags, Verdict};
 
-/// More of an index is not read. That of the Linux kernel has 9 MB.
+/// The maximum number of index bytes read. The Linux kernel's index has 9 MB.
 const LONGEST: u64 = 1 << 26;
 
-/// Tracked files of the project around `cwd` that no command may read; `None` where there is no
-/// repository, or no policy to judge by.
+/// Returns tracked files of the project around `cwd` that commands cannot read; `None` without a
+/// repository or a valid policy.
 pub(super) fn tracked_secrets(cwd: &AbsPath) -> Option<Vec<String>> {
-    let ResolvedPolicy { grants, surroundings, .. } =
-        resolve_in(gather(cwd).ok()?, &Flags::none(cwd.clone()), &PolicyFiles::default()).ok()?;
+    let ResolvedPolicy { grants, surroundings, .. } = resolve_in(
+        gather_host_environment(cwd).ok()?,
+        &Flags::none(cwd.clone()),
+        &PolicyFiles::default(),
+    )
+    .ok()?;
     let workspace = &grants.workspace;
     let git = surroundings
         .facts
@@ -31,7 +35,7 @@ pub(super) fn tracked_secrets(cwd: &AbsPath) -> Option<Vec<String>> {
         grants.verdict(&workspace.join(&entry.path), Access::Read) == Verdict::Denied
     };
     Some(
-        tracked(&bytes)
+        parse_entries(&bytes)
             .iter()
             .filter(is_denied)
             .map(|entry| entry.path.to_string_lossy().into_owned())

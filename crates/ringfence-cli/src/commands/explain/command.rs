@@ -1,4 +1,4 @@
-//! Command lines.
+//! Explains command lines.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use ringfence_policy::command::{
     Exclusion, GuardRefusal, GuardRuling, ParseProblem, ParsedLine, ShellDialect, ShellWord,
-    SimpleCommand, excluded,
+    SimpleCommand, check_exclusion,
 };
 use ringfence_policy::{CommandRules, Origin};
 use serde_json::{Value, json};
@@ -15,28 +15,29 @@ use super::ExplainFormat;
 use crate::error::CliError;
 use crate::output::{self, ColorMode, printable};
 
-/// All that is said about a line.
+/// The explanation of a command line.
 struct LineReport<'a> {
     text: &'a str,
-    /// As bash reads it.
+    /// The line, parsed as bash.
     line: Result<ParsedLine, ParseProblem>,
     rulings: Vec<GuardRuling>,
     exclusion: Exclusion,
     excluded: &'a [Origin],
-    /// Why `run -c` refuses what a session would run: `sh` may read it differently.
+    /// The reason why only `run -c` refuses the line: `sh` may parse it differently.
     by_sh: Option<GuardRefusal>,
 }
 
 impl<'a> LineReport<'a> {
     fn new(text: &'a str, rules: &'a CommandRules) -> Self {
         let line = ParsedLine::parse(text);
-        let rulings = rules.rulings(line.as_ref());
+        let rulings = rules.rule_results(line.as_ref());
         let patterns: Vec<&str> =
             rules.excluded.iter().map(|origin| origin.text.as_str()).collect();
-        let exclusion = excluded(line.as_ref(), &patterns);
+        let exclusion = check_exclusion(line.as_ref(), &patterns);
         let passes = rulings.iter().all(|ruling| ruling.refusal.is_none());
-        let by_sh =
-            passes.then(|| rules.refusal(rules.read(text, ShellDialect::Posix).as_ref())).flatten();
+        let by_sh = passes
+            .then(|| rules.refusal(rules.parse_line(text, ShellDialect::Posix).as_ref()))
+            .flatten();
         Self { text, line, rulings, exclusion, excluded: &rules.excluded, by_sh }
     }
 
@@ -44,8 +45,8 @@ impl<'a> LineReport<'a> {
         self.rulings.iter().any(|ruling| ruling.refusal.is_some())
     }
 
-    /// A place in the line, in characters from 0, and how many.
-    fn place(&self, span: &Range<usize>) -> (usize, usize) {
+    /// Returns the start (in characters, from 0) and the length of a span.
+    fn char_span(&self, span: &Range<usize>) -> (usize, usize) {
         let characters = |end: usize| {
             self.text.get(..end.min(self.text.len())).map_or(0, |text| text.chars().count())
         };
@@ -54,7 +55,7 @@ impl<'a> LineReport<'a> {
     }
 
     fn at(&self, span: &Range<usize>) -> String {
-        format!("at character {}", self.place(span).0 + 1)
+        format!("at character {}", self.char_span(span).0 + 1)
     }
 }
 
@@ -65,8 +66,8 @@ pub(super) fn explain(
 ) -> Result<ExitCode, CliError> {
     let report = LineReport::new(text, rules);
     match form {
-        ExplainFormat::Json => output::json(&as_json(&report))?,
-        ExplainFormat::Text => output::text(&as_text(&report, ColorMode::for_stdout()))?,
+        ExplainFormat::Json => output::print_json(&as_json(&report))?,
+        ExplainFormat::Text => output::print_text(&as_text(&report, ColorMode::for_stdout()))?,
     }
     Ok(ExitCode::from(u8::from(report.is_refused())))
 }
@@ -74,21 +75,21 @@ pub(super) fn explain(
 fn as_text(report: &LineReport<'_>, paint: ColorMode) -> String {
     let verdict = if report.is_refused() { paint.bad("refused") } else { paint.good("allowed") };
     let mut text = format!("command {}: {verdict}\n", printable(report.text));
-    let mut say = |label: &str, said: String| {
-        let _ = writeln!(text, "  {} {}", paint.faint(&format!("{label:<7}")), printable(&said));
+    let mut push = |label: &str, value: String| {
+        let _ = writeln!(text, "  {} {}", paint.faint(&format!("{label:<7}")), printable(&value));
     };
     match &report.line {
-        Err(problem) => say(
+        Err(problem) => push(
             "unread",
             format!("{} ({})", problem.reason, report.at(&(problem.position..problem.position))),
         ),
         Ok(line) => {
             for part in &line.parts {
-                say("part", format!("{} ({}{})", shown(part), report.at(&part.span), way(part)));
-                part.stripped().for_each(|wrapper| say("without", wrapper.to_owned()));
+                push("part", format!("{} ({}{})", shown(part), report.at(&part.span), way(part)));
+                part.wrappers().for_each(|wrapper| push("without", wrapper.to_owned()));
             }
             for doubt in &line.doubts {
-                say(
+                push(
                     "doubt",
                     format!("{} ({})", doubt.reason, report.at(&(doubt.position..doubt.position))),
                 );
@@ -107,32 +108,32 @@ fn as_text(report: &LineReport<'_>, paint: ColorMode) -> String {
                 None => "passes".to_owned(),
             },
         };
-        say("rule", format!("{}: {verdict}", ruling.rule));
-        say("from", ruling.origin.to_string());
+        push("rule", format!("{}: {verdict}", ruling.rule));
+        push("from", ruling.origin.to_string());
     }
     if report.rulings.is_empty() {
-        say("rule", "no rule is about the text of commands".to_owned());
+        push("rule", "no command rules".to_owned());
     }
     if let Some(refusal) = &report.by_sh {
-        say("run -c", format!("refuses: {} ({})", refusal.reason, report.at(&refusal.span)));
+        push("run -c", format!("refuses: {} ({})", refusal.reason, report.at(&refusal.span)));
     }
     if !report.excluded.is_empty() {
-        say("outside", outside(report));
+        push("outside", outside(report));
     }
     text
 }
 
 fn way(part: &SimpleCommand) -> String {
-    match part.way {
+    match part.reached_by {
         ringfence_policy::command::ReachedBy::Plain => String::new(),
         way => format!(", {}", way.word()),
     }
 }
 
-/// Assignments and words.
+/// Formats assignments, words and redirections.
 fn shown(part: &SimpleCommand) -> String {
     let assigned = part.assignments.iter().map(|assignment| format!("{}=…", assignment.name));
-    let words = (!part.words().is_empty()).then(|| part.shown());
+    let words = (!part.words().is_empty()).then(|| part.to_shell_text());
     let redirects = part
         .redirects
         .iter()
@@ -147,19 +148,19 @@ fn outside(report: &LineReport<'_>) -> String {
             let mut patterns: Vec<&str> =
                 by.iter().flatten().map(|at| report.excluded[*at].text.as_str()).collect();
             patterns.dedup();
-            format!("yes, where an agent asks: every part is excluded ({})", patterns.join(", "))
+            format!("yes, if the agent asks: every part is excluded ({})", patterns.join(", "))
         }
     }
 }
 
 fn as_json(report: &LineReport<'_>) -> Value {
-    let place = |span: &Range<usize>| report.place(span);
-    let rules: Vec<Value> = report.rulings.iter().map(|ruling| rule(ruling, &place)).collect();
+    let char_span = |span: &Range<usize>| report.char_span(span);
+    let rules: Vec<Value> = report.rulings.iter().map(|ruling| rule(ruling, &char_span)).collect();
     let (parts, doubts, functions, problem) = match &report.line {
-        Err(problem) => (Vec::new(), Vec::new(), Vec::new(), Some(doubt(problem, &place))),
+        Err(problem) => (Vec::new(), Vec::new(), Vec::new(), Some(doubt(problem, &char_span))),
         Ok(line) => (
-            line.parts.iter().map(|one| part(one, &place)).collect(),
-            line.doubts.iter().map(|problem| doubt(problem, &place)).collect(),
+            line.parts.iter().map(|one| part(one, &char_span)).collect(),
+            line.doubts.iter().map(|problem| doubt(problem, &char_span)).collect(),
             line.functions.clone(),
             None,
         ),
@@ -184,10 +185,10 @@ fn as_json(report: &LineReport<'_>) -> Value {
 
 type LineSpan<'a> = dyn Fn(&Range<usize>) -> (usize, usize) + 'a;
 
-fn rule(ruling: &GuardRuling, place: &LineSpan<'_>) -> Value {
+fn rule(ruling: &GuardRuling, char_span: &LineSpan<'_>) -> Value {
     let mut value = json!({ "rule": ruling.rule, "from": ruling.origin.to_string(), "refuses": ruling.refusal.is_some() });
     if let Some(refusal) = &ruling.refusal {
-        let (position, length) = place(&refusal.span);
+        let (position, length) = char_span(&refusal.span);
         value["reason"] = refusal.reason.clone().into();
         value["position"] = position.into();
         value["length"] = length.into();
@@ -198,23 +199,23 @@ fn rule(ruling: &GuardRuling, place: &LineSpan<'_>) -> Value {
     value
 }
 
-fn part(part: &SimpleCommand, place: &LineSpan<'_>) -> Value {
-    let (position, length) = place(&part.span);
+fn part(part: &SimpleCommand, char_span: &LineSpan<'_>) -> Value {
+    let (position, length) = char_span(&part.span);
     json!({
-        "text": part.shown(),
-        // A word that is not known before it runs is null.
+        "text": part.to_shell_text(),
+        // A word whose value is known only at run time is null.
         "words": part.words().iter().map(ShellWord::literal).collect::<Vec<_>>(),
-        "wrappers": part.stripped().collect::<Vec<_>>(),
+        "wrappers": part.wrappers().collect::<Vec<_>>(),
         "assignments": part.assignments.iter().map(|assignment| &assignment.name).collect::<Vec<_>>(),
         "redirects": part.redirects.iter().map(|redirect| format!("{}{}", redirect.operator, redirect.target.raw)).collect::<Vec<_>>(),
-        "way": part.way.word(),
+        "way": part.reached_by.word(),
         "position": position,
         "length": length,
     })
 }
 
-fn doubt(problem: &ParseProblem, place: &LineSpan<'_>) -> Value {
-    json!({ "reason": problem.reason, "position": place(&(problem.position..problem.position)).0 })
+fn doubt(problem: &ParseProblem, char_span: &LineSpan<'_>) -> Value {
+    json!({ "reason": problem.reason, "position": char_span(&(problem.position..problem.position)).0 })
 }
 
 #[cfg(test)]
@@ -239,11 +240,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_shown_as_it_is_read() {
+    fn line_is_shown_as_parsed() {
         check(
             "FOO=x timeout 30 docker ps",
             "command FOO=x timeout 30 docker ps: allowed\n  part    FOO=… docker ps (at character 1)\n  without timeout 30\n  \
-             rule    deny curl *: passes\n  from    user policy\n  outside yes, where an agent asks: every part is excluded (docker*)\n",
+             rule    deny curl *: passes\n  from    user policy\n  outside yes, if the agent asks: every part is excluded (docker*)\n",
         );
         check(
             "docker $(curl é.com)",
@@ -253,23 +254,23 @@ mod tests {
         );
         check(
             "docker 'ps",
-            "command docker 'ps: refused\n  unread  a quotation mark that nothing closes (at character 9)\n  \
-             rule    deny curl *: refuses: the line cannot be read: a quotation mark that nothing closes (at character 9)\n  from    user policy\n  \
-             outside no: it cannot be read: a quotation mark that nothing closes (at character 9)\n",
+            "command docker 'ps: refused\n  unread  unclosed quote (at character 9)\n  \
+             rule    deny curl *: refuses: the line cannot be parsed: unclosed quote (at character 9)\n  from    user policy\n  \
+             outside no: the line cannot be parsed: unclosed quote (at character 9)\n",
         );
     }
 
     #[test]
-    fn what_sh_reads_differently_is_told() {
+    fn line_that_sh_parses_differently_is_reported() {
         check(
             "[[ -n x ]]",
             "command [[ -n x ]]: allowed\n  rule    deny curl *: passes\n  from    user policy\n  \
-             run -c  refuses: the line cannot be read: not every sh reads `[[` alike (at character 3)\n  outside no: there is no command in it (at character 1)\n",
+             run -c  refuses: the line cannot be parsed: sh implementations parse `[[` differently (at character 3)\n  outside no: the line contains no command (at character 1)\n",
         );
     }
 
     #[test]
-    fn programs_get_the_same() {
+    fn json_holds_the_same_report() {
         let value = as_json(&LineReport::new("env A=b curl \"$x\" | docker ps", &rules()));
         assert_eq!(
             (&value["allowed"], &value["excluded"]["outside"]),

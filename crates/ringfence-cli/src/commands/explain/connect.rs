@@ -1,4 +1,4 @@
-//! Hosts and sockets.
+//! Explains connections to hosts and sockets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -12,54 +12,59 @@ use ringfence_policy::{
 };
 
 use super::{ExplainVerdict, Explanation};
-use crate::commands::resolve_args::{ResolvedArgs, below_home};
+use crate::commands::resolve_args::{ResolvedArgs, expand_path};
 use crate::error::CliError;
 use crate::origins::PolicyOrigins;
 
 pub(super) fn explain(
     target: &str,
-    meant: &ResolvedArgs,
+    resolved_args: &ResolvedArgs,
     origins: &PolicyOrigins<'_>,
 ) -> Result<Explanation, CliError> {
-    let grants = &meant.resolved.grants;
+    let grants = &resolved_args.resolved.grants;
     if !grants.is_confined() {
         return Ok(Explanation::new(target, "allowed", ExplainVerdict::Allowed)
             .line("why", "nothing is confined"));
     }
     if target.contains('/') {
         return Ok(socket(
-            &below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home),
+            &expand_path(Path::new(target).as_os_str(), &resolved_args.cwd, &grants.home),
             grants,
             origins,
         ));
     }
-    let passage = passage(&grants.network, target)?;
-    let opener = match passage.ground {
+    let decision = decide_host(&grants.network, target)?;
+    let opener = match decision.reason {
         HostReason::Localhost(_) => "network.localhost",
         _ => "network.allow-list",
     };
-    let gap = plan(&LocalProvider::default(), &meant.resolved)?
+    let gap = plan(&LocalProvider::default(), &resolved_args.resolved)?
         .gaps
         .into_iter()
         .find(|gap| gap.what == opener);
-    let answer = answer(&passage, gap);
-    Ok(if answer.fate == ExplainVerdict::Allowed {
-        answer.maybe("secret", secrets(&grants.network, &passage))
+    let answer = answer(&decision, gap);
+    Ok(if answer.result == ExplainVerdict::Allowed {
+        answer.line_if_some("secret", secrets(&grants.network, &decision))
     } else {
         answer
     })
 }
 
-/// The answer for a host that was refused by `rule` because its name led to a guarded address;
-/// `None` for any other rule. The address has to be allowed beside the name.
-pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<Explanation> {
+/// Explains a host that `rule` refused because its name resolved to a guarded address; returns
+/// `None` for any other rule. The user must allow the address in addition to the name.
+pub(super) fn explain_guarded_address(
+    target: &str,
+    rule: &str,
+    rules: &NetworkRules,
+) -> Option<Explanation> {
     let address = HostDecision::guarded_address(rule)?;
     let (HostTarget::Name(name), Some(port)) = host_and_port(target).ok()? else { return None };
-    let passage = rules.address(address, port, Some(&name), &own_addresses().unwrap_or_default());
-    if !matches!(passage.ground, HostReason::Unlisted | HostReason::Mode { .. })
-        || passage.is_open()
+    let decision =
+        rules.decide_address(address, port, Some(&name), &own_addresses().unwrap_or_default());
+    if !matches!(decision.reason, HostReason::Unlisted | HostReason::Mode { .. })
+        || decision.is_open()
     {
-        return Some(answer(&passage, None));
+        return Some(answer(&decision, None));
     }
     let address = std::net::SocketAddr::new(address, port);
     let change = format!(
@@ -67,23 +72,23 @@ pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<
     );
     Some(
         Explanation::new(target, "denied", ExplainVerdict::Refused)
-            .line("why", format!("its name led to {address}"))
+            .line("why", format!("its name resolved to {address}"))
             .line("change", change),
     )
 }
 
-/// What requests to it carry, and in what.
-fn secrets(rules: &NetworkRules, passage: &HostDecision) -> Option<String> {
-    let (HostTarget::Name(name), Some(port)) = (&passage.host, passage.port) else { return None };
+/// Lists the secrets that requests to the host carry, and their headers.
+fn secrets(rules: &NetworkRules, decision: &HostDecision) -> Option<String> {
+    let (HostTarget::Name(name), Some(port)) = (&decision.host, decision.port) else { return None };
     let each: Vec<String> = rules
         .secrets_for(name, port)
         .map(|secret| format!("{} in {}", secret.env, secret.header))
         .collect();
-    (!each.is_empty()).then(|| format!("{}; TLS is ended on the way", each.join(", ")))
+    (!each.is_empty()).then(|| format!("{}; ringfence terminates TLS", each.join(", ")))
 }
 
-/// What the rules say of `HOST[:PORT]`. Without a port, of a name: whether anything of it is open.
-pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<HostDecision, CliError> {
+/// Decides about `HOST[:PORT]`. A name without a port is allowed if any of its ports is.
+pub(crate) fn decide_host(rules: &NetworkRules, target: &str) -> Result<HostDecision, CliError> {
     let (host, port) = host_and_port(target)?;
     let is_own = match &host {
         HostTarget::Name(name) => name.is_localhost(),
@@ -102,21 +107,21 @@ pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<HostDecision
             HostDecision {
                 host,
                 port: opened,
-                ..rules.hosts_loopback(address, opened.unwrap_or(ANY))
+                ..rules.decide_host_loopback(address, opened.unwrap_or(ANY))
             }
         }
-        (HostTarget::Name(name), None) => rules.lookup(&name),
-        (HostTarget::Name(name), Some(port)) => rules.name(&name, port),
-        // Of an address, the port that a rule on it has, or the one that is asked for most.
+        (HostTarget::Name(name), None) => rules.decide_lookup(&name),
+        (HostTarget::Name(name), Some(port)) => rules.decide_name(&name, port),
+        // For an address without a port: the port of a rule about it, or the default port.
         (HostTarget::Address(address), port) => {
             let ruled = || {
                 rules
                     .allow
                     .iter()
-                    .find(|listed| listed.rule.holds(address))
+                    .find(|listed| listed.rule.matches_address(address))
                     .and_then(|listed| listed.rule.port)
             };
-            rules.address(
+            rules.decide_address(
                 address,
                 port.or_else(ruled).unwrap_or(ANY),
                 None,
@@ -126,32 +131,32 @@ pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<HostDecision
     })
 }
 
-/// The port that is asked for most.
+/// The default port of a query.
 const ANY: u16 = 443;
 
-fn answer(passage: &HostDecision, gap: Option<Gap>) -> Explanation {
-    let (verdict, fate) = match passage.is_open() && gap.is_none() {
+fn answer(decision: &HostDecision, gap: Option<Gap>) -> Explanation {
+    let (verdict, result) = match decision.is_open() && gap.is_none() {
         true => ("allowed", ExplainVerdict::Allowed),
         false => ("denied", ExplainVerdict::Refused),
     };
     let by_default = Origin::new(Source::BuiltIn, "network.mode");
-    let origin = match (&passage.ground, passage.origin()) {
+    let origin = match (&decision.reason, decision.origin()) {
         (HostReason::Mode { .. }, None) => Some(&by_default),
         (_, origin) => origin,
     };
-    let answer = Explanation::new(passage.target(), verdict, fate)
-        .maybe("rule", passage.rule())
-        .maybe("from", origin.map(Origin::to_string));
+    let answer = Explanation::new(decision.target(), verdict, result)
+        .line_if_some("rule", decision.rule())
+        .line_if_some("from", origin.map(Origin::to_string));
     match gap {
-        Some(gap) if passage.is_open() => answer.line("why", gap.why).line("change", gap.hint),
-        _ => answer.line("why", passage.why()).maybe("change", passage.change()),
+        Some(gap) if decision.is_open() => answer.line("why", gap.why).line("change", gap.hint),
+        _ => answer.line("why", decision.why()).line_if_some("change", decision.change_hint()),
     }
 }
 
-/// `host`, `host:port`, an address in any spelling, `[v6]:port`.
+/// Parses `host`, `host:port`, an address in any notation, or `[v6]:port`.
 fn host_and_port(target: &str) -> Result<(HostTarget, Option<u16>), CliError> {
-    let wrong = |what: String, hint: String| CliError::Words {
-        what: format!("`{target}` is no host: {what}"),
+    let wrong = |what: String, hint: String| CliError::Usage {
+        what: format!("`{target}` is not a host: {what}"),
         hint,
     };
     let whole = match HostTarget::new(target) {
@@ -166,32 +171,31 @@ fn host_and_port(target: &str) -> Result<(HostTarget, Option<u16>), CliError> {
         port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse::<u16>().ok()).flatten();
     match number.filter(|&port| port != 0) {
         Some(port) => Ok((host, Some(port))),
-        None => Err(wrong(format!("`{port}` is no port"), "write a port from 1 to 65535".into())),
+        None => Err(wrong(format!("`{port}` is not a port"), "use a port from 1 to 65535".into())),
     }
 }
 
-/// A socket of the host by its path: it has to be listed, and what it stands in has to be open.
+/// Explains a socket of the host: it must be listed, and a rule must allow its directory.
 fn socket(path: &AbsPath, grants: &Grants, origins: &PolicyOrigins<'_>) -> Explanation {
     let target = path.to_string();
     let refused = Explanation::new(&target, "denied", ExplainVerdict::Refused);
     if !grants.network.unix_sockets.contains(path) {
-        return refused.line("why", "sockets of the host are shut unless they are listed").line(
+        return refused.line("why", "host sockets are denied unless they are listed").line(
             "change",
             "add it to `unix-sockets` under [network] in ~/.config/ringfence/policy.toml",
         );
     }
-    let origin = origins
-        .setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
+    let origin = origins.setting_origin("network.unix-sockets", None, |policy| {
+        !policy.network.unix_sockets.is_empty()
+    });
     let ruled = |answer: Explanation| {
         answer.line("rule", format!("unix-sockets {path}")).line("from", origin.to_string())
     };
     if grants.verdict(path, Access::Read) != Verdict::Allowed {
-        return ruled(refused)
-            .line("why", "it is listed, but no rule opens what it stands in")
-            .line(
-                "change",
-                format!("ringfence run --read {}", ringfence_api::typed(&path.to_string())),
-            );
+        return ruled(refused).line("why", "it is listed, but no rule allows its directory").line(
+            "change",
+            format!("ringfence run --read {}", ringfence_api::shell_word(&path.to_string())),
+        );
     }
     ruled(Explanation::new(&target, "allowed", ExplainVerdict::Allowed))
 }
@@ -227,7 +231,7 @@ mod tests {
 
     #[track_caller]
     fn check(target: &str, verdict: &str, lines: &[(&str, &str)]) {
-        let answer = answer(&passage(&rules(), target).unwrap(), None);
+        let answer = answer(&decide_host(&rules(), target).unwrap(), None);
         assert_eq!(answer.verdict, verdict, "{target}");
         for (label, text) in lines {
             let found = answer
@@ -244,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_and_its_place_are_named() {
+    fn rule_and_its_position_are_named() {
         check(
             "a.org:443",
             "allowed",
             &[
                 ("rule", "allow a.org"),
                 ("from", "/u:3 (user policy)"),
-                ("why", "TLS has to name it"),
+                ("why", "TLS connection must name it"),
             ],
         );
         check("A.org.", "allowed", &[("rule", "allow a.org")]);
@@ -280,29 +284,29 @@ mod tests {
         check(
             "localhost:3001",
             "denied",
-            &[("why", "loopback of its own"), ("change", "--allow-localhost 3001")],
+            &[("why", "its own loopback"), ("change", "--allow-localhost 3001")],
         );
-        check("0x7f000001:3001", "denied", &[("why", "loopback of its own")]);
+        check("0x7f000001:3001", "denied", &[("why", "its own loopback")]);
     }
 
     #[test]
-    fn what_cannot_be_enforced_is_not_called_open() {
+    fn host_that_cannot_be_enforced_is_denied() {
         let gap = Gap {
             what: "network.allow-list".into(),
             why: "not yet".into(),
             hint: "do y".into(),
             loss: GapKind::Enforcement,
         };
-        let answer = answer(&passage(&rules(), "a.org:443").unwrap(), Some(gap));
-        assert_eq!((answer.verdict, answer.fate), ("denied", ExplainVerdict::Refused));
+        let answer = answer(&decide_host(&rules(), "a.org:443").unwrap(), Some(gap));
+        assert_eq!((answer.verdict, answer.result), ("denied", ExplainVerdict::Refused));
         assert!(answer.lines.iter().any(|line| line.label == "why" && line.text == "not yet"));
     }
 
     #[test]
-    fn name_of_a_guarded_address_gets_a_proposal_that_opens_it() {
-        let because = "it stands for 10.9.8.7 (private), which has to be allowed itself";
+    fn name_of_a_guarded_address_gets_a_command_that_allows_it() {
+        let because = "it stands for 10.9.8.7 (private), which must be allowed by address";
         let change = |target: &str, rule: &str| {
-            guarded(target, rule, &rules()).map(|answer| {
+            explain_guarded_address(target, rule, &rules()).map(|answer| {
                 answer
                     .lines
                     .iter()
@@ -325,13 +329,13 @@ mod tests {
         );
         let address = change("a.org:443", because).flatten().unwrap();
         assert!(address.starts_with("ringfence run --allow-host 10.9.8.7:443, or"), "{address}");
-        // The entry `10.0.0.0/8:22` opens it now.
+        // The entry `10.0.0.0/8:22` allows it now.
         assert_eq!(change("a.org:22", because), Some(None));
         assert_eq!(change("inner.test:443", "network.mode = none"), None);
     }
 
     #[test]
-    fn what_is_no_host_is_said_so() {
+    fn invalid_host_is_an_error_with_a_hint() {
         for target in [
             "",
             "a b",
@@ -342,11 +346,11 @@ mod tests {
             "1.2.3.4.5",
             "fe80::1%eth0",
         ] {
-            let Err(CliError::Words { what, hint }) = passage(&rules(), target) else {
+            let Err(CliError::Usage { what, hint }) = decide_host(&rules(), target) else {
                 panic!("{target}")
             };
             assert!(
-                what.starts_with(&format!("`{target}` is no host: ")) && !hint.is_empty(),
+                what.starts_with(&format!("`{target}` is not a host: ")) && !hint.is_empty(),
                 "{what}"
             );
         }

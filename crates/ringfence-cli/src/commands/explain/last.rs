@@ -1,4 +1,4 @@
-//! Why the last command failed: what was refused to it, and what the rules say now.
+//! Explains why the last command failed: its denials, and what the rules decide now.
 
 use std::process::ExitCode;
 
@@ -9,29 +9,29 @@ use ringfence_policy::{AbsPath, Grants, Verdict};
 use serde_json::{Value, json};
 
 use super::{
-    ExplainAccess, ExplainFormat, ExplainVerdict, Explanation, connect, one_as_json, path,
+    ExplainAccess, ExplainFormat, ExplainVerdict, Explanation, connect, explanation_json, path,
 };
 use crate::commands::resolve_args::ResolvedArgs;
 use crate::denied::from_record;
 use crate::error::CliError;
 use crate::origins::PolicyOrigins;
-use crate::output::{self, ColorMode, printable, short};
+use crate::output::{self, ColorMode, printable, tilde_path};
 
 pub(super) fn explain(
-    meant: &ResolvedArgs,
+    resolved_args: &ResolvedArgs,
     session: Option<&str>,
     form: ExplainFormat,
 ) -> Result<ExitCode, CliError> {
-    let grants = &meant.resolved.grants;
+    let grants = &resolved_args.resolved.grants;
     let which = session.map_or(RunSelector::In(grants.workspace.as_path()), RunSelector::Named);
     let Some(run) = last_run(grants.audit.directory.as_path(), which)? else {
-        let whose = session.map_or_else(
-            || format!("in {}", short(&grants.workspace, &grants.home)),
-            |session| format!("called `{session}`"),
+        let selection = session.map_or_else(
+            || format!("in {}", tilde_path(&grants.workspace, &grants.home)),
+            |session| format!("with the session `{session}`"),
         );
-        return Err(CliError::Words {
-            what: format!("no run {whose} is on record"),
-            hint: "`ringfence log` shows those that are".into(),
+        return Err(CliError::Usage {
+            what: format!("the audit log has no run {selection}"),
+            hint: "`ringfence log` shows the recorded runs".into(),
         });
     };
     let now = policy_digest(grants);
@@ -39,13 +39,13 @@ pub(super) fn explain(
     let mut refusals = run
         .refused
         .iter()
-        .map(|record| PastDenial::of(record, meant, is_same))
+        .map(|record| PastDenial::of(record, resolved_args, is_same))
         .collect::<Result<Vec<_>, _>>()?;
     refusals.sort_by_key(PastDenial::report_order);
     match form {
-        ExplainFormat::Json => output::json(&as_json(&run, &refusals, is_same))?,
+        ExplainFormat::Json => output::print_json(&as_json(&run, &refusals, is_same))?,
         ExplainFormat::Text => {
-            output::text(&as_text(&run, &refusals, is_same, grants, ColorMode::for_stdout()))?
+            output::print_text(&as_text(&run, &refusals, is_same, grants, ColorMode::for_stdout()))?
         }
     }
     let is_refused = !refusals.is_empty() || text(&run.begun, "result") == "blocked";
@@ -56,10 +56,10 @@ fn text<'a>(record: &'a RecordFields, key: &str) -> &'a str {
     record.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Something that was refused, and how the same would be decided now.
+/// A recorded denial, and the decision about the same access now.
 struct PastDenial<'a> {
     record: &'a RecordFields,
-    /// `None` where no rule of the policy was asked.
+    /// `None` if no policy rule caused the denial.
     now: Option<Explanation>,
     change: DecisionChange,
 }
@@ -67,46 +67,54 @@ struct PastDenial<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DecisionChange {
     None,
-    /// Another rule refuses it now.
+    /// Another rule denies it now.
     OtherRule,
     /// It is allowed now.
     Allowed,
 }
 
 impl<'a> PastDenial<'a> {
-    fn of(record: &'a RecordFields, meant: &ResolvedArgs, is_same: bool) -> Result<Self, CliError> {
-        let grants = &meant.resolved.grants;
+    fn of(
+        record: &'a RecordFields,
+        resolved_args: &ResolvedArgs,
+        is_same: bool,
+    ) -> Result<Self, CliError> {
+        let grants = &resolved_args.resolved.grants;
         let target = text(record, "target");
-        let wish = match text(record, "operation") {
+        let query = match text(record, "operation") {
             "read" => ExplainAccess::Read,
             "execute" => ExplainAccess::Exec,
             "write" | "create" | "rename" => ExplainAccess::Write,
             "connect" => ExplainAccess::Connect,
             _ => return Ok(Self { record, now: None, change: DecisionChange::None }),
         };
-        // Not for the policy to change.
-        let is_ours = Denial::OF_THE_SANDBOX.contains(&text(record, "policy"));
+        // The policy cannot change a denial by the sandbox itself.
+        let is_by_sandbox = Denial::SANDBOX_RULES.contains(&text(record, "policy"));
         let is_ruled = !target.starts_with('/') && !target.ends_with("/udp");
-        if is_ours || (wish == ExplainAccess::Connect && !is_ruled) {
+        if is_by_sandbox || (query == ExplainAccess::Connect && !is_ruled) {
             return Ok(Self { record, now: None, change: DecisionChange::None });
         }
-        if let Some(now) = connect::guarded(target, text(record, "policy"), &grants.network) {
-            let change = if now.fate == ExplainVerdict::Allowed {
+        if let Some(now) =
+            connect::explain_guarded_address(target, text(record, "policy"), &grants.network)
+        {
+            let change = if now.result == ExplainVerdict::Allowed {
                 DecisionChange::Allowed
             } else {
                 DecisionChange::None
             };
             return Ok(Self { record, now: Some(now), change });
         }
-        if wish == ExplainAccess::Connect {
-            let now = match connect::explain(target, meant, &PolicyOrigins::of(meant)?) {
-                // What was asked for is no host, so that no rule speaks of it.
-                Err(CliError::Words { .. }) => {
-                    return Ok(Self { record, now: None, change: DecisionChange::None });
-                }
-                now => now?,
-            };
-            let change = if now.fate == ExplainVerdict::Allowed {
+        if query == ExplainAccess::Connect {
+            let now =
+                match connect::explain(target, resolved_args, &PolicyOrigins::read(resolved_args)?)
+                {
+                    // The recorded target is not a valid host, so no rule applies to it.
+                    Err(CliError::Usage { .. }) => {
+                        return Ok(Self { record, now: None, change: DecisionChange::None });
+                    }
+                    now => now?,
+                };
+            let change = if now.result == ExplainVerdict::Allowed {
                 DecisionChange::Allowed
             } else {
                 DecisionChange::None
@@ -116,42 +124,42 @@ impl<'a> PastDenial<'a> {
         let Some(path) = AbsPath::new(target) else {
             return Ok(Self { record, now: None, change: DecisionChange::None });
         };
-        let answers = path::by_rules(wish, &path, grants);
+        let answers = path::explain_by_rules(query, &path, grants);
         let now = answers
             .iter()
-            .find(|answer| answer.fate == ExplainVerdict::Refused)
+            .find(|answer| answer.result == ExplainVerdict::Refused)
             .or(answers.first())
             .cloned();
         let change =
-            if is_same { DecisionChange::None } else { change(record, &path, wish, grants) };
+            if is_same { DecisionChange::None } else { change(record, &path, query, grants) };
         Ok(Self { record, now, change })
     }
 }
 
 impl PastDenial<'_> {
-    /// The likely reason of a failure comes first. A record without an operation on a path or host
-    /// is of a call or of the command itself.
+    /// Sorts the likely cause of a failure first. A record without an operation on a path or host
+    /// belongs to a syscall or to the command itself.
     fn report_order(&self) -> u8 {
         from_record(self.record).map_or(0, |denial| denial.report_order())
     }
 
     fn is_done_without(&self) -> bool {
-        from_record(self.record).is_some_and(|denial| denial.is_done_without())
+        from_record(self.record).is_some_and(|denial| denial.is_tolerated())
     }
 }
 
-/// Whether the rules decide otherwise than they did.
+/// Compares the recorded decision with the current one.
 fn change(
     record: &RecordFields,
     path: &AbsPath,
-    wish: ExplainAccess,
+    query: ExplainAccess,
     grants: &Grants,
 ) -> DecisionChange {
-    let decision = grants.decide(path, path::access(wish));
+    let decision = grants.decide(path, path::access_for_query(query));
     let (rule, origin) = match &decision.rule {
         _ if decision.verdict == Verdict::Allowed => return DecisionChange::Allowed,
         Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-        None => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
+        None => (Denial::NO_RULE_ALLOWS.to_owned(), "built in".to_owned()),
     };
     if (rule.as_str(), origin.as_str()) == (text(record, "policy"), text(record, "origin")) {
         DecisionChange::None
@@ -160,8 +168,8 @@ fn change(
     }
 }
 
-/// The gap of a run of which not all refusals were told.
-const UNTOLD: &str = "denials";
+/// The gap of a run whose denials were not all reported.
+const UNREPORTED: &str = "denials";
 
 fn has_gap(begun: &RecordFields, what: &str) -> bool {
     begun
@@ -170,44 +178,44 @@ fn has_gap(begun: &RecordFields, what: &str) -> bool {
         .is_some_and(|gaps| gaps.iter().any(|gap| gap == what))
 }
 
-/// What came of the whole run, in a sentence.
+/// Summarizes the run in one sentence.
 fn verdict(run: &RunRecords) -> String {
     if text(&run.begun, "result") != "allowed" {
-        return format!("it was not started: {}", text(&run.begun, "reason"));
+        return format!("the command was not started: {}", text(&run.begun, "reason"));
     }
     let Some(ended) = &run.ended else {
-        return "it has not ended, or was killed together with ringfence: what was refused is not known".into();
+        return "the command is still running, or was killed together with ringfence: its denials are unknown".into();
     };
     let status = ended.get("exitCode").and_then(Value::as_i64).unwrap_or_default();
     let own = match status {
         0 => "the command succeeded".to_owned(),
         124 if ended.get("timedOut") == Some(&true.into()) => {
-            "the time limit ended the command".to_owned()
+            "the command reached its time limit".to_owned()
         }
-        status => format!("exit status {status} is the program's own"),
+        status => format!("the program itself returned exit status {status}"),
     };
     match run.refused.len() {
         _ if ended.contains_key("error") => format!("ringfence failed: {}", text(ended, "reason")),
         0 if run.begun.get("confined") == Some(&false.into()) => {
-            format!("nothing was confined, so nothing was refused; {own}")
+            format!("nothing was confined, so nothing was denied; {own}")
         }
-        // What was opened in vain is not told of without the device.
-        0 if has_gap(&run.begun, UNTOLD) => {
+        // Without /dev/fuse, failed opens are not reported.
+        0 if has_gap(&run.begun, UNREPORTED) => {
             format!(
-                "ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; {own}"
+                "no denials were recorded, but without /dev/fuse denied reads go unreported; {own}"
             )
         }
-        0 => format!("ringfence refused nothing; {own}"),
-        1 => format!("one thing was refused; exit status {status}"),
-        many => format!("{many} things were refused; exit status {status}"),
+        0 => format!("no denials; {own}"),
+        1 => format!("1 denial; exit status {status}"),
+        many => format!("{many} denials; exit status {status}"),
     }
 }
 
 fn policy(is_same: bool) -> &'static str {
     if is_same {
-        "the same as now"
+        "unchanged since the run"
     } else {
-        "not the same as now: a file was changed since, or the run had other flags"
+        "changed since the run: a policy file was edited, or the run had other flags"
     }
 }
 
@@ -222,10 +230,11 @@ fn as_text(
         format!("  {} {}\n", paint.faint(&format!("{label:<7}")), printable(text))
     };
     let cwd = text(&run.begun, "cwd");
-    let place = AbsPath::new(cwd).map_or_else(|| cwd.to_owned(), |cwd| short(&cwd, &grants.home));
+    let cwd =
+        AbsPath::new(cwd).map_or_else(|| cwd.to_owned(), |cwd| tilde_path(&cwd, &grants.home));
     let mut out = format!(
         "{}\n",
-        printable(&format!("the last run in {place}: {}", text(&run.begun, "target")))
+        printable(&format!("the last run in {cwd}: {}", text(&run.begun, "target")))
     );
     out.push_str(&line("run", text(&run.begun, "session")));
     out.push_str(&line("when", text(&run.begun, "timestamp")));
@@ -234,10 +243,10 @@ fn as_text(
         let record = refusal.record;
         let target = format!("{} {}", text(record, "operation"), text(record, "target"));
         out.push_str(&format!("\n{}: {}\n", printable(&target), paint.bad("refused")));
-        out.push_str(&line("by", &who(record)));
+        out.push_str(&line("by", &program_and_count(record)));
         out.push_str(&line("rule", text(record, "policy")));
         out.push_str(&line("from", text(record, "origin")));
-        let said = |label: &str| {
+        let value = |label: &str| {
             refusal
                 .now
                 .iter()
@@ -249,43 +258,41 @@ fn as_text(
             DecisionChange::None => {}
             DecisionChange::Allowed => out.push_str(&line(
                 "now",
-                &format!("allowed: {}", said("rule").unwrap_or("nothing is in its way")),
+                &format!("allowed: {}", value("rule").unwrap_or("no rule denies it")),
             )),
             DecisionChange::OtherRule => out.push_str(&line(
                 "now",
                 &format!(
-                    "refused by another rule: {}",
-                    said("rule").unwrap_or(Denial::NOTHING_OPENS_IT)
+                    "denied by another rule: {}",
+                    value("rule").unwrap_or(Denial::NO_RULE_ALLOWS)
                 ),
             )),
         }
         if refusal.is_done_without() {
             out.push_str(&line(
                 "note",
-                "the program runs without it: this is not why the command failed",
+                "the program works without it: this is not why the command failed",
             ));
             continue;
         }
         for label in ["why", "change"] {
-            if let Some(text) = said(label).filter(|_| refusal.change != DecisionChange::Allowed) {
+            if let Some(text) = value(label).filter(|_| refusal.change != DecisionChange::Allowed) {
                 out.push_str(&line(label, text));
             }
         }
     }
-    for moved in &run.moved {
-        let what = format!(
-            "{} was moved to {}: {}",
-            text(moved, "target"),
-            text(moved, "movedTo"),
-            text(moved, "reason")
-        );
-        out.push_str(&format!("\n{}\n", printable(&what)));
-    }
+    out.extend(run.moved.iter().map(moved_line));
     out.push_str(&format!("\n{}\n", printable(&verdict(run))));
     out
 }
 
-fn who(record: &RecordFields) -> String {
+/// A file that the sweep moved to quarantine.
+fn moved_line(moved: &RecordFields) -> String {
+    let [target, moved_to, reason] = ["target", "movedTo", "reason"].map(|key| text(moved, key));
+    format!("\n{}\n", printable(&format!("{target} was moved to {moved_to}: {reason}")))
+}
+
+fn program_and_count(record: &RecordFields) -> String {
     let program = text(record, "program");
     match record.get("count").and_then(Value::as_u64) {
         Some(count) if count > 1 => format!("{program}, {count} times"),
@@ -306,7 +313,7 @@ fn as_json(run: &RunRecords, refusals: &[PastDenial<'_>], is_same: bool) -> Valu
             "count": get("count"),
             "optional": refusal.is_done_without(),
             "changed": refusal.change != DecisionChange::None,
-            "now": refusal.now.as_ref().map(one_as_json),
+            "now": refusal.now.as_ref().map(explanation_json),
         })
     };
     let begun = |key: &str| run.begun.get(key).cloned().unwrap_or_default();

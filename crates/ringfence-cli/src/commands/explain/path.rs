@@ -1,10 +1,10 @@
-//! Paths and programs.
+//! Explains access to paths and programs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use ringfence_enforce::{Plan, open_tracked};
+use ringfence_enforce::{Plan, grant_if_tracked};
 use ringfence_engine::plan;
 use ringfence_local::LocalProvider;
 use ringfence_policy::{
@@ -12,49 +12,56 @@ use ringfence_policy::{
 };
 
 use super::{ExplainAccess, ExplainVerdict, Explanation};
-use crate::commands::resolve_args::{ResolvedArgs, below_home};
+use crate::commands::resolve_args::{ResolvedArgs, expand_path};
 use crate::error::CliError;
-use crate::provisions::{Writable, provided};
+use crate::provisions::{Writable, find_provision};
 
 pub(super) fn explain(
-    wish: ExplainAccess,
+    query: ExplainAccess,
     target: &OsStr,
-    meant: &ResolvedArgs,
+    resolved_args: &ResolvedArgs,
 ) -> Result<Vec<Explanation>, CliError> {
-    let grants = &meant.resolved.grants;
-    let asked = match wish {
-        ExplainAccess::Exec => program(target, meant)?,
-        _ => below_home(target, &meant.cwd, &grants.home),
+    let grants = &resolved_args.resolved.grants;
+    let given = match query {
+        ExplainAccess::Exec => program(target, resolved_args)?,
+        _ => expand_path(target, &resolved_args.cwd, &grants.home),
     };
-    let access = access(wish);
-    let paths = both(&asked);
-    // A plan looks through the whole project, so it is made only where the rules are silent.
+    let access = access_for_query(query);
+    let paths = both(&given);
+    // A plan walks the whole project, so it is built only if no rule matches.
     let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
     let plan = if is_silent {
-        plan(&LocalProvider::default(), &meant.resolved)?
+        plan(&LocalProvider::default(), &resolved_args.resolved)?
     } else {
         Plan { steps: Vec::new(), gaps: Vec::new() }
     };
-    let copies =
-        if wish == ExplainAccess::Read { meant.resolved.settings_copies() } else { Vec::new() };
+    let copies = if query == ExplainAccess::Read {
+        resolved_args.resolved.settings_copies()
+    } else {
+        Vec::new()
+    };
     let with_copy = |path: &AbsPath| {
         let is_copied = copies.iter().any(|copy| copy.path == *path);
-        answer(grants, &plan, path, access).maybe("copy", is_copied.then(|| COPY.to_owned()))
+        answer(grants, &plan, path, access).line_if_some("copy", is_copied.then(|| COPY.to_owned()))
     };
     Ok(paths.iter().map(with_copy).collect())
 }
 
-const COPY: &str = "the sandbox has a copy of it without its secrets (registries and mirrors only), which can be read";
+const COPY: &str = "the sandbox has a readable copy without secrets (registries and mirrors only)";
 
-/// As [`explain`], by the rules alone: of what was refused it is known that no sandbox has it
-/// of its own.
-pub(super) fn by_rules(wish: ExplainAccess, path: &AbsPath, grants: &Grants) -> Vec<Explanation> {
+/// Like [`explain`], by the rules alone: a path with a recorded denial is not one that every
+/// sandbox provides.
+pub(super) fn explain_by_rules(
+    query: ExplainAccess,
+    path: &AbsPath,
+    grants: &Grants,
+) -> Vec<Explanation> {
     let nothing = Plan { steps: Vec::new(), gaps: Vec::new() };
-    both(path).iter().map(|path| answer(grants, &nothing, path, access(wish))).collect()
+    both(path).iter().map(|path| answer(grants, &nothing, path, access_for_query(query))).collect()
 }
 
-pub(super) fn access(wish: ExplainAccess) -> Access {
-    match wish {
+pub(super) fn access_for_query(query: ExplainAccess) -> Access {
+    match query {
         ExplainAccess::Write => Access::Write,
         ExplainAccess::Exec => Access::Execute,
         ExplainAccess::Read
@@ -64,30 +71,30 @@ pub(super) fn access(wish: ExplainAccess) -> Access {
     }
 }
 
-/// The path as asked, and as it really is, where that is another.
-fn both(asked: &AbsPath) -> Vec<AbsPath> {
-    let real = real(asked);
-    let other = (real != *asked).then_some(real);
-    std::iter::once(asked.clone()).chain(other).collect()
+/// Returns the path as given, and as resolved if that differs.
+fn both(given: &AbsPath) -> Vec<AbsPath> {
+    let real = real(given);
+    let other = (real != *given).then_some(real);
+    std::iter::once(given.clone()).chain(other).collect()
 }
 
-/// A program by its path, or the one that `PATH` finds.
-fn program(target: &OsStr, meant: &ResolvedArgs) -> Result<AbsPath, CliError> {
+/// Returns a program's path, or searches for it in `PATH`.
+fn program(target: &OsStr, resolved_args: &ResolvedArgs) -> Result<AbsPath, CliError> {
     if target.as_encoded_bytes().contains(&b'/') {
-        return Ok(below_home(target, &meant.cwd, &meant.resolved.grants.home));
+        return Ok(expand_path(target, &resolved_args.cwd, &resolved_args.resolved.grants.home));
     }
-    let set = meant.resolved.grants.environment.set.get("PATH").map(OsString::from);
+    let set = resolved_args.resolved.grants.environment.set.get("PATH").map(OsString::from);
     let search = set.or_else(|| env::var_os("PATH")).unwrap_or_default();
     let found = env::split_paths(&search)
         .map(|directory| directory.join(target))
         .find(|path| path.is_file());
-    found.and_then(AbsPath::new).ok_or_else(|| CliError::Words {
+    found.and_then(AbsPath::new).ok_or_else(|| CliError::Usage {
         what: format!("`{}` is not on PATH", target.to_string_lossy()),
         hint: "give the program's path, such as `./build.sh`".into(),
     })
 }
 
-/// The path without symbolic links, as far as it exists.
+/// Resolves symbolic links, as far as the path exists.
 fn real(path: &AbsPath) -> AbsPath {
     let found = path.ancestors().find_map(|above| {
         let real = AbsPath::new(fs::canonicalize(above.as_path()).ok()?)?;
@@ -105,19 +112,19 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Expla
     {
         return made;
     }
-    let (verdict, fate) = match decision.verdict {
+    let (verdict, result) = match decision.verdict {
         Verdict::Allowed => ("allowed", ExplainVerdict::Allowed),
         Verdict::Absent => ("not there", ExplainVerdict::Refused),
         Verdict::Denied => ("denied", ExplainVerdict::Refused),
         Verdict::ReadOnly => ("read-only", ExplainVerdict::Refused),
     };
-    let mut answer = Explanation::new(path.to_string(), verdict, fate);
+    let mut answer = Explanation::new(path.to_string(), verdict, result);
     let silence = match decision.verdict {
         _ if !grants.is_confined() => Some("nothing is confined"),
-        Verdict::Absent => Some("no rule opens it, so it looks as if it did not exist"),
+        Verdict::Absent => Some("no rule allows it, so it looks as if it did not exist"),
         _ => None,
     };
-    answer = answer.maybe("why", silence.map(str::to_owned));
+    answer = answer.line_if_some("why", silence.map(str::to_owned));
     let (mut change, rest) =
         decision.explain().into_iter().partition::<Vec<_>, _>(|line| line.label == "change");
     answer.lines.extend(rest.into_iter().filter(|line| line.label != "verdict"));
@@ -127,19 +134,19 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Expla
             Some("as absent: a program that reads it gets ENOENT, and the attempt is recorded")
         }
         Disguise::Empty => {
-            Some("as empty: a program that reads it gets nothing, and the attempt is recorded")
+            Some("as empty: a program that reads it gets no data, and the attempt is recorded")
         }
     };
-    let lifted = grants.pattern_lifted_by_git(path).map(|pattern| {
+    let lifted = grants.pattern_overridden_by_git(path).map(|pattern| {
         let pattern = &pattern.origin.text;
-        format!("git tracks it, so `{pattern}` does not hold; `[filesystem] tracked = \"deny\"` would deny it")
+        format!("git tracks it, so `{pattern}` does not apply; `[filesystem] tracked = \"deny\"` would deny it")
     });
     answer = answer
-        .maybe("shown", shown.map(str::to_owned))
-        .maybe("kept", kept(&decision))
-        .maybe("tracked", lifted);
+        .line_if_some("shown", shown.map(str::to_owned))
+        .line_if_some("kept", kept(&decision))
+        .line_if_some("tracked", lifted);
     if access == Access::Read
-        && decision.is_of_env_files()
+        && decision.is_env_file_pattern()
         && grants.disguise(path) == Disguise::Deny
     {
         change.iter_mut().for_each(|line| line.text.push_str(EMPTY_ENV_FILES));
@@ -148,40 +155,40 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Expla
     answer
 }
 
-/// The proposal for tools that load a `.env` file at every start: they need none of its content.
+/// The hint for tools that load a `.env` file at every start and work with an empty one.
 const EMPTY_ENV_FILES: &str =
-    "; or let tools find it empty: ringfence configure set filesystem.env-files empty";
+    "; or show it as an empty file: ringfence configure set filesystem.env-files empty";
 
-/// The grants with `path` open, if it is denied and git tracks it.
+/// Returns the grants with `path` allowed, if it is denied and git tracks it.
 fn with_tracked(grants: &Grants, path: &AbsPath, access: Access) -> Option<Grants> {
     if grants.verdict(path, access) != Verdict::Denied {
         return None;
     }
     let mut tracked = grants.clone();
-    open_tracked(&mut tracked, path);
+    grant_if_tracked(&mut tracked, path);
     (!tracked.tracked.is_empty()).then_some(tracked)
 }
 
-/// Where a private place really is.
+/// Returns the storage location of a private path.
 fn kept(decision: &Decision) -> Option<String> {
     match &decision.rule {
         Some(DecidingRule::Rule(rule)) => match &rule.effect {
-            Effect::Private { store, .. } => Some(format!("{store}, for this project alone")),
+            Effect::Private { store, .. } => Some(format!("{store}, for this project only")),
             _ => None,
         },
         _ => None,
     }
 }
 
-/// What every sandbox has without any rule: its own files and directories.
+/// Explains a path that every sandbox provides without a rule.
 fn made(plan: &Plan, path: &AbsPath, access: Access) -> Option<Explanation> {
-    let found = provided(plan, path)?;
-    let (verdict, fate) = match (access, found.writable) {
+    let found = find_provision(plan, path)?;
+    let (verdict, result) = match (access, found.writable) {
         (Access::Write, Writable::No) => ("read-only", ExplainVerdict::Refused),
         _ => ("allowed", ExplainVerdict::Allowed),
     };
     Some(
-        Explanation::new(path.to_string(), verdict, fate)
+        Explanation::new(path.to_string(), verdict, result)
             .line("rule", found.what)
             .line("from", "built in"),
     )

@@ -1,4 +1,4 @@
-//! Variables.
+//! Explains environment variables.
 
 use ringfence_engine::{ResolvedPolicy, value_decision};
 use ringfence_policy::builtin::ENV_DENY;
@@ -21,12 +21,12 @@ pub(super) fn explain(
     if let Some(secret) = grants.network.secrets.iter().find(|secret| secret.env == name) {
         let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
         let why = format!(
-            "the value stays outside, and is put into {} on the way to {}",
+            "the value stays outside; ringfence puts it into {} for requests to {}",
             secret.header,
             hosts.join(", ")
         );
         let why = if secret.is_set {
-            format!("inside there is a placeholder; {why}")
+            format!("the sandbox sees a placeholder; {why}")
         } else {
             "it is not set".into()
         };
@@ -43,9 +43,9 @@ pub(super) fn explain(
                 .iter()
                 .any(|(known, value)| known == name && value.to_str() == Some(&shown));
             let why = if is_whole {
-                "its value holds no secret".into()
+                "its value contains no secret".into()
             } else {
-                format!("without what may be secret in it: {shown}")
+                format!("without the parts that may be secret: {shown}")
             };
             return Explanation::new(name, "passes", ExplainVerdict::Allowed)
                 .line("from", "built in")
@@ -72,14 +72,14 @@ fn passes(name: &str, because: &EnvReason, origins: &PolicyOrigins<'_>) -> Expla
     match because {
         EnvReason::Set => answer
             .line("rule", format!("set {name}"))
-            .line("from", origins.variable(name).to_string()),
+            .line("from", origins.variable_origin(name).to_string()),
         EnvReason::Named => answer
             .line("rule", format!("allow {name}"))
-            .line("from", origins.variable(name).to_string())
-            .line("why", "asked for by name"),
+            .line("from", origins.variable_origin(name).to_string())
+            .line("why", "allowed by name"),
         EnvReason::Allowed(glob) => {
             let origin =
-                origins.entry("environment.allow", |policy| &policy.environment.allow, glob);
+                origins.entry_origin("environment.allow", |policy| &policy.environment.allow, glob);
             answer.line("rule", format!("allow {glob}")).line("from", origin.to_string())
         }
         EnvReason::Clean | EnvReason::Denied(_) | EnvReason::Unlisted => {
@@ -92,24 +92,25 @@ fn filtered(name: &str, because: &EnvReason, origins: &PolicyOrigins<'_>) -> Exp
     let answer = Explanation::new(name, "filtered", ExplainVerdict::Refused);
     let answer = match because {
         EnvReason::Denied(glob) => {
-            let origin = origins.entry("environment.deny", |policy| &policy.environment.deny, glob);
+            let origin =
+                origins.entry_origin("environment.deny", |policy| &policy.environment.deny, glob);
             let why = reason(&origin);
             answer
                 .line("rule", format!("deny {glob}"))
                 .line("from", origin.to_string())
-                .maybe("why", why)
+                .line_if_some("why", why)
         }
         EnvReason::Clean => {
-            let origin = origins.setting("environment.profile", None, |policy| {
+            let origin = origins.setting_origin("environment.profile", None, |policy| {
                 policy.environment.profile.is_some()
             });
             answer
                 .line("rule", "profile = clean")
                 .line("from", origin.to_string())
-                .line("why", "six variables pass and no others")
+                .line("why", "only six variables pass")
         }
         EnvReason::Unlisted | EnvReason::Set | EnvReason::Named | EnvReason::Allowed(_) => {
-            answer.line("why", "no list has it, and only what is listed passes")
+            answer.line("why", "no list allows it, and only listed variables pass")
         }
     };
     answer.line(

@@ -1,28 +1,28 @@
-//! What an agent is told of its call.
+//! The reply to a hook call.
 
 use serde_json::{Map, Value, json};
 
 use super::HookAgent;
 use crate::error::CliError;
 
-/// What an agent is told of its call.
+/// The reply to a hook call.
 #[derive(Debug, PartialEq)]
 pub(super) enum HookReply {
-    /// Nothing: the agent goes on as it would without a hook.
+    /// No decision: the agent goes on as without a hook.
     Nothing,
-    /// It may be made, with these arguments instead of its own.
+    /// The call may run, with these arguments instead.
     Rewritten { arguments: Map<String, Value>, consent: HookConsent, reason: String },
-    /// It may not be made.
+    /// The call must not run.
     Denied { reason: String },
-    /// A person has to say whether it may be made.
+    /// The user must decide.
     Asked { reason: String },
-    /// Something to know, after the event of this name.
+    /// Information for the agent, after this event.
     Context { event: &'static str, text: String },
-    /// Something for the person to know.
+    /// Information for the user.
     Message { text: String },
 }
 
-/// Whether somebody has to agree to what goes into the sandbox.
+/// The user's consent to a command in the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookConsent {
     Given,
@@ -30,9 +30,9 @@ pub(super) enum HookConsent {
 }
 
 impl HookReply {
-    /// As the agent reads it; `None` where nothing is to be said.
+    /// Returns the reply in the agent's format; `None` for no output.
     pub(super) fn json(&self, agent: HookAgent) -> Option<Value> {
-        let mut said = match (self, agent) {
+        let mut output = match (self, agent) {
             (HookReply::Nothing, _) => return None,
             (HookReply::Message { text }, _) => return Some(json!({ "systemMessage": text })),
             (HookReply::Context { event, text }, _) => {
@@ -42,7 +42,7 @@ impl HookReply {
             }
             (HookReply::Rewritten { arguments, consent, reason }, _) => {
                 let decision = match (consent, agent) {
-                    // Codex takes new arguments beside `allow` alone, and asks in its own way
+                    // Codex accepts new arguments only with `allow`, and asks in its own way
                     // afterwards.
                     (HookConsent::Given, _) | (HookConsent::Needed, HookAgent::Codex) => "allow",
                     (HookConsent::Needed, HookAgent::ClaudeCode) => "ask",
@@ -55,18 +55,18 @@ impl HookReply {
             (HookReply::Asked { reason }, HookAgent::ClaudeCode) => {
                 json!({ "permissionDecision": "ask", "permissionDecisionReason": reason })
             }
-            // Codex does not know `ask` here, and lets through what it does not know.
+            // Codex does not know `ask` here, and lets unknown decisions through.
             (HookReply::Asked { reason }, HookAgent::Codex) => {
                 json!({ "permissionDecision": "deny", "permissionDecisionReason": format!("{reason}; Codex's hooks cannot ask") })
             }
         };
-        said["hookEventName"] = "PreToolUse".into();
-        Some(json!({ "hookSpecificOutput": said }))
+        output["hookEventName"] = "PreToolUse".into();
+        Some(json!({ "hookSpecificOutput": output }))
     }
 }
 
-/// As much of a text as a sentence can hold.
-pub(super) fn short(text: &str) -> String {
+/// Truncates a text to 200 characters.
+pub(super) fn truncate(text: &str) -> String {
     const LONGEST: usize = 200;
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -74,8 +74,8 @@ pub(super) fn short(text: &str) -> String {
     }
 }
 
-/// An error in one text, with its causes and what to do about it.
-pub(super) fn told(error: &CliError) -> String {
+/// Formats an error with its causes and its hint.
+pub(super) fn error_text(error: &CliError) -> String {
     let mut text = error.to_string();
     for cause in error.causes() {
         text.push_str(&format!(": {cause}"));

@@ -1,4 +1,4 @@
-//! A call of a hook, and what holds for it.
+//! A hook call, and the policy for it.
 
 use std::env;
 use std::io;
@@ -7,62 +7,62 @@ use std::path::{Path, PathBuf};
 use ringfence_api::{Allowance, Denial, DenialEvidence, Operation};
 use ringfence_audit::{AuditError, AuditLog, LogOptions, Record, RecordSubject, now_ms};
 use ringfence_engine::{
-    EngineError, PolicyFiles, ResolvedPolicy, gather, is_asked_about, resolve_in,
+    EngineError, PolicyFiles, ResolvedPolicy, can_be_asked, gather_host_environment, resolve_in,
 };
 use ringfence_policy::{AbsPath, Access, Asking, Flags, Grants, Mode, OnError, ToolRule, Verdict};
 
 use super::HookAgent;
-use super::answer::{HookReply, short};
+use super::answer::{HookReply, truncate};
 use super::input::HookInput;
-use crate::commands::resolve_args::directory;
+use crate::commands::resolve_args::canonical_directory;
 use crate::error::CliError;
 use crate::messages;
 
-/// A call of a hook, and what holds for it.
+/// A hook call, and the policy for it.
 pub(super) struct HookCall {
     pub(super) agent: HookAgent,
     pub(super) input: HookInput,
     pub(super) resolved: ResolvedPolicy,
     files: PolicyFiles,
     pub(super) cwd: AbsPath,
-    /// Where the agent was started: it reads its settings there.
+    /// The directory the agent was started in: it reads its settings there.
     pub(super) start: AbsPath,
 }
 
-/// Something that is not to be done, and why.
+/// A refused action, and the reason.
 pub(super) struct HookRefusal {
     pub(super) operation: Operation,
     pub(super) target: String,
-    /// The rule and where it was written.
+    /// The rule and its origin.
     pub(super) rule: (String, String),
     pub(super) evidence: DenialEvidence,
-    /// What else is to be said of it.
+    /// More text for the reason.
     pub(super) more: Option<String>,
 }
 
 impl HookRefusal {
-    /// A tool that was taken away.
+    /// Refuses a tool that the policy takes away.
     pub(super) fn call(tool: &str, rule: &ToolRule) -> HookRefusal {
         HookRefusal {
             operation: Operation::Call,
             target: tool.to_owned(),
             rule: (rule.name.clone(), rule.origin.to_string()),
             evidence: DenialEvidence::Tool,
-            more: Some("the tool is taken away by `disallowed` under [tools]".into()),
+            more: Some("the policy denies the tool (`disallowed` under [tools])".into()),
         }
     }
 }
 
 impl HookCall {
-    pub(super) fn of(agent: HookAgent, input: HookInput) -> Result<HookCall, CliError> {
-        // The agent's shell may stand in a part of the project that looks like one of its own, and
-        // must not choose by that which project it is.
+    pub(super) fn new(agent: HookAgent, input: HookInput) -> Result<HookCall, CliError> {
+        // The agent's shell may be in a subdirectory that looks like a project. That must not
+        // change the project.
         let named = env::var_os("CLAUDE_PROJECT_DIR")
             .filter(|path| agent == HookAgent::ClaudeCode && !path.is_empty());
-        let named = named.map(|path| directory(Some(Path::new(&path)))).transpose()?;
-        let cwd = match (directory(Some(&input.cwd)), &named) {
-            // A command took it away; an agent that can do nothing any more cannot go elsewhere
-            // either.
+        let named = named.map(|path| canonical_directory(Some(Path::new(&path)))).transpose()?;
+        let cwd = match (canonical_directory(Some(&input.cwd)), &named) {
+            // A command removed the directory. Failing here would leave the agent no way to
+            // change to another one.
             (Err(CliError::File { source, .. }), Some(project))
                 if source.kind() == io::ErrorKind::NotFound =>
             {
@@ -71,16 +71,16 @@ impl HookCall {
             (entered, _) => entered?,
         };
         let start = named.unwrap_or_else(|| cwd.clone());
-        let surroundings = gather(&start)?;
-        // A name that nobody has described is one that comes with the program.
-        let described = input
-            .described
+        let surroundings = gather_host_environment(&start)?;
+        // An agent type without a definition is built into the agent.
+        let agent_type = input
+            .agent_type
             .as_deref()
-            .map(|name| ringfence_engine::agent(name, &surroundings.facts))
+            .map(|name| ringfence_engine::find_agent(name, &surroundings.facts))
             .transpose()?
             .flatten();
         let files = PolicyFiles {
-            agent: described.map(|described| described.agent.name),
+            agent: agent_type.map(|agent_type| agent_type.agent.name),
             ..PolicyFiles::default()
         };
         let flags = Flags { started_in: Some(start.clone()), ..Flags::none(cwd.clone()) };
@@ -88,7 +88,7 @@ impl HookCall {
         Ok(HookCall { agent, input, resolved, files, cwd, start })
     }
 
-    /// On whose behalf: the agent that is described, or the program.
+    /// Returns the agent's name: the defined agent, or the program.
     pub(super) fn name(&self) -> &str {
         self.files.agent.as_deref().unwrap_or(self.agent.word())
     }
@@ -97,12 +97,12 @@ impl HookCall {
         &self.resolved.grants
     }
 
-    /// Answers whether the agent only plans: its commands change nothing then.
+    /// True in plan mode: commands must not change anything.
     pub(super) fn is_planning(&self) -> bool {
         self.input.permission_mode.as_deref() == Some("plan")
     }
 
-    /// The mode that a command of this call runs in.
+    /// Returns the mode of a command of this call.
     pub(super) fn mode(&self) -> Mode {
         if self.is_planning() { Mode::ReadOnly } else { self.grants().mode }
     }
@@ -112,7 +112,7 @@ impl HookCall {
         RecordSubject { agent: Some(self.name().to_owned()), session }
     }
 
-    /// Ringfence itself.
+    /// Returns the path of ringfence itself.
     pub(super) fn program(&self) -> Result<PathBuf, CliError> {
         env::current_exe().map_err(|source| CliError::File {
             what: "find",
@@ -121,25 +121,25 @@ impl HookCall {
         })
     }
 
-    /// The same, where somebody who is to be confined by it could replace it.
-    pub(super) fn exposed(&self) -> Result<Option<PathBuf>, CliError> {
+    /// Returns the path of ringfence, if a confined command could replace it.
+    pub(super) fn replaceable_program(&self) -> Result<Option<PathBuf>, CliError> {
         let program = self.program()?;
-        let is_theirs =
+        let is_writable =
             |path: AbsPath| self.grants().verdict(&path, Access::Write) == Verdict::Allowed;
         let is_exposed =
-            self.grants().is_confined() && AbsPath::new(&program).is_none_or(is_theirs);
+            self.grants().is_confined() && AbsPath::new(&program).is_none_or(is_writable);
         Ok(is_exposed.then_some(program))
     }
 
-    /// Where the agent keeps its own settings and notes.
+    /// Returns the directory of the agent's own settings and notes.
     pub(super) fn config(&self) -> PathBuf {
         let moved =
             env::var_os("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
         moved.unwrap_or_else(|| self.grants().home.as_path().join(".claude"))
     }
 
-    /// Records a refusal, and says it.
-    pub(super) fn refuse(&self, refusal: HookRefusal) -> Result<HookReply, CliError> {
+    /// Records a refusal, and returns the reply.
+    pub(super) fn record_refusal(&self, refusal: HookRefusal) -> Result<HookReply, CliError> {
         let HookRefusal { operation, target, rule: (rule, origin), evidence, more } = refusal;
         let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
         let denial = Denial {
@@ -156,27 +156,27 @@ impl HookCall {
             optional: false,
         };
         self.record(Record::denied(&self.subject(), &denial))?;
-        Ok(self.refused(&denial, more))
+        Ok(self.refusal_reply(&denial, more))
     }
 
-    /// Says what is on record already.
-    pub(super) fn refused(&self, denial: &Denial, more: Option<String>) -> HookReply {
+    /// Returns the reply for a denial that is already recorded.
+    pub(super) fn refusal_reply(&self, denial: &Denial, more: Option<String>) -> HookReply {
         let Denial { operation, target, rule, origin, .. } = denial;
         let mut reason = format!(
-            "ringfence refuses: {} {}, by `{rule}` ({origin})",
+            "ringfence denies {} {}, by `{rule}` ({origin})",
             operation.word(),
-            short(target)
+            truncate(target)
         );
         if let Some(more) = more {
             reason.push_str(&format!("; {more}"));
         }
         let is_asked = self.grants().ask == Asking::Terminal
-            && is_asked_about(denial, &self.files, &self.resolved);
+            && can_be_asked(denial, &self.files, &self.resolved);
         if is_asked { HookReply::Asked { reason } } else { HookReply::Denied { reason } }
     }
 
-    /// Records that a call goes on as the agent makes it.
-    pub(super) fn pass(
+    /// Records that a call runs unchanged.
+    pub(super) fn allow_unchanged(
         &self,
         operation: Operation,
         target: &str,
@@ -210,7 +210,7 @@ impl HookCall {
             (Ok(()), _) => Ok(()),
             (Err(source), OnError::Refuse) => Err(EngineError::Audit { source }.into()),
             (Err(error), OnError::Run) => {
-                messages::unrecorded(&error);
+                messages::warn_unrecorded(&error);
                 Ok(())
             }
         }

@@ -1,8 +1,7 @@
-//! Rules on files and hosts in Claude Code's own settings, as flags of the run that stands in for a
-//! command.
+//! Converts file and host rules of Claude Code's own settings to flags of `ringfence run`.
 //!
-//! Its `permissions` bind its own tools, and its `sandbox` settings bind a sandbox that ringfence
-//! stands in for: a command that goes through the hook would escape both.
+//! Its `permissions` apply to its own tools, and its `sandbox` settings to the sandbox that
+//! ringfence replaces: a command that goes through the hook would escape both.
 
 use std::path::Path;
 
@@ -20,38 +19,38 @@ pub(super) struct FileRules {
     network: NetworkRequest,
 }
 
-/// The network that the settings leave to a command.
+/// The network mode that the settings request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum NetworkRequest {
     #[default]
-    AsThePolicySays,
+    FromPolicy,
     /// `deniedDomains` has `*`.
-    Shut,
+    Disabled,
 }
 
 /// The policy that settings are added to, and the mode that the command will run in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base<'a> {
     pub(super) grants: &'a Grants,
-    /// Read-only while the agent plans, whatever the policy says.
+    /// Read-only in plan mode, also if the policy allows writes.
     pub(super) mode: Mode,
 }
 
 impl Base<'_> {
-    /// Settings of another tool do not make the workspace writable in read-only mode.
+    /// True if settings may add writable paths; they do not override read-only mode.
     fn can_widen_writes(self) -> bool {
-        self.mode == Mode::WorkspaceWrite && self.grants.tools.against_writing().is_none()
+        self.mode == Mode::WorkspaceWrite && self.grants.tools.rule_against_writing().is_none()
     }
 
-    /// Settings of another tool do not open a network whose mode a policy sets.
+    /// True if settings may add hosts; they do not override a network mode set by a policy.
     fn can_widen_hosts(self) -> bool {
         let network = &self.grants.network;
         let is_unchosen = network.mode == NetworkMode::None && network.mode_origin.is_none();
         network.locked.is_none() && (network.mode == NetworkMode::AllowList || is_unchosen)
     }
 
-    /// `run` refuses a `--write` that opens nothing. Settings are written once for many projects,
-    /// so here such an entry is left out.
+    /// True if the path does not exist. `run` refuses a `--write` without effect; settings are
+    /// shared by many projects, so such an entry is skipped here.
     fn is_absent(self, entry: &str) -> bool {
         let path = match entry.strip_prefix("~/") {
             Some(below) => self.grants.home.join(below),
@@ -65,8 +64,7 @@ impl Base<'_> {
 }
 
 impl FileRules {
-    /// Adds what a settings file says; `anchor` is the directory that its relative paths are
-    /// relative to.
+    /// Adds the rules of a settings file; its relative paths are relative to `anchor`.
     pub(super) fn add(
         &mut self,
         text: &str,
@@ -79,7 +77,7 @@ impl FileRules {
         let files = &policy.filesystem;
         self.paths("--deny", &files.deny, anchor)?;
         self.paths("--protect", &files.protect, anchor)?;
-        // On the host's own network hosts cannot be denied, and a policy chose that.
+        // Hosts cannot be denied on the host's own network, and a policy chose that.
         if base.grants.network.mode != NetworkMode::Full {
             self.flags.extend(policy.network.deny.iter().map(|host| format!("--deny-host={host}")));
         }
@@ -106,16 +104,16 @@ impl FileRules {
         Ok(())
     }
 
-    /// Shuts the network: a settings file denies every host.
-    pub(super) fn shut_network(&mut self) {
-        self.network = NetworkRequest::Shut;
+    /// Disables the network: a settings file denies every host.
+    pub(super) fn disable_network(&mut self) {
+        self.network = NetworkRequest::Disabled;
     }
 
-    /// All flags, in order.
+    /// Returns all flags, in order.
     pub(super) fn flags(&self) -> Vec<String> {
         let network = match self.network {
-            NetworkRequest::AsThePolicySays => self.allowed_hosts.clone(),
-            NetworkRequest::Shut => vec!["--net=none".to_owned()],
+            NetworkRequest::FromPolicy => self.allowed_hosts.clone(),
+            NetworkRequest::Disabled => vec!["--net=none".to_owned()],
         };
         [self.flags.clone(), network].concat()
     }
@@ -128,12 +126,12 @@ impl FileRules {
     }
 }
 
-/// An entry that means the same wherever the shell stands.
+/// Makes an entry independent of the current directory.
 fn anchored(text: &str, anchor: &AbsPath) -> Result<String, String> {
     let Some(below) = text.strip_prefix("./").or((text == ".").then_some("")) else {
         return Ok(text.to_owned());
     };
-    let anchor = anchor.as_path().to_str().ok_or("the project's path is no text")?;
+    let anchor = anchor.as_path().to_str().ok_or("the project's path is not UTF-8")?;
     let anchor = if Glob::is_glob(below.trim_end_matches("/**")) {
         Glob::escape(anchor)
     } else {
@@ -147,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_paths_are_those_of_the_project() {
+    fn relative_paths_are_relative_to_the_project() {
         let anchor = AbsPath::new("/p/it [1]").unwrap();
         for (text, expect) in [
             (".", "/p/it [1]"),

@@ -1,4 +1,4 @@
-//! What an agent says of the call it is about to make, or has made.
+//! The input of a hook.
 
 use std::path::PathBuf;
 
@@ -6,47 +6,47 @@ use serde_json::{Map, Value};
 
 use crate::error::CliError;
 
-/// One call of a hook.
+/// The input of a hook call.
 #[derive(Debug)]
 pub(super) struct HookInput {
     pub(super) event: HookEvent,
-    /// Where the agent's shell stands.
+    /// The current directory of the agent's shell.
     pub(super) cwd: PathBuf,
-    /// Which tool; empty where the event is about none.
+    /// The tool; empty for events without one.
     pub(super) tool: String,
     pub(super) arguments: Map<String, Value>,
-    /// The conversation, if it has a name that can be a name of ours.
+    /// The conversation id, if it is a valid session name.
     pub(super) conversation: Option<String>,
-    /// The name of the call, if it has one that can be a name of ours.
+    /// The call id, if it is a valid session name.
     pub(super) call: Option<String>,
-    /// How much the agent asks before it does something.
+    /// The agent's permission mode.
     pub(super) permission_mode: Option<String>,
-    /// Which of the agents it has described is at work, if it is one of those.
-    pub(super) described: Option<String>,
-    /// Where the conversation is written down.
+    /// The type of the agent that makes the call, if it is a defined one.
+    pub(super) agent_type: Option<String>,
+    /// The transcript of the conversation.
     pub(super) transcript: Option<PathBuf>,
-    /// A directory for scraps.
-    pub(super) scraps: Option<PathBuf>,
+    /// The scratchpad directory.
+    pub(super) scratchpad: Option<PathBuf>,
 }
 
-/// When the hook is called.
+/// The event that called the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookEvent {
-    /// A tool is about to be used: `PreToolUse`.
+    /// Before a tool call: `PreToolUse`.
     Before,
-    /// It was used: `PostToolUse`.
+    /// After a tool call: `PostToolUse`.
     After,
-    /// It was used, and failed: `PostToolUseFailure`.
+    /// After a failed tool call: `PostToolUseFailure`.
     Failed,
     /// A conversation begins: `SessionStart`.
     Start,
     /// A conversation ends: `SessionEnd`.
     End,
-    /// Something else that there is no need to answer.
+    /// An event that needs no reply.
     Other,
 }
 
-/// Events that need no answer. One that is not known may be about to let something through.
+/// Events that need no reply. An unknown event is an error: it may let something through.
 const UNANSWERED: &[&str] = &[
     "PermissionRequest",
     "PermissionDenied",
@@ -66,7 +66,7 @@ const UNANSWERED: &[&str] = &[
 ];
 
 impl HookEvent {
-    fn of(name: &str) -> Option<HookEvent> {
+    fn parse(name: &str) -> Option<HookEvent> {
         Some(match name {
             "PreToolUse" => HookEvent::Before,
             "PostToolUse" => HookEvent::After,
@@ -78,8 +78,8 @@ impl HookEvent {
         })
     }
 
-    /// Whether it is about what has happened, and blocks nothing.
-    pub(super) fn is_over(self) -> bool {
+    /// True if the event cannot be blocked.
+    pub(super) fn is_unblockable(self) -> bool {
         self != HookEvent::Before
     }
 }
@@ -87,16 +87,16 @@ impl HookEvent {
 impl HookInput {
     pub(super) fn parse(text: &str) -> Result<HookInput, CliError> {
         let value: Value =
-            serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
-        let Value::Object(mut fields) = value else { return Err(wrong("is no JSON object")) };
+            serde_json::from_str(text).map_err(|error| wrong(format!("is not JSON: {error}")))?;
+        let Value::Object(mut fields) = value else { return Err(wrong("is not a JSON object")) };
         let event = take(&mut fields, "hook_event_name")?;
-        let event = HookEvent::of(&event).ok_or_else(|| {
-            wrong(format!("is about `{event}`, which this version does not know"))
+        let event = HookEvent::parse(&event).ok_or_else(|| {
+            wrong(format!("has the event `{event}`, which this version does not know"))
         })?;
         let cwd = PathBuf::from(take(&mut fields, "cwd")?);
         if !cwd.is_absolute() {
             return Err(wrong(format!(
-                "has a `cwd` that is no absolute path: `{}`",
+                "has a `cwd` that is not an absolute path: `{}`",
                 cwd.display()
             )));
         }
@@ -116,8 +116,8 @@ impl HookInput {
         let (conversation, call) = (name("session_id"), name("tool_use_id"));
         let mut text =
             |key: &str| fields.remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
-        let (permission_mode, described) = (text("permission_mode"), text("agent_type"));
-        let (transcript, scraps) =
+        let (permission_mode, agent_type) = (text("permission_mode"), text("agent_type"));
+        let (transcript, scratchpad) =
             (text("transcript_path").map(PathBuf::from), text("scratchpad_dir").map(PathBuf::from));
         Ok(HookInput {
             event,
@@ -127,20 +127,20 @@ impl HookInput {
             conversation,
             call,
             permission_mode,
-            described,
+            agent_type,
             transcript,
-            scraps,
+            scratchpad,
         })
     }
 
-    /// An argument of the tool that has to be a text.
-    pub(super) fn text(&self, key: &str) -> Result<&str, CliError> {
+    /// Returns a string argument of the tool.
+    pub(super) fn string_argument(&self, key: &str) -> Result<&str, CliError> {
         let text = self.arguments.get(key).and_then(Value::as_str);
-        text.ok_or_else(|| wrong(format!("has no text `{key}` for the tool `{}`", self.tool)))
+        text.ok_or_else(|| wrong(format!("has no string `{key}` for the tool `{}`", self.tool)))
     }
 }
 
-/// Whether a run can have this name: it stands in a command line and in the log.
+/// True for a valid session name: it is used in a command line and in the log.
 fn is_name(name: &str) -> bool {
     const LONGEST: usize = 128;
     !name.is_empty()
@@ -152,13 +152,13 @@ fn is_name(name: &str) -> bool {
 fn take(fields: &mut Map<String, Value>, key: &str) -> Result<String, CliError> {
     match fields.remove(key) {
         Some(Value::String(text)) => Ok(text),
-        _ => Err(wrong(format!("has no text `{key}`"))),
+        _ => Err(wrong(format!("has no string `{key}`"))),
     }
 }
 
 fn wrong(what: impl std::fmt::Display) -> CliError {
-    CliError::Words {
+    CliError::Usage {
         what: format!("the hook's input {what}"),
-        hint: "hooks are called by the agent itself; docs/hooks.md has the settings".into(),
+        hint: "the agent calls hooks itself; docs/hooks.md describes the settings".into(),
     }
 }

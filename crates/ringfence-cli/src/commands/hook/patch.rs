@@ -1,4 +1,4 @@
-//! Codex's own tool for files, which takes a patch of its own form.
+//! Checks Codex's `apply_patch` tool, which has its own patch format.
 
 use std::path::Path;
 
@@ -9,18 +9,20 @@ use super::call::HookCall;
 use super::files;
 use crate::error::CliError;
 
-pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
-    let patch = scene.input.text("command")?;
+pub(super) fn answer(hook_call: &HookCall) -> Result<HookReply, CliError> {
+    let patch = hook_call.input.string_argument("command")?;
     let paths: Vec<&str> = paths(patch).collect();
     if paths.is_empty() {
         return Ok(HookReply::Denied {
-            reason: "ringfence: no file could be found in the patch, so nothing could be checked"
-                .into(),
+            reason: "ringfence found no file in the patch, so it cannot be checked".into(),
         });
     }
-    let tools = files::tools(scene)?;
+    let tools = files::open_tools(hook_call)?;
     for path in paths {
-        match files::told(scene, tools.judge(Tool::Edit, Path::new(path), Access::Write))? {
+        match files::decision_reply(
+            hook_call,
+            tools.check_call(Tool::Edit, Path::new(path), Access::Write),
+        )? {
             HookReply::Nothing => {}
             refused => return Ok(refused),
         }
@@ -28,8 +30,8 @@ pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
     Ok(HookReply::Nothing)
 }
 
-/// The files that a patch is about. Lines of content begin with a sign of their own, so that none
-/// of these can stand in one; one that does all the same is only checked as well.
+/// Returns the files of a patch. A content line begins with a sign, so it cannot look like a file
+/// header; an indented one that does is only checked in addition.
 fn paths(patch: &str) -> impl Iterator<Item = &str> {
     const WORDS: [&str; 4] =
         ["*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"];

@@ -1,7 +1,7 @@
-//! What Claude Code's own settings say of commands.
+//! Command rules of Claude Code's own settings.
 //!
-//! Its rules on commands are asked about the line that a hook returns, in which the command is
-//! but a word: those that shut would shut nothing any more. So they are asked here.
+//! Claude Code applies its command rules to the line that a hook returns, in which the command is
+//! only one quoted word: its deny rules would no longer match. So ringfence applies them here.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use super::HookAgent;
 use super::call::HookCall;
 use super::file_rules::{Base, FileRules};
 use crate::error::CliError;
-use crate::read_file::text_of;
+use crate::read_file::read_text;
 
-/// The administrator's.
+/// The administrator's settings.
 const MANAGED: &str = "/etc/claude-code/managed-settings.json";
 
-/// What the settings say of commands.
+/// The command rules of the settings.
 #[derive(Debug, Default)]
 pub(super) struct HookSettings {
     pub(super) sandbox: SandboxSettings,
@@ -31,30 +31,30 @@ pub(super) struct HookSettings {
     pub(super) files: FileRules,
 }
 
-/// Who wrote a file.
+/// The author of a settings file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SettingsAuthor {
-    /// The person, or who administers the machine.
+    /// The user, or the administrator of the machine.
     Trusted,
-    /// Whoever wrote the repository.
-    Anybody,
+    /// The author of the repository.
+    Untrusted,
 }
 
 impl HookSettings {
-    pub(super) fn read(scene: &HookCall) -> Result<HookSettings, CliError> {
-        let grants = scene.grants();
-        // Whether there is a sandbox is for the policy to say: there, it is another one that is
-        // meant.
+    pub(super) fn read(hook_call: &HookCall) -> Result<HookSettings, CliError> {
+        let grants = hook_call.grants();
+        // The policy decides about the sandbox: `sandbox.enabled` in the settings is about
+        // Claude Code's own sandbox.
         let mut settings =
             HookSettings { sandbox: grants.sandbox_settings(), ..HookSettings::default() };
-        // A doubt passes a deny rule, as in a policy, and still asks under an ask rule.
+        // In doubt, a deny rule lets the command pass, as in a policy; an ask rule still asks.
         settings.deny.doubt = grants.commands.doubt;
-        if scene.agent != HookAgent::ClaudeCode {
+        if hook_call.agent != HookAgent::ClaudeCode {
             return Ok(settings);
         }
-        let base = Base { grants, mode: scene.mode() };
-        for SettingsFile { path, author, anchor } in &files(scene) {
-            let Some(text) = text_of(path)?.filter(|text| !text.trim().is_empty()) else {
+        let base = Base { grants, mode: hook_call.mode() };
+        for SettingsFile { path, author, anchor } in &files(hook_call) {
+            let Some(text) = read_text(path)?.filter(|text| !text.trim().is_empty()) else {
                 continue;
             };
             settings
@@ -79,32 +79,32 @@ impl HookSettings {
                 rules.deny.extend(pattern(rule).map(|text| origin(text, file)));
             }
         }
-        let Some(said) = whole.get("sandbox") else { return Ok(()) };
-        let said = said.as_object().ok_or("`sandbox` is no object")?;
-        let denied_hosts = said
+        let Some(sandbox_keys) = whole.get("sandbox") else { return Ok(()) };
+        let sandbox_keys = sandbox_keys.as_object().ok_or("`sandbox` is not an object")?;
+        let denied_hosts = sandbox_keys
             .get("network")
             .and_then(|network| network.get("deniedDomains"))
             .and_then(Value::as_array);
         if denied_hosts.is_some_and(|hosts| hosts.iter().any(|host| host == "*")) {
-            self.files.shut_network();
+            self.files.disable_network();
         }
         let sandbox = &mut self.sandbox;
-        if let Some(says) = switch(said, "autoAllowBashIfSandboxed")? {
-            // Whoever wants to be asked is asked, also where the other file says otherwise.
-            sandbox.auto_allow_bash_if_sandboxed &= says;
+        if let Some(value) = switch(sandbox_keys, "autoAllowBashIfSandboxed")? {
+            // If any file wants the user to be asked, the user is asked.
+            sandbox.auto_allow_bash_if_sandboxed &= value;
         }
-        if let Some(says) = switch(said, "allowUnsandboxedCommands")? {
+        if let Some(value) = switch(sandbox_keys, "allowUnsandboxedCommands")? {
             sandbox.allow_unsandboxed_commands =
-                says && (author == SettingsAuthor::Trusted || sandbox.allow_unsandboxed_commands);
+                value && (author == SettingsAuthor::Trusted || sandbox.allow_unsandboxed_commands);
         }
         if author == SettingsAuthor::Trusted {
             let wrong = |key: &str, error: serde_json::Error| format!("`sandbox.{key}`: {error}");
-            if let Some(listed) = said.get("excludedCommands") {
+            if let Some(listed) = sandbox_keys.get("excludedCommands") {
                 let listed: Vec<String> = serde_json::from_value(listed.clone())
                     .map_err(|error| wrong("excludedCommands", error))?;
                 sandbox.excluded_commands.extend(listed);
             }
-            if let Some(listed) = said.get("enabledPlatforms") {
+            if let Some(listed) = sandbox_keys.get("enabledPlatforms") {
                 let listed: Vec<Platform> = serde_json::from_value(listed.clone())
                     .map_err(|error| wrong("enabledPlatforms", error))?;
                 sandbox.enabled_platforms = Some(listed);
@@ -114,29 +114,30 @@ impl HookSettings {
     }
 }
 
-/// The files that the agent obeys. The project's come last: no other file widens what they narrow.
-fn files(scene: &HookCall) -> Vec<SettingsFile> {
+/// Returns the settings files that the agent reads. The project's come last: none can undo them.
+fn files(hook_call: &HookCall) -> Vec<SettingsFile> {
     let trusted = |path: PathBuf| SettingsFile {
         path,
         author: SettingsAuthor::Trusted,
-        anchor: scene.start.clone(),
+        anchor: hook_call.start.clone(),
     };
-    let mut files = vec![trusted(scene.config().join("settings.json")), trusted(MANAGED.into())];
-    let mut projects = vec![&scene.grants().workspace, &scene.start];
+    let mut files =
+        vec![trusted(hook_call.config().join("settings.json")), trusted(MANAGED.into())];
+    let mut projects = vec![&hook_call.grants().workspace, &hook_call.start];
     projects.dedup();
     for project in projects {
         let own = project.as_path().join(".claude");
-        let theirs = |name: &str| SettingsFile {
+        let untrusted = |name: &str| SettingsFile {
             path: own.join(name),
-            author: SettingsAuthor::Anybody,
+            author: SettingsAuthor::Untrusted,
             anchor: project.clone(),
         };
-        files.extend(["settings.json", "settings.local.json"].map(theirs));
+        files.extend(["settings.json", "settings.local.json"].map(untrusted));
     }
     files
 }
 
-/// A file of settings.
+/// A settings file.
 struct SettingsFile {
     path: PathBuf,
     author: SettingsAuthor,
@@ -144,23 +145,23 @@ struct SettingsFile {
     anchor: AbsPath,
 }
 
-/// What a key says, if it is there.
-fn switch(said: &Map<String, Value>, key: &str) -> Result<Option<bool>, String> {
-    match said.get(key) {
+/// Returns a boolean setting, if it is there.
+fn switch(object: &Map<String, Value>, key: &str) -> Result<Option<bool>, String> {
+    match object.get(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::Bool(says)) => Ok(Some(*says)),
+        Some(Value::Bool(value)) => Ok(Some(*value)),
         Some(_) => Err(format!("`sandbox.{key}` is neither true nor false")),
     }
 }
 
-/// What a rule on commands means as a pattern of ours; `None` if it is about another tool.
+/// Converts a command rule to a ringfence pattern; `None` for a rule about another tool.
 fn pattern(rule: &str) -> Option<String> {
     let rule = rule.trim();
     if rule == "Bash" {
         return Some("*".into());
     }
     let inner = rule.strip_prefix("Bash(")?.strip_suffix(')')?;
-    // A blank and a star at the end are more words or none, as with `:*`.
+    // A trailing ` *` matches more words or none, as `:*` does.
     Some(inner.strip_suffix(" *").map_or_else(|| inner.to_owned(), |words| format!("{words}:*")))
 }
 
@@ -168,20 +169,20 @@ fn origin(text: String, file: &Path) -> Origin {
     Origin { source: Source::User, text, file: AbsPath::new(file), line: None, reason: None }
 }
 
-/// A file's object. One that cannot be read may hold rules.
+/// Parses a settings file. A parse error is fatal: the file may contain rules.
 fn object(file: &Path, text: &str) -> Result<Map<String, Value>, CliError> {
-    // People write comments into it.
+    // The file may contain comments.
     match jsonc_parser::parse_to_serde_value::<Value>(text, &ParseOptions::default()) {
         Ok(Value::Object(whole)) => Ok(whole),
-        Ok(_) => Err(wrong(file, "it is no JSON object")),
+        Ok(_) => Err(wrong(file, "it is not a JSON object")),
         Err(error) => Err(wrong(file, &error.to_string())),
     }
 }
 
 fn wrong(file: &Path, what: &str) -> CliError {
-    CliError::Words {
-        what: format!("the settings in {} cannot be read: {what}", file.display()),
-        hint: "mend the file: it may hold rules on commands".into(),
+    CliError::Usage {
+        what: format!("cannot parse the settings in {}: {what}", file.display()),
+        hint: "fix the file: it may contain command rules".into(),
     }
 }
 
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_of_the_agent_are_patterns_of_ours() {
+    fn agent_rules_become_ringfence_patterns() {
         for (rule, expect) in [
             ("Bash(rm:*)", Some("rm:*")),
             ("Bash(git push *)", Some("git push:*")),
@@ -205,52 +206,55 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wrote_the_repository_can_only_narrow() {
+    fn author_of_the_repository_can_only_narrow() {
         let add = |mut settings: HookSettings, text: &str, author: SettingsAuthor| {
             let Value::Object(whole) = serde_json::from_str(text).unwrap() else {
                 panic!("{text}")
             };
             settings.add(&whole, Path::new("/x"), author).map(|()| settings)
         };
-        let said = |text: &str, author: SettingsAuthor| {
+        let sandbox = |text: &str, author: SettingsAuthor| {
             add(HookSettings::default(), text, author).map(|settings| settings.sandbox)
         };
         let both = |first: &str, then: &str| {
             let settings = add(
                 add(HookSettings::default(), first, SettingsAuthor::Trusted).unwrap(),
                 then,
-                SettingsAuthor::Anybody,
+                SettingsAuthor::Untrusted,
             )
             .unwrap()
             .sandbox;
             (settings.auto_allow_bash_if_sandboxed, settings.allow_unsandboxed_commands)
         };
-        let says = |auto: bool, bare: bool| {
+        let settings = |auto: bool, bare: bool| {
             format!(
                 r#"{{"sandbox": {{"autoAllowBashIfSandboxed": {auto}, "allowUnsandboxedCommands": {bare}}}}}"#
             )
         };
-        assert_eq!(both(&says(true, true), &says(true, true)), (true, true));
-        assert_eq!(both(&says(true, true), &says(false, false)), (false, false));
-        assert_eq!(both(&says(false, false), &says(true, true)), (false, false));
+        assert_eq!(both(&settings(true, true), &settings(true, true)), (true, true));
+        assert_eq!(both(&settings(true, true), &settings(false, false)), (false, false));
+        assert_eq!(both(&settings(false, false), &settings(true, true)), (false, false));
         let wide = r#"{"sandbox": {"enabled": false, "allowUnsandboxedCommands": true, "excludedCommands": ["curl:*"], "enabledPlatforms": ["macos"]}}"#;
-        assert_eq!(said(wide, SettingsAuthor::Anybody), Ok(SandboxSettings::default()));
-        let trusted = said(wide, SettingsAuthor::Trusted).unwrap();
+        assert_eq!(sandbox(wide, SettingsAuthor::Untrusted), Ok(SandboxSettings::default()));
+        let trusted = sandbox(wide, SettingsAuthor::Trusted).unwrap();
         assert!(
             trusted.enabled
                 && trusted.allow_unsandboxed_commands
                 && trusted.excluded_commands == ["curl:*"]
         );
         assert!(
-            !said(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#, SettingsAuthor::Anybody)
-                .unwrap()
-                .auto_allow_bash_if_sandboxed
+            !sandbox(
+                r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#,
+                SettingsAuthor::Untrusted
+            )
+            .unwrap()
+            .auto_allow_bash_if_sandboxed
         );
         assert!(
-            said(r#"{"sandbox": {"excludedCommands": "x"}}"#, SettingsAuthor::Trusted).is_err()
+            sandbox(r#"{"sandbox": {"excludedCommands": "x"}}"#, SettingsAuthor::Trusted).is_err()
         );
         assert!(
-            said(r#"{"sandbox": {"allowUnsandboxedCommands": 1}}"#, SettingsAuthor::Anybody)
+            sandbox(r#"{"sandbox": {"allowUnsandboxedCommands": 1}}"#, SettingsAuthor::Untrusted)
                 .is_err()
         );
     }

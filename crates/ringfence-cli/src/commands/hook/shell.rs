@@ -1,4 +1,4 @@
-//! Commands: they go into the sandbox.
+//! Sends commands to the sandbox.
 
 use ringfence_api::{DenialEvidence, Operation};
 use ringfence_policy::command::{
@@ -9,25 +9,25 @@ use ringfence_policy::{CommandRules, HookSession};
 use serde_json::Value;
 
 use super::HookAgent;
-use super::answer::{HookConsent, HookReply, short};
+use super::answer::{HookConsent, HookReply, truncate};
 use super::call::{HookCall, HookRefusal};
 use super::file_rules::FileRules;
-use super::rewrite::{CommandRewrite, Conversation, Place, ShellCwdAfter};
+use super::rewrite::{CommandRewrite, Conversation, ConversationShell, ShellCwdAfter};
 use super::settings::HookSettings;
 use crate::error::CliError;
 
-/// Added to a refusal by a rule of Claude Code's own settings.
-const OF_THE_AGENT: &str = "; the rule is the agent's own setting";
+/// The suffix of a denial by a rule of Claude Code's own settings.
+const AGENT_SETTING: &str = "; the rule is the agent's own setting";
 
-pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
-    let line = scene.input.text("command")?;
-    let settings = HookSettings::read(scene)?;
+pub(super) fn answer(hook_call: &HookCall) -> Result<HookReply, CliError> {
+    let line = hook_call.input.string_argument("command")?;
+    let settings = HookSettings::read(hook_call)?;
     let read = ParsedLine::parse(line);
-    let refusal = |rules: &CommandRules, told: &str| {
+    let refusal = |rules: &CommandRules, suffix: &str| {
         let refusal = rules.refusal(read.as_ref())?;
         let position = line.get(..refusal.span.start).map_or(0, |before| before.chars().count());
         let more = format!(
-            "{}, at character {}. `ringfence explain command` shows how a line is read{told}",
+            "{}, at character {}. `ringfence explain command` shows how ringfence parses a line{suffix}",
             refusal.reason,
             position + 1
         );
@@ -40,114 +40,126 @@ pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
             more: Some(more),
         })
     };
-    let commands = &scene.grants().commands;
-    let guarded = refusal(commands, "").or_else(|| refusal(&settings.deny, OF_THE_AGENT));
+    let commands = &hook_call.grants().commands;
+    let guarded = refusal(commands, "").or_else(|| refusal(&settings.deny, AGENT_SETTING));
     if let Some(refusal) = guarded {
-        return scene.refuse(refusal);
+        return hook_call.record_refusal(refusal);
     }
-    let is_to_be_asked = settings.ask.refusal(read.as_ref()).is_some();
-    let wish = match scene.input.arguments.get("dangerouslyDisableSandbox") {
+    let needs_consent = settings.ask.refusal(read.as_ref()).is_some();
+    let wish = match hook_call.input.arguments.get("dangerouslyDisableSandbox") {
         None | Some(Value::Bool(false) | Value::Null) => SandboxWish::Default,
         Some(_) => SandboxWish::Unsandboxed,
     };
-    // Whether a sandbox can be made is seen when it is: a run without one ends with status 125.
-    let platform = scene.resolved.surroundings.facts.platform;
-    let wanted = SandboxQuery { command: line, wish, platform, ability: SandboxAbility::Available };
+    // Assumed to be available: otherwise the run ends with status 125.
+    let platform = hook_call.resolved.surroundings.facts.platform;
+    let wanted =
+        SandboxQuery { command: line, request: wish, platform, ability: SandboxAbility::Available };
     match should_use_sandbox(&settings.sandbox, wanted) {
-        SandboxChoice::Refused => {
-            Ok(HookReply::Denied { reason: "ringfence: no sandbox can be made here".into() })
-        }
+        SandboxChoice::Refused => Ok(HookReply::Denied {
+            reason: "ringfence: no sandbox is available on this host".into(),
+        }),
         SandboxChoice::Sandboxed(agreed) => {
-            let consent = if agreed == Agreed::Given && !is_to_be_asked {
+            let consent = if agreed == Agreed::Given && !needs_consent {
                 HookConsent::Given
             } else {
                 HookConsent::Needed
             };
-            inside(scene, line, consent, &settings.files)
+            inside(hook_call, line, consent, &settings.files)
         }
         SandboxChoice::Unsandboxed(why) => {
-            // No sandbox holds what is in doubt there.
-            match refusal(&commands.strict(), "")
-                .or_else(|| refusal(&settings.deny.strict(), OF_THE_AGENT))
+            // Without a sandbox, a doubtful command is refused.
+            match refusal(&commands.with_doubt_refused(), "")
+                .or_else(|| refusal(&settings.deny.with_doubt_refused(), AGENT_SETTING))
             {
-                Some(refusal) => scene.refuse(refusal),
-                None => outside(scene, line, why),
+                Some(refusal) => hook_call.record_refusal(refusal),
+                None => outside(hook_call, line, why),
             }
         }
     }
 }
 
-/// The command, rewritten.
+/// Returns the rewritten command.
 fn inside(
-    scene: &HookCall,
+    hook_call: &HookCall,
     line: &str,
     consent: HookConsent,
     rules: &FileRules,
 ) -> Result<HookReply, CliError> {
-    let grants = scene.grants();
+    let grants = hook_call.grants();
     let denied = |reason: String| Ok(HookReply::Denied { reason: format!("ringfence: {reason}") });
     if line.contains('\0') {
-        return denied("a command with a NUL in it is none".into());
+        return denied("the command contains a NUL character".into());
     }
-    if scene.agent == HookAgent::ClaudeCode && !scene.cwd.is_within(&grants.workspace) {
+    if hook_call.agent == HookAgent::ClaudeCode && !hook_call.cwd.is_within(&grants.workspace) {
         return denied(format!(
-            "the shell stands in {}, which is not in the project {}",
-            scene.cwd, grants.workspace
+            "the shell is in {}, which is not in the project {}",
+            hook_call.cwd, grants.workspace
         ));
     }
-    let program = scene.program()?;
+    let program = hook_call.program()?;
     let flags = rules.flags();
     let rewrite = CommandRewrite {
         program: &program,
         project: &grants.workspace,
-        start: &scene.start,
+        start: &hook_call.start,
         rules: &flags,
-        agent: scene.name(),
-        conversation: conversation(scene),
-        call: scene.input.call.as_deref(),
-        mode: scene.is_planning().then_some("read-only"),
-        state: &scene.resolved.surroundings.facts.state,
+        agent: hook_call.name(),
+        conversation: conversation(hook_call),
+        call: hook_call.input.call.as_deref(),
+        mode: hook_call.is_planning().then_some("read-only"),
+        state: &hook_call.resolved.surroundings.facts.state,
     };
-    let afterwards = afterwards(scene, line);
-    let mut arguments = scene.input.arguments.clone();
-    if !rewrite.made(line, afterwards) {
-        let Some(made) = rewrite.of(line, afterwards) else {
-            return denied("the path of ringfence or of the project is no text".into());
+    let afterwards = afterwards(hook_call, line);
+    let mut arguments = hook_call.input.arguments.clone();
+    if !rewrite.is_rewritten(line, afterwards) {
+        let Some(made) = rewrite.rewrite(line, afterwards) else {
+            return denied("the path of ringfence or of the project is not UTF-8".into());
         };
         arguments.insert("command".into(), made.into());
     }
-    Ok(HookReply::Rewritten { arguments, consent, reason: "runs in ringfence's sandbox".into() })
+    Ok(HookReply::Rewritten { arguments, consent, reason: "runs in the ringfence sandbox".into() })
 }
 
-/// The sandbox that the line shares with others of its conversation. Nothing could be told about a
-/// call without a name, so such a call has a sandbox of its own.
-fn conversation(scene: &HookCall) -> Option<Conversation<'_>> {
-    let is_shared = scene.grants().sandbox.hook_session == HookSession::Conversation
-        && scene.input.call.is_some();
-    let id = scene.input.conversation.as_deref().filter(|_| is_shared)?;
-    Some(Conversation { id, place: if is_in_front(scene) { Place::Shell } else { Place::Beside } })
+/// Returns the sandbox that the line shares with its conversation. A call without a name gets a
+/// separate sandbox: its denials could not be found afterwards.
+fn conversation(hook_call: &HookCall) -> Option<Conversation<'_>> {
+    let is_shared = hook_call.grants().sandbox.hook_session == HookSession::Conversation
+        && hook_call.input.call.is_some();
+    let id = hook_call.input.conversation.as_deref().filter(|_| is_shared)?;
+    let place = if is_in_foreground(hook_call) {
+        ConversationShell::Shared
+    } else {
+        ConversationShell::Separate
+    };
+    Some(Conversation { id, place })
 }
 
-/// Answers whether the agent waits for the command.
-fn is_in_front(scene: &HookCall) -> bool {
-    scene.input.tool != "Monitor"
-        && scene.input.arguments.get("run_in_background") != Some(&Value::Bool(true))
+/// True if the agent waits for the command.
+fn is_in_foreground(hook_call: &HookCall) -> bool {
+    hook_call.input.tool != "Monitor"
+        && hook_call.input.arguments.get("run_in_background") != Some(&Value::Bool(true))
 }
 
-/// Whether whoever runs the line goes on in the directory in which it ended.
-fn afterwards(scene: &HookCall, line: &str) -> ShellCwdAfter {
-    // Whatever else changes the directory does so by one of these words.
+/// Decides if the agent's shell follows the line to the directory it ends in.
+fn afterwards(hook_call: &HookCall, line: &str) -> ShellCwdAfter {
+    // Everything that changes the directory uses one of these words.
     const WORDS: [&str; 6] = ["cd", "pushd", "popd", "source", "eval", ". "];
-    let is_plain =
-        scene.agent == HookAgent::ClaudeCode && scene.input.tool == "Bash" && is_in_front(scene);
-    // A function that an earlier line of the conversation made may change it by any word.
-    let may_say_so = conversation(scene).is_some() || WORDS.iter().any(|word| line.contains(word));
-    let may_move = is_plain && scene.input.call.is_some() && may_say_so;
+    let is_plain = hook_call.agent == HookAgent::ClaudeCode
+        && hook_call.input.tool == "Bash"
+        && is_in_foreground(hook_call);
+    // A function that an earlier line of the conversation defined may do so under any name.
+    let may_change =
+        conversation(hook_call).is_some() || WORDS.iter().any(|word| line.contains(word));
+    let may_move = is_plain && hook_call.input.call.is_some() && may_change;
     if may_move { ShellCwdAfter::Follow } else { ShellCwdAfter::Stay }
 }
 
-/// A command that is not confined, which the agent asks about in its own way.
-fn outside(scene: &HookCall, line: &str, why: UnsandboxedReason) -> Result<HookReply, CliError> {
+/// Records a command that runs unconfined; the agent asks in its own way.
+fn outside(
+    hook_call: &HookCall,
+    line: &str,
+    why: UnsandboxedReason,
+) -> Result<HookReply, CliError> {
     let rule = match why {
         UnsandboxedReason::Disabled => "nothing is confined",
         UnsandboxedReason::OtherPlatform => "enabledPlatforms",
@@ -156,10 +168,14 @@ fn outside(scene: &HookCall, line: &str, why: UnsandboxedReason) -> Result<HookR
         UnsandboxedReason::Empty => "there is no command",
         UnsandboxedReason::Excluded => "excluded",
     };
-    scene.pass(Operation::Command, line, (rule.to_owned(), "settings".to_owned()))?;
+    hook_call.allow_unchanged(
+        Operation::Command,
+        line,
+        (rule.to_owned(), "settings".to_owned()),
+    )?;
     Ok(match why {
         UnsandboxedReason::Asked => HookReply::Asked {
-            reason: format!("asks to run outside of ringfence's sandbox: {}", short(line)),
+            reason: format!("asks to run outside the ringfence sandbox: {}", truncate(line)),
         },
         _ => HookReply::Nothing,
     })

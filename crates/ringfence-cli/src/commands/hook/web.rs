@@ -1,18 +1,18 @@
-//! Pages that the agent fetches by itself.
+//! Checks the agent's WebFetch tool.
 
 use ringfence_api::{DenialEvidence, Operation};
 use ringfence_policy::{HostDecision, Origin};
 
 use super::answer::HookReply;
 use super::call::{HookCall, HookRefusal};
-use crate::commands::explain::passage;
+use crate::commands::explain::decide_host;
 use crate::error::CliError;
 
-pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
-    let grants = scene.grants();
-    let url = scene.input.text("url")?;
+pub(super) fn answer(hook_call: &HookCall) -> Result<HookReply, CliError> {
+    let grants = hook_call.grants();
+    let url = hook_call.input.string_argument("url")?;
     if !grants.is_confined() {
-        return scene.pass(
+        return hook_call.allow_unchanged(
             Operation::Connect,
             url,
             ("full-access".to_owned(), "the mode".to_owned()),
@@ -20,39 +20,39 @@ pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
     }
     let Some(host) = host(url) else {
         return Ok(HookReply::Denied {
-            reason: format!("ringfence: `{url}` names no host that could be checked"),
+            reason: format!("ringfence: `{url}` has no host to check"),
         });
     };
-    let passage = match passage(&grants.network, &host) {
-        Ok(passage) => passage,
+    let decision = match decide_host(&grants.network, &host) {
+        Ok(decision) => decision,
         Err(error) => return Ok(HookReply::Denied { reason: format!("ringfence: {error}") }),
     };
-    let rule = (passage.rule().unwrap_or_else(|| "network".to_owned()), origin(&passage));
-    if passage.is_open() {
-        return scene.pass(Operation::Connect, &passage.target(), rule);
+    let rule = (decision.rule().unwrap_or_else(|| "network".to_owned()), origin(&decision));
+    if decision.is_open() {
+        return hook_call.allow_unchanged(Operation::Connect, &decision.target(), rule);
     }
-    let more = passage.change().map_or_else(
-        || passage.why(),
-        |change| format!("{}; to change that: {change}", passage.why()),
+    let more = decision.change_hint().map_or_else(
+        || decision.why(),
+        |change| format!("{}; to change that: {change}", decision.why()),
     );
-    scene.refuse(HookRefusal {
+    hook_call.record_refusal(HookRefusal {
         operation: Operation::Connect,
-        target: passage.target(),
+        target: decision.target(),
         rule,
         evidence: DenialEvidence::Tool,
         more: Some(more),
     })
 }
 
-fn origin(passage: &HostDecision) -> String {
-    passage.origin().map_or_else(|| "built in".to_owned(), Origin::to_string)
+fn origin(decision: &HostDecision) -> String {
+    decision.origin().map_or_else(|| "built in".to_owned(), Origin::to_string)
 }
 
-/// `HOST:PORT` of a page. Pages are fetched by TLS whatever the URL says, unless it names a port.
+/// Returns `HOST:PORT` of a URL. The agent uses TLS for every scheme, unless the URL has a port.
 fn host(url: &str) -> Option<String> {
     let (scheme, rest) = url.trim().split_once("://")?;
     let is_web = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
-    // What parsers read in different ways is not read.
+    // Characters that parsers treat differently are refused.
     let is_odd = |c: char| c == '\\' || c == '@' || c.is_control() || c.is_whitespace();
     let authority = rest
         .split(['/', '?', '#'])
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_of_a_host() {
+    fn host_and_port_are_taken_from_the_url() {
         for (url, expect) in [
             ("https://example.com/a?b#c", Some("example.com:443")),
             ("http://example.com", Some("example.com:443")),

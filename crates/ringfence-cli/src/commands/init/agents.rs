@@ -1,4 +1,4 @@
-//! Which agents are in use.
+//! Detects the agents in use.
 
 use clap::ValueEnum;
 use ringfence_policy::Facts;
@@ -13,7 +13,7 @@ pub(crate) enum InstalledAgent {
     Opencode,
 }
 
-/// What tells of an agent: files of the project, files of the home, programs.
+/// The traces of an agent: project files, home files, programs.
 type AgentTraces = (&'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
 const AGENTS: [(InstalledAgent, &str, AgentTraces); 5] = [
@@ -42,14 +42,14 @@ impl InstalledAgent {
     }
 }
 
-/// The agents of which there is a trace.
-pub(super) fn found(facts: &Facts) -> Vec<InstalledAgent> {
-    let is_there = |(project, home, programs): &AgentTraces| {
+/// Returns the agents that have left a trace.
+pub(super) fn detect_agents(facts: &Facts) -> Vec<InstalledAgent> {
+    let is_installed = |(project, home, programs): &AgentTraces| {
         project.iter().any(|name| facts.workspace.join(name).as_path().exists())
             || home.iter().any(|name| facts.home.join(name).as_path().exists())
             || programs.iter().any(|name| {
                 facts.path_dirs.iter().any(|directory| directory.join(name).as_path().exists())
             })
     };
-    AGENTS.iter().filter(|(_, _, traces)| is_there(traces)).map(|(agent, ..)| *agent).collect()
+    AGENTS.iter().filter(|(_, _, traces)| is_installed(traces)).map(|(agent, ..)| *agent).collect()
 }

@@ -1,10 +1,10 @@
-//! Which lines come and go.
+//! Computes a line diff.
 
-/// So many lines around a change are shown.
+/// The number of context lines around a change.
 const AROUND: usize = 3;
 
-/// The lines of a diff: ` ` stays, `-` goes, `+` comes, `@@` where some were left out.
-pub(super) fn lines(before: &str, after: &str) -> Vec<String> {
+/// Returns the lines of a diff: ` ` unchanged, `-` removed, `+` added, `@@` lines omitted.
+pub(super) fn diff_lines(before: &str, after: &str) -> Vec<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let all = compare(&old, &new);
     let is_near = |at: usize| {
@@ -12,22 +12,22 @@ pub(super) fn lines(before: &str, after: &str) -> Vec<String> {
         all[from..(at + AROUND + 1).min(all.len())].iter().any(|(sign, _)| *sign != ' ')
     };
     let mut shown = Vec::new();
-    let mut was_left_out = false;
+    let mut was_omitted = false;
     for (at, (sign, line)) in all.iter().enumerate() {
         if is_near(at) {
-            if was_left_out {
+            if was_omitted {
                 shown.push("@@".to_owned());
             }
             shown.push(format!("{sign}{line}"));
         }
-        was_left_out = !is_near(at);
+        was_omitted = !is_near(at);
     }
     if before.ends_with('\n') != after.ends_with('\n') && !before.is_empty() {
         shown.push(
             if after.ends_with('\n') {
-                "+(a line end at the end)"
+                "+(newline at end of file)"
             } else {
-                "-(the line end at the end)"
+                "-(newline at end of file)"
             }
             .to_owned(),
         );
@@ -35,7 +35,7 @@ pub(super) fn lines(before: &str, after: &str) -> Vec<String> {
     shown
 }
 
-/// The longest common part, by the table that everybody learns; settings are short.
+/// Computes the longest common subsequence with the O(n·m) table; settings files are short.
 fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     let width = new.len() + 1;
     let mut common = vec![0u32; (old.len() + 1) * width];
@@ -74,15 +74,15 @@ mod tests {
 
     #[track_caller]
     fn check(before: &str, after: &str, expect: &[&str]) {
-        assert_eq!(lines(before, after), expect);
+        assert_eq!(diff_lines(before, after), expect);
     }
 
     #[test]
-    fn what_comes_and_goes_is_shown() {
+    fn added_and_removed_lines_are_shown() {
         check("", "a\nb\n", &["+a", "+b"]);
         check("a\n", "a\n", &[]);
         check("a\nb\nc\n", "a\nx\nc\n", &[" a", "-b", "+x", " c"]);
         check("1\n2\n3\n4\n5\n6\n", "1\n2\n3\n4\n5\n6\n7\n", &["@@", " 4", " 5", " 6", "+7"]);
-        check("a", "a\n", &["+(a line end at the end)"]);
+        check("a", "a\n", &["+(newline at end of file)"]);
     }
 }

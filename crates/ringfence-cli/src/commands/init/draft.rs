@@ -1,4 +1,4 @@
-//! A file as it is, and as it would be.
+//! A file's current and proposed content.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::diff;
 use crate::error::CliError;
 use crate::output::{ColorMode, printable};
-use crate::read_file::text_of;
+use crate::read_file::read_text;
 
-/// A file as it is, and as it would be.
+/// A file's current and proposed content.
 pub(super) struct FileDraft {
     file: AbsPath,
     before: Option<String>,
@@ -23,18 +23,18 @@ pub(super) struct FileDraft {
     writing: Writing,
 }
 
-/// The way to write a file.
+/// The way to write the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writing {
-    /// It takes the place of the old one.
+    /// Replaces the file.
     Plain,
-    /// As that, and none of those who write policies at the same time loses a line.
+    /// Replaces the file under the policy lock, so that concurrent writers lose no lines.
     Locked,
 }
 
 impl FileDraft {
-    /// A file of the project. What came with a project may lead anywhere, and is not followed.
-    pub(super) fn within(
+    /// Creates a draft of a project file. A project is untrusted: its symbolic links are refused.
+    pub(super) fn in_project(
         file: AbsPath,
         before: Option<String>,
         after: String,
@@ -45,31 +45,31 @@ impl FileDraft {
         };
         let way = file.ancestors().take_while(|above| above != project).find(|path| is_link(path));
         match way {
-            Some(link) => Err(CliError::Words {
+            Some(link) => Err(CliError::Usage {
                 what: format!(
-                    "{file} is not written: {link} is a link, and whoever wrote the project chose where it leads"
+                    "cannot write {file}: {link} is a symbolic link, and the project's author chose its target"
                 ),
-                hint: "put a file or directory in its place".into(),
+                hint: "replace the link with a file or directory".into(),
             }),
             None => Ok(FileDraft { file, before, after, about: None, writing: Writing::Plain }),
         }
     }
 
-    /// A file of the person's own.
-    pub(super) fn anywhere(file: AbsPath, before: Option<String>, after: String) -> FileDraft {
+    /// Creates a draft of a user's file.
+    pub(super) fn plain(file: AbsPath, before: Option<String>, after: String) -> FileDraft {
         FileDraft { file, before, after, about: None, writing: Writing::Plain }
     }
 
-    /// A policy file of the user's own.
+    /// Creates a draft of a user's policy file.
     pub(super) fn locked(file: AbsPath, before: Option<String>, after: String) -> FileDraft {
-        FileDraft { writing: Writing::Locked, ..FileDraft::anywhere(file, before, after) }
+        FileDraft { writing: Writing::Locked, ..FileDraft::plain(file, before, after) }
     }
 
-    pub(super) fn about(self, about: &'static str) -> FileDraft {
+    pub(super) fn with_heading(self, about: &'static str) -> FileDraft {
         FileDraft { about: Some(about), ..self }
     }
 
-    /// The line before the lines that come and go.
+    /// Returns the line above the diff.
     pub(super) fn heading(&self, paint: ColorMode) -> String {
         self.about.map_or_else(String::new, |about| format!("{}\n", paint.strong(about)))
     }
@@ -78,13 +78,13 @@ impl FileDraft {
         self.before.as_ref() != Some(&self.after)
     }
 
-    /// All lines that come and go, and some around them.
+    /// Returns the diff, with context lines.
     pub(super) fn diff(&self, paint: ColorMode) -> String {
         let name =
             if self.before.is_some() { self.file.to_string() } else { "/dev/null".to_owned() };
         let mut text =
             format!("--- {}\n+++ {}\n", printable(&name), printable(&self.file.to_string()));
-        for line in diff::lines(self.before.as_deref().unwrap_or_default(), &self.after) {
+        for line in diff::diff_lines(self.before.as_deref().unwrap_or_default(), &self.after) {
             let shown = printable(&line);
             let painted = match shown.chars().next() {
                 Some('+') => paint.good(&shown),
@@ -107,7 +107,7 @@ impl FileDraft {
         json!({ "path": self.file.to_string(), "about": self.about, "change": change, "diff": if self.is_change() { self.diff(ColorMode::Plain) } else { String::new() } })
     }
 
-    /// Puts the new file in the place of the old one: there is the one or the other, never a part.
+    /// Replaces the file atomically.
     pub(super) fn write(&self) -> Result<(), CliError> {
         if self.writing == Writing::Locked {
             return Ok(replace_policy(&self.file, self.before.as_deref(), &self.after)?);
@@ -115,10 +115,10 @@ impl FileDraft {
         let fail = |source| CliError::File { what: "write", path: self.file.to_string(), source };
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         DirBuilder::new().recursive(true).mode(0o755).create(directory.as_path()).map_err(fail)?;
-        if text_of(self.file.as_path())? != self.before {
+        if read_text(self.file.as_path())? != self.before {
             return Err(fail(io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                "it was changed meanwhile",
+                "the file was changed in the meantime",
             )));
         }
         let mut name = std::ffi::OsString::from(".");

@@ -1,9 +1,9 @@
 //! Hosts that a project needs.
 //!
-//! A remote stands in a file that came with the project, so its author has chosen it: only hosts
-//! that everybody knows are proposed for it, and all others are named and not opened.
+//! A git remote is untrusted: the project's author chose it. Only well-known hosts are proposed;
+//! all others are listed and not allowed.
 
-use ringfence_policy::{HostRule, Remote, remote_rules};
+use ringfence_policy::{GitRemote, HostRule, remote_rules};
 use serde_json::{Value, json};
 
 use super::languages::ProjectLanguage;
@@ -13,9 +13,9 @@ use super::languages::ProjectLanguage;
 pub(super) struct ProjectHost {
     /// `host:port`
     pub(super) rule: String,
-    /// What for.
+    /// The purpose.
     pub(super) reason: String,
-    /// Why it is not opened, if it is not.
+    /// The reason why the host is not allowed, if it is not.
     pub(super) doubt: Option<&'static str>,
 }
 
@@ -25,7 +25,7 @@ impl ProjectHost {
     }
 }
 
-/// Hosts that keep repositories of everybody.
+/// Well-known public git hosts.
 const FORGES: &[&str] = &[
     "github.com",
     "gitlab.com",
@@ -41,8 +41,11 @@ const FORGES: &[&str] = &[
     "invent.kde.org",
 ];
 
-/// All of them, each once.
-pub(super) fn wanted(languages: &[&ProjectLanguage], remotes: &[Remote]) -> Vec<ProjectHost> {
+/// Returns the hosts, without duplicates.
+pub(super) fn needed_hosts(
+    languages: &[&ProjectLanguage],
+    remotes: &[GitRemote],
+) -> Vec<ProjectHost> {
     let of_language = |language: &&ProjectLanguage| {
         let name = language.name;
         language.hosts.iter().map(move |(rule, what)| ProjectHost {
@@ -67,25 +70,25 @@ pub(super) fn wanted(languages: &[&ProjectLanguage], remotes: &[Remote]) -> Vec<
     hosts
 }
 
-/// Why a remote's host is not opened without being looked at.
+/// Returns the reason why a remote's host needs the user's review.
 fn doubt(rule: &HostRule) -> Option<&'static str> {
     let text = rule.to_string();
     let host = text.rsplit_once(':').map_or(text.as_str(), |(host, _)| host);
-    const NEAR: [&str; 7] =
+    const LOCAL: [&str; 7] =
         [".local", ".internal", ".lan", ".corp", ".home", ".intranet", ".home.arpa"];
     if FORGES.contains(&host) {
         return None;
     }
     Some(if !host.contains(|c: char| c.is_ascii_alphabetic()) || host.contains(':') {
         "it is an address"
-    } else if !host.contains('.') || NEAR.iter().any(|end| host.ends_with(end)) {
-        "it is a name of a near network"
+    } else if !host.contains('.') || LOCAL.iter().any(|end| host.ends_with(end)) {
+        "it is a name on a local network"
     } else {
-        "the project chose it, and it is none of the well-known ones"
+        "the project chose it, and it is not a well-known host"
     })
 }
 
-/// A name that somebody chose, as it may stand in a comment.
+/// Sanitizes an untrusted name for use in a comment.
 fn word(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || "-_./".contains(*c)).take(40).collect()
 }
@@ -96,8 +99,8 @@ mod tests {
 
     #[track_caller]
     fn check(url: &str, expect: &[(&str, bool)]) {
-        let remote = Remote { name: "ori\ngin".into(), url: url.into() };
-        let found = wanted(&[], &[remote]);
+        let remote = GitRemote { name: "ori\ngin".into(), url: url.into() };
+        let found = needed_hosts(&[], &[remote]);
         assert!(found.iter().all(|host| host.reason == "git: the remote origin"));
         assert_eq!(
             found.iter().map(|host| (host.rule.as_str(), host.doubt.is_none())).collect::<Vec<_>>(),
@@ -106,9 +109,9 @@ mod tests {
         );
     }
 
-    /// Promise: P87
+    /// Promise: init-writes
     #[test]
-    fn only_what_everybody_knows_is_proposed() {
+    fn only_well_known_hosts_are_proposed() {
         check("https://github.com/me/x", &[("github.com:443", true), ("github.com:22", true)]);
         check("git@gitlab.com:me/x.git", &[("gitlab.com:22", true), ("gitlab.com:443", true)]);
         check(

@@ -1,18 +1,18 @@
-//! Which languages a project has, and what their tools need.
+//! Detects a project's languages, and what their tools need.
 
 use std::fs;
 
 use ringfence_policy::AbsPath;
 
-/// A language, or a way to build.
+/// A language, or a build system.
 #[derive(Debug)]
 pub(super) struct ProjectLanguage {
     pub(super) name: &'static str,
-    /// Files that tell of it; `*.x` is any name that ends so.
+    /// Files that identify it; `*.x` matches any name with that suffix.
     marks: &'static [&'static str],
-    /// Where its packages come from, and what for.
+    /// Its package hosts, and their purpose.
     pub(super) hosts: &'static [(&'static str, &'static str)],
-    /// Commands by which something is published.
+    /// Commands that publish a package.
     pub(super) publishes: &'static [&'static str],
 }
 
@@ -100,8 +100,8 @@ const LANGUAGES: &[ProjectLanguage] = &[
     },
 ];
 
-/// The languages of which there is a file in the project's own directory.
-pub(super) fn found(project: &AbsPath) -> Vec<&'static ProjectLanguage> {
+/// Returns the languages with a file in the project's root directory.
+pub(super) fn detect_languages(project: &AbsPath) -> Vec<&'static ProjectLanguage> {
     let names: Vec<String> = fs::read_dir(project.as_path())
         .into_iter()
         .flatten()
@@ -120,7 +120,7 @@ mod tests {
     use ringfence_policy::HostRule;
 
     #[test]
-    fn every_host_is_one_and_no_other() {
+    fn every_host_is_a_canonical_rule_without_wildcards() {
         for (host, what) in super::LANGUAGES.iter().flat_map(|language| language.hosts) {
             assert_eq!(
                 HostRule::parse(host).map(|rule| rule.to_string()).ok().as_deref(),

@@ -1,8 +1,8 @@
-//! The policies that are proposed.
+//! The proposed policies.
 //!
-//! The repository's file can narrow and not widen, since its author is not its user. It has the
-//! rules that are for all who work on it. What is opened stands in the user's own file for this
-//! project.
+//! The repository's file can restrict but not allow, since its author is not its user. It has the
+//! rules for all users of the project. The user's own file for this project holds what is
+//! allowed.
 
 use std::fs;
 
@@ -15,15 +15,15 @@ use super::draft::FileDraft;
 use super::hosts::ProjectHost;
 use super::languages::ProjectLanguage;
 use crate::error::CliError;
-use crate::read_file::text_of;
+use crate::read_file::read_text;
 
-/// The project's: it says where the project begins, and what is not even tried.
-pub(super) fn of_the_project(
+/// Drafts the project's policy: it marks the project root, and denies commands that publish.
+pub(super) fn for_project(
     facts: &Facts,
     languages: &[&ProjectLanguage],
 ) -> Result<FileDraft, CliError> {
     let file = facts.workspace.join(".ringfence/policy.toml");
-    let before = text_of(file.as_path())?;
+    let before = read_text(file.as_path())?;
     let publishes: Vec<(&str, &str)> = languages
         .iter()
         .flat_map(|language| language.publishes.iter().map(move |line| (*line, language.name)))
@@ -32,18 +32,18 @@ pub(super) fn of_the_project(
         Some(text) => text.clone(),
         None => {
             let mut text = String::from(
-                "# Rules for all who let agents work on this project: commit this file. It narrows what each user's own\n# policy (below ~/.config/ringfence) allows, and opens nothing: docs/policy.md, docs/commands.md.\nversion = 1\n",
+                "# Rules for all users of this repository: commit this file. It restricts what each user's own policy\n# (below ~/.config/ringfence) allows, and cannot allow anything: docs/policy.md, docs/commands.md.\nversion = 1\n",
             );
             if reads_env_files(&facts.workspace) {
                 text.push_str(
-                    "\n[filesystem]\n# Tools of this project load .env files at every start: they find them empty, not denied.\nenv-files = \"empty\"\n",
+                    "\n[filesystem]\n# Tools of this project load .env files at every start: show them as empty, not denied.\nenv-files = \"empty\"\n",
                 );
             }
             if !publishes.is_empty() {
                 text.push_str("\n[commands]\ndeny = [\n");
                 for (line, language) in publishes {
                     text.push_str(&format!(
-                        "  {}, # {language}: what is published is seen by everybody; a person does that\n",
+                        "  {}, # {language}: publishing is public; a user does that\n",
                         quoted(line)
                     ));
                 }
@@ -54,12 +54,12 @@ pub(super) fn of_the_project(
     };
     let parsed = parse_bytes(after.as_bytes(), &file, Source::Project);
     parsed.map_err(ringfence_engine::EngineError::from)?;
-    let draft = FileDraft::within(file, before, after, &facts.workspace)?;
-    Ok(draft.about("the repository's policy, for all who work on it: it can only forbid, so what is opened is not here"))
+    let draft = FileDraft::in_project(file, before, after, &facts.workspace)?;
+    Ok(draft.with_heading("the repository's policy, for all its users: it can only restrict, so nothing is allowed here"))
 }
 
-/// Tells whether the project names a tool that loads `.env` files by itself: with EACCES it would
-/// not start.
+/// True if the project uses a tool that loads `.env` files by itself: such a tool does not start
+/// after EACCES.
 fn reads_env_files(project: &AbsPath) -> bool {
     const LISTS: &[&str] = &[
         "package.json",
@@ -87,8 +87,8 @@ fn reads_env_files(project: &AbsPath) -> bool {
         .any(names_loader)
 }
 
-/// The user's own, for this project or for all: it opens hosts. `None` if no host is to be opened.
-pub(super) fn of_the_user(
+/// Drafts the user's policy, for this project or for all: it allows hosts. `None` without hosts.
+pub(super) fn for_user(
     scope: PolicyScope,
     facts: &Facts,
     hosts: &[ProjectHost],
@@ -97,12 +97,12 @@ pub(super) fn of_the_user(
         return Ok(None);
     }
     let named = policy_file(scope, facts);
-    // Users may keep their settings elsewhere, and a link to them here.
+    // The user may keep settings elsewhere, with a link here.
     let real = fs::canonicalize(named.as_path()).ok().and_then(AbsPath::new);
     let file = real.unwrap_or(named);
-    let before = text_of(file.as_path())?;
+    let before = read_text(file.as_path())?;
     let after = match &before {
-        None => fresh(scope, facts, hosts),
+        None => new_user_policy(scope, facts, hosts),
         Some(text) => {
             let mut text = text.clone();
             for host in hosts.iter().filter(|host| host.doubt.is_none()) {
@@ -120,22 +120,22 @@ pub(super) fn of_the_user(
     parse_bytes(after.as_bytes(), &file, Source::User)
         .map_err(ringfence_engine::EngineError::from)?;
     let about = match scope {
-        PolicyScope::Global => "your own policy, for all of your projects",
+        PolicyScope::Global => "your own policy, for all your projects",
         PolicyScope::OwnProject | PolicyScope::Project => {
-            "your own policy for this project: hosts are opened here, and the repository does not carry it"
+            "your own policy for this project: hosts are allowed here, and it is not part of the repository"
         }
     };
-    Ok(Some(FileDraft::locked(file, before, after).about(about)))
+    Ok(Some(FileDraft::locked(file, before, after).with_heading(about)))
 }
 
-fn fresh(scope: PolicyScope, facts: &Facts, hosts: &[ProjectHost]) -> String {
+fn new_user_policy(scope: PolicyScope, facts: &Facts, hosts: &[ProjectHost]) -> String {
     let name = facts
         .workspace
         .name()
         .map(|name| name.to_string_lossy().chars().filter(|c| !c.is_control()).collect::<String>());
     let mut text = match scope {
         PolicyScope::Global => format!(
-            "# Your own policy: it holds for agents' commands in all of your projects.\nversion = 1\n\n[network]\n# For {}:\nallow = [\n",
+            "# Your own policy: it applies to agents' commands in all your projects.\nversion = 1\n\n[network]\n# For {}:\nallow = [\n",
             name.unwrap_or_default()
         ),
         PolicyScope::OwnProject | PolicyScope::Project => {
@@ -146,7 +146,7 @@ fn fresh(scope: PolicyScope, facts: &Facts, hosts: &[ProjectHost]) -> String {
         match doubt {
             None => text.push_str(&format!("  {}, # {reason}\n", quoted(rule))),
             Some(doubt) => {
-                text.push_str(&format!("  # {}, # {reason}; not opened: {doubt}\n", quoted(rule)))
+                text.push_str(&format!("  # {}, # {reason}; not allowed: {doubt}\n", quoted(rule)))
             }
         }
     }

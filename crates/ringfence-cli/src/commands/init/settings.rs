@@ -5,24 +5,24 @@ use std::path::Path;
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
-use ringfence_api::typed;
+use ringfence_api::shell_word;
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::Value;
 
 use super::agents::InstalledAgent;
 use super::draft::FileDraft;
 use crate::error::CliError;
-use crate::read_file::text_of;
+use crate::read_file::read_text;
 
-/// What an agent's settings have to say.
+/// The changes to an agent's settings.
 #[derive(Default)]
 pub(super) struct AgentSettings {
     pub(super) drafts: Vec<FileDraft>,
     pub(super) notes: Vec<String>,
 }
 
-/// Sets an agent up by what it offers: hooks if it has them, else a server of tools.
-pub(super) fn of(agent: InstalledAgent, facts: &Facts) -> Result<AgentSettings, CliError> {
+/// Sets up an agent: with hooks if it has them, else with an MCP server.
+pub(super) fn for_agent(agent: InstalledAgent, facts: &Facts) -> Result<AgentSettings, CliError> {
     let program = std::env::current_exe().map_err(|source| CliError::File {
         what: "find",
         path: "ringfence itself".into(),
@@ -32,11 +32,15 @@ pub(super) fn of(agent: InstalledAgent, facts: &Facts) -> Result<AgentSettings, 
         InstalledAgent::ClaudeCode => claude_code(facts, &command(&program, "hook claude-code")),
         InstalledAgent::Codex => codex(facts, &command(&program, "hook codex")),
         InstalledAgent::Cursor => {
-            server(facts, ".cursor/mcp.json", "mcpServers", plain(&program), "Cursor")
+            server(facts, ".cursor/mcp.json", "mcpServers", program_entry(&program), "Cursor")
         }
-        InstalledAgent::Gemini => {
-            server(facts, ".gemini/settings.json", "mcpServers", plain(&program), "Gemini CLI")
-        }
+        InstalledAgent::Gemini => server(
+            facts,
+            ".gemini/settings.json",
+            "mcpServers",
+            program_entry(&program),
+            "Gemini CLI",
+        ),
         InstalledAgent::Opencode => {
             let words = vec![text(&program.to_string_lossy()), text("mcp")];
             let fields = vec![
@@ -50,7 +54,7 @@ pub(super) fn of(agent: InstalledAgent, facts: &Facts) -> Result<AgentSettings, 
 }
 
 fn claude_code(facts: &Facts, command: &str) -> Result<AgentSettings, CliError> {
-    // Not the file that is shared: it has paths of this machine.
+    // Not the shared file: the command holds a path of this machine.
     let file = facts.workspace.join(".claude/settings.local.json");
     let edit = |root: &CstObject| -> Option<()> {
         let hooks = object(root, "hooks")?;
@@ -67,7 +71,7 @@ fn claude_code(facts: &Facts, command: &str) -> Result<AgentSettings, CliError> 
         for event in ["SessionStart", "SessionEnd"] {
             hook(&hooks, event, None, handler(command, HookFailureMode::Passes), command)?;
         }
-        // What the agent attaches by itself, and what it searches, asks no hook.
+        // Claude Code calls no hook for files that it attaches or searches by itself.
         let deny = array(&object(root, "permissions")?, "deny")?;
         for rule in [
             "Read(./**/.env)",
@@ -84,17 +88,17 @@ fn claude_code(facts: &Facts, command: &str) -> Result<AgentSettings, CliError> 
         AgentSettings { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
     for name in ["settings.json", "settings.local.json"] {
         let shared = facts.workspace.join(".claude").join(name);
-        if text_of(shared.as_path())?.is_some_and(|text| switches_off(&text)) {
+        if read_text(shared.as_path())?.is_some_and(|text| mentions_disable_hooks(&text)) {
             set_up
                 .notes
-                .push(format!("{shared} speaks of `disableAllHooks`: if it is true there, no hook is called and nothing is confined"));
+                .push(format!("{shared} contains `disableAllHooks`: if it is true, Claude Code calls no hooks and nothing is confined"));
         }
     }
     Ok(set_up)
 }
 
-/// Whether a file speaks of it, however it is spelled.
-fn switches_off(text: &str) -> bool {
+/// True if the settings contain `disableAllHooks`, also if its name is escaped.
+fn mentions_disable_hooks(text: &str) -> bool {
     text.contains("disableAllHooks")
         || read(text).is_some_and(|whole| whole.get("disableAllHooks").is_some())
 }
@@ -114,14 +118,14 @@ fn codex(facts: &Facts, command: &str) -> Result<AgentSettings, CliError> {
         }
         hook(&hooks, "SessionStart", None, plain(), command)
     };
-    let note = "Codex calls no hook before you trust it: start `codex` in this project and use `/hooks`. Its own sandbox stands around ours; where ours cannot be made in it, commands fail with status 125: `codex --sandbox danger-full-access` leaves confining to ringfence";
+    let note = "Codex calls no hook before you trust it: start `codex` in this project and use `/hooks`. Codex runs commands in its own sandbox; if ringfence cannot create a sandbox inside it, commands fail with status 125: `codex --sandbox danger-full-access` leaves the confinement to ringfence";
     Ok(AgentSettings {
         drafts: vec![edited(file, &facts.workspace, edit)?],
         notes: vec![note.into()],
     })
 }
 
-/// A server of tools, for agents that have no hooks that could confine their own.
+/// Adds an MCP server, for agents without hooks that could confine their own tools.
 fn server(
     facts: &Facts,
     name: &str,
@@ -135,8 +139,7 @@ fn server(
             servers.append("ringfence", entry.clone());
             return Some(());
         };
-        // Words may be others; a program that is not ours is somebody's who wants to be taken for
-        // us.
+        // The arguments may differ. Another program under our name may be an impostor.
         let program = |entry: Value| {
             entry.get("command").map(|command| command.get(0).unwrap_or(command).clone())
         };
@@ -144,35 +147,35 @@ fn server(
     };
     let draft = edited(facts.workspace.join(name), &facts.workspace, edit)?;
     let note = format!(
-        "{agent} gets ringfence's tools beside its own, which are not confined: switch its own shell and file tools off"
+        "{agent} gets ringfence's tools in addition to its own, which are not confined: turn off its own shell and file tools"
     );
     Ok(AgentSettings { drafts: vec![draft], notes: vec![note] })
 }
 
-/// A JSON file with something more in it, and all else as it was.
+/// Edits a JSON file, and keeps its other content.
 fn edited(
     file: AbsPath,
     project: &AbsPath,
     edit: impl Fn(&CstObject) -> Option<()>,
 ) -> Result<FileDraft, CliError> {
-    let before = text_of(file.as_path())?;
-    let wrong = |what: String| CliError::Words {
-        what: format!("{file} is left as it is: {what}"),
-        hint: "mend it, or leave this agent out with `--agent`".into(),
+    let before = read_text(file.as_path())?;
+    let wrong = |what: String| CliError::Usage {
+        what: format!("cannot edit {file}: {what}"),
+        hint: "fix the file, or select other agents with `--agent`".into(),
     };
     let text = before.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or("{}\n");
     let root = CstRootNode::parse(text, &ParseOptions::default())
         .map_err(|error| wrong(error.to_string()))?;
-    let whole = root.object_value().ok_or_else(|| wrong("it is no JSON object".into()))?;
-    if let Some(name) = root.value().as_ref().and_then(twice) {
-        return Err(wrong(format!("`{name}` stands there twice")));
+    let whole = root.object_value().ok_or_else(|| wrong("it is not a JSON object".into()))?;
+    if let Some(name) = root.value().as_ref().and_then(duplicate_key) {
+        return Err(wrong(format!("the key `{name}` occurs twice")));
     }
-    edit(&whole).ok_or_else(|| wrong("something else stands where the settings would".into()))?;
-    FileDraft::within(file.clone(), before, root.to_string(), project)
+    edit(&whole).ok_or_else(|| wrong("a setting has an unexpected type or value".into()))?;
+    FileDraft::in_project(file.clone(), before, root.to_string(), project)
 }
 
-/// Calls `command` on an event, unless it is called already. One that another ringfence put there,
-/// or somebody who wants to be taken for one, is put right.
+/// Adds `command` to an event, unless it is there already. Corrects an entry of another ringfence
+/// or of an impostor.
 fn hook(
     hooks: &CstObject,
     event: &str,
@@ -185,25 +188,25 @@ fn hook(
     let expect = value(&handler)?;
     let mut is_called = false;
     for group in groups.elements().iter().filter_map(CstNode::as_object) {
-        // A group for other tools is called for those alone, and one with more to say perhaps
-        // never.
-        let said = read(&group.to_string()).unwrap_or_default();
-        let is_whole = said.get("matcher").and_then(Value::as_str) == matcher
-            && said.as_object()?.keys().all(|key| ["matcher", "hooks"].contains(&key.as_str()));
+        // A group with another matcher is called for other tools only, and one with more keys
+        // perhaps never.
+        let entry = read(&group.to_string()).unwrap_or_default();
+        let is_whole = entry.get("matcher").and_then(Value::as_str) == matcher
+            && entry.as_object()?.keys().all(|key| ["matcher", "hooks"].contains(&key.as_str()));
         for known in group
             .array_value("hooks")
             .into_iter()
             .flat_map(|list| list.elements())
             .filter_map(|known| known.as_object())
         {
-            let said = read(&known.to_string()).unwrap_or_default();
-            let line = said.get("command").and_then(Value::as_str).unwrap_or_default();
+            let entry = read(&known.to_string()).unwrap_or_default();
+            let line = entry.get("command").and_then(Value::as_str).unwrap_or_default();
             if line != command
                 && !(line.contains("ringfence") && line.ends_with(&format!(" hook {words}")))
             {
                 continue;
             }
-            if !is_as_good(&said, &expect) {
+            if !is_equivalent(&entry, &expect) {
                 known.replace_with(handler.clone());
             }
             is_called |= is_whole;
@@ -220,18 +223,18 @@ fn hook(
     Some(())
 }
 
-/// Whether a handler is the one that is expected; a person may have given it more time.
-fn is_as_good(said: &Value, expect: &Value) -> bool {
-    let mut said = said.clone();
+/// True if a handler is the expected one; the user may have raised its timeout.
+fn is_equivalent(found: &Value, expect: &Value) -> bool {
+    let mut found = found.clone();
     let time = expect.get("timeout").and_then(Value::as_f64).unwrap_or_default();
-    if said.get("timeout").and_then(Value::as_f64).is_some_and(|given| given >= time) && time > 0.0
+    if found.get("timeout").and_then(Value::as_f64).is_some_and(|given| given >= time) && time > 0.0
     {
-        said["timeout"] = expect["timeout"].clone();
+        found["timeout"] = expect["timeout"].clone();
     }
-    said == *expect
+    found == *expect
 }
 
-/// What is to be written, as whoever reads it would.
+/// Converts a value to write into the value that a reader parses.
 fn value(input: &CstInputValue) -> Option<Value> {
     let root = CstRootNode::parse("{}", &ParseOptions::default()).ok()?;
     root.object_value()?.append("x", input.clone());
@@ -242,10 +245,10 @@ fn read(text: &str) -> Option<Value> {
     jsonc_parser::parse_to_serde_value(text, &ParseOptions::default()).ok()
 }
 
-/// A name that stands twice in one object: of two readers, each may take another one.
-fn twice(node: &CstNode) -> Option<String> {
+/// Returns a key that occurs twice in one object: two readers may pick different ones.
+fn duplicate_key(node: &CstNode) -> Option<String> {
     if let Some(list) = node.as_array() {
-        return list.elements().iter().find_map(twice);
+        return list.elements().iter().find_map(duplicate_key);
     }
     let mut known = HashSet::new();
     for property in node.as_object()?.properties() {
@@ -253,14 +256,14 @@ fn twice(node: &CstNode) -> Option<String> {
         if !known.insert(name.clone()) {
             return Some(name);
         }
-        if let Some(below) = property.value().as_ref().and_then(twice) {
+        if let Some(below) = property.value().as_ref().and_then(duplicate_key) {
             return Some(below);
         }
     }
     None
 }
 
-/// What becomes of a call whose hook fails.
+/// The effect of a failing hook on the tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HookFailureMode {
     Blocks,
@@ -274,13 +277,13 @@ fn handler(command: &str, failing: HookFailureMode) -> CstInputValue {
         field("timeout", 30.into()),
     ];
     if failing == HookFailureMode::Blocks {
-        // From version 2.1.295 on; older ones do not mind it.
+        // Since Claude Code 2.1.295; older versions ignore it.
         fields.push(field("onFailure", text("block")));
     }
     CstInputValue::Object(fields)
 }
 
-/// An object in another, made if it is missing; `None` if something else stands there.
+/// Returns the object at `key`, created if missing; `None` if the value has another type.
 fn object(within: &CstObject, key: &str) -> Option<CstObject> {
     within.object_value_or_create(key)
 }
@@ -290,10 +293,10 @@ fn array(within: &CstObject, key: &str) -> Option<CstArray> {
 }
 
 fn add(list: &CstArray, word: &str) {
-    let is_there = |value: jsonc_parser::cst::CstNode| {
+    let is_present = |value: jsonc_parser::cst::CstNode| {
         value.as_string_lit().and_then(|text| text.decoded_value().ok()).as_deref() == Some(word)
     };
-    if !list.elements().into_iter().any(is_there) {
+    if !list.elements().into_iter().any(is_present) {
         list.append(text(word));
         list.ensure_multiline();
     }
@@ -307,12 +310,12 @@ fn field(key: &str, value: CstInputValue) -> (String, CstInputValue) {
     (key.to_owned(), value)
 }
 
-/// A line for the shell that runs the hook.
+/// Returns the shell command line of the hook.
 fn command(program: &Path, words: &str) -> String {
-    format!("{} {words}", typed(&program.to_string_lossy()))
+    format!("{} {words}", shell_word(&program.to_string_lossy()))
 }
 
-fn plain(program: &Path) -> CstInputValue {
+fn program_entry(program: &Path) -> CstInputValue {
     let words = CstInputValue::Array(vec![text("mcp")]);
     CstInputValue::Object(vec![
         field("command", text(&program.to_string_lossy())),

@@ -1,4 +1,4 @@
-//! Where a proposal goes, and where what the command prints does not.
+//! The file for a learned policy, and the redirection of the command's output.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,13 +9,13 @@ use ringfence_engine::learn::FIRST_LINE;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::commands::resolve_args::directory;
+use crate::commands::resolve_args::canonical_directory;
 use crate::error::CliError;
 
-/// A file to be written when the command has ended.
+/// The file to write after the command has ended.
 ///
 /// Its directory is opened before the command starts, and no link is followed afterwards: the
-/// command may write in the project, and must not choose what ringfence writes to.
+/// command can write in the project, and must not redirect what ringfence writes.
 pub(super) struct PolicyOutput {
     directory: OwnedFd,
     name: PathBuf,
@@ -35,7 +35,7 @@ impl PolicyOutput {
         let above =
             path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let opened = rustix::fs::open(
-            directory(Some(above))?.as_path(),
+            canonical_directory(Some(above))?.as_path(),
             OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         );
@@ -48,7 +48,7 @@ impl PolicyOutput {
         Ok(output)
     }
 
-    /// What `learn` wrote, it may write anew; anything else is somebody's.
+    /// Fails if the file exists and `learn` did not write it.
     fn may_be_replaced(&self) -> Result<(), CliError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let is_ours = match rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
@@ -62,9 +62,12 @@ impl PolicyOutput {
         if is_ours {
             return Ok(());
         }
-        Err(CliError::Words {
-            what: format!("{} is there already, and `learn` did not write it", self.path.display()),
-            hint: "name another file, and bring the two together by hand".into(),
+        Err(CliError::Usage {
+            what: format!(
+                "cannot write {}: it exists, and `learn` did not write it",
+                self.path.display()
+            ),
+            hint: "use another file name, and merge the two files by hand".into(),
         })
     }
 
@@ -88,7 +91,7 @@ impl PolicyOutput {
     }
 }
 
-/// Standard output, kept for the proposal while the command has standard error for both.
+/// The saved standard output, while the command writes both streams to standard error.
 pub(super) struct SavedStdout {
     stdout: OwnedFd,
 }

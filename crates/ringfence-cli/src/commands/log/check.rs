@@ -14,22 +14,22 @@ pub(super) fn run(directory: &Path, arguments: &LogArgs) -> Result<ExitCode, Cli
     let kept = arguments.kept.iter().map(|word| hash(word)).collect::<Result<Vec<_>, _>>()?;
     let report = verify(directory, &kept)?;
     if arguments.json {
-        output::json(&as_json(directory, &report))?;
+        output::print_json(&as_json(directory, &report))?;
     } else {
-        output::text(&as_text(directory, &report, ColorMode::for_stdout()))?;
+        output::print_text(&as_text(directory, &report, ColorMode::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(!report.is_intact())))
 }
 
 fn hash(word: &str) -> Result<RecordHash, CliError> {
-    RecordHash::parse(word).ok_or_else(|| CliError::Words {
+    RecordHash::parse(word).ok_or_else(|| CliError::Usage {
         what: format!("`{word}` is not a hash"),
-        hint: "copy the 64 digits that `ringfence log --verify` printed".into(),
+        hint: "copy the 64 hex digits that `ringfence log --verify` printed".into(),
     })
 }
 
 /// `DIRECTORY/FILE:LINE`
-fn place(directory: &Path, finding: &VerifyFinding) -> String {
+fn position(directory: &Path, finding: &VerifyFinding) -> String {
     let file = directory.join(&finding.file);
     finding
         .line
@@ -41,7 +41,7 @@ fn as_text(directory: &Path, report: &VerifyReport, paint: ColorMode) -> String 
     for finding in &report.findings {
         let flaw = finding.flaw.to_string();
         let flaw = if finding.flaw.is_tampering() { paint.bad(&flaw) } else { paint.weak(&flaw) };
-        text.push_str(&format!("{}: {flaw}\n", printable(&place(directory, finding))));
+        text.push_str(&format!("{}: {flaw}\n", printable(&position(directory, finding))));
     }
     let plural =
         |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
@@ -49,7 +49,7 @@ fn as_text(directory: &Path, report: &VerifyReport, paint: ColorMode) -> String 
         format!("{} in {}", plural(report.records, "record"), plural(report.files as u64, "file"));
     let wrong = report.findings.iter().filter(|finding| finding.flaw.is_tampering()).count();
     match wrong {
-        0 => text.push_str(&format!("{counted}: {}\n", paint.good("all is as it was written"))),
+        0 => text.push_str(&format!("{counted}: {}\n", paint.good("no tampering found"))),
         wrong => {
             text.push_str(&format!("{counted}: {}\n", paint.bad(&plural(wrong as u64, "finding"))))
         }
@@ -92,10 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_place() {
+    fn flaw_is_named_with_file_and_line() {
         let changed = report(LogFlaw::Changed { seq: 3 });
         let text = as_text(Path::new("/log"), &changed, ColorMode::Plain);
-        let expect = "/log/00000001.jsonl:3: record 3 was changed: it has another hash than it says\n5 records in 1 file: 1 finding\n";
+        let expect = "/log/00000001.jsonl:3: record 3 was changed: its content does not match its hash\n5 records in 1 file: 1 finding\n";
         assert_eq!(text, expect);
         let json = as_json(Path::new("/log"), &changed);
         assert_eq!(
@@ -106,11 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn half_a_record_at_the_end_is_told_and_no_tampering() {
+    fn truncated_last_record_is_reported_but_is_not_tampering() {
         let text = as_text(Path::new("/log"), &report(LogFlaw::Unfinished), ColorMode::Plain);
         assert!(
             text.contains("unfinished")
-                && text.ends_with("5 records in 1 file: all is as it was written\n"),
+                && text.ends_with("5 records in 1 file: no tampering found\n"),
             "{text}"
         );
     }

@@ -1,16 +1,16 @@
-//! Which records are shown.
+//! Selects the records to show.
 
 use ringfence_audit::parse_rfc3339;
 use serde_json::{Map, Value};
 
 use super::LogArgs;
-use crate::commands::resolve_args::duration;
+use crate::commands::resolve_args::parse_duration_ms;
 use crate::error::CliError;
 
-/// What a record must be to be shown.
+/// The conditions that a record must meet.
 #[derive(Debug, Default)]
 pub(super) struct RecordFilter {
-    /// Not older than this; 0 is no limit.
+    /// The earliest time; 0 means no limit.
     pub(super) since_ms: u64,
     agent: Option<String>,
     session: Option<String>,
@@ -19,7 +19,7 @@ pub(super) struct RecordFilter {
 }
 
 impl RecordFilter {
-    pub(super) fn meant(arguments: &LogArgs, now_ms: u64) -> Result<Self, CliError> {
+    pub(super) fn from_args(arguments: &LogArgs, now_ms: u64) -> Result<Self, CliError> {
         Ok(Self {
             since_ms: arguments.since.as_deref().map_or(Ok(0), |word| since(word, now_ms))?,
             agent: arguments.agent.clone(),
@@ -29,7 +29,7 @@ impl RecordFilter {
         })
     }
 
-    pub(super) fn takes(&self, record: &Map<String, Value>) -> bool {
+    pub(super) fn matches(&self, record: &Map<String, Value>) -> bool {
         let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
         let is = |wanted: Option<&str>, key: &str| wanted.is_none_or(|wanted| text(key) == wanted);
         is(self.agent.as_deref(), "agent")
@@ -43,13 +43,13 @@ impl RecordFilter {
     }
 }
 
-/// A moment, or how long ago it was.
+/// Parses a point in time, or a duration before now.
 fn since(word: &str, now_ms: u64) -> Result<u64, CliError> {
     let days = || word.strip_suffix('d')?.parse::<u64>().ok()?.checked_mul(86_400_000);
-    let ago = days().or_else(|| duration(word).ok()).map(|ago| now_ms.saturating_sub(ago));
-    ago.or_else(|| parse_rfc3339(word)).ok_or_else(|| CliError::Words {
-        what: format!("`{word}` is neither a duration nor a moment"),
-        hint: "write for example `--since 2h`, `3d`, `2026-01-28` or `2026-01-28T10:30:00Z`".into(),
+    let ago = days().or_else(|| parse_duration_ms(word).ok()).map(|ago| now_ms.saturating_sub(ago));
+    ago.or_else(|| parse_rfc3339(word)).ok_or_else(|| CliError::Usage {
+        what: format!("`{word}` is neither a duration nor a date"),
+        hint: "use for example `--since 2h`, `3d`, `2026-01-28` or `2026-01-28T10:30:00Z`".into(),
     })
 }
 
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn since_takes_durations_and_moments() {
+    fn since_accepts_durations_and_dates() {
         check_since("2h", Some(NOW - 7_200_000));
         check_since("90", Some(NOW - 90_000));
         check_since("3d", Some(NOW - 3 * 86_400_000));
@@ -84,11 +84,11 @@ mod tests {
         let record = json!({
             "timestamp": "2026-01-28T10:30:05.000Z", "agent": "a", "session": "0199-abc", "operation": "read", "result": "blocked",
         });
-        assert_eq!(choice.takes(record.as_object().unwrap()), expect, "{choice:?}");
+        assert_eq!(choice.matches(record.as_object().unwrap()), expect, "{choice:?}");
     }
 
     #[test]
-    fn every_part_of_a_choice_counts() {
+    fn every_condition_of_a_filter_counts() {
         let some = |text: &str| Some(text.to_owned());
         check(RecordFilter::default(), true);
         check(

@@ -1,13 +1,13 @@
-//! Records for people.
+//! Formats records as a table.
 
 use serde_json::{Map, Value};
 
-use crate::output::{ColorMode, cell, printable};
+use crate::output::{ColorMode, fit_cell, printable};
 
-/// Rows of a table, as records come.
+/// A table, written row by row.
 #[derive(Debug)]
 pub(crate) struct LogTable {
-    /// Of the terminal; nothing is cut where there is none.
+    /// The terminal width; without a terminal, rows are not cut.
     width: Option<usize>,
     paint: ColorMode,
     /// The day of the last row.
@@ -23,13 +23,16 @@ impl LogTable {
         Self { width, paint, day: String::new() }
     }
 
-    /// One record. On a terminal the day stands above the rows it has.
+    /// Formats one record. On a terminal, a line with the date precedes the rows of each day.
     pub(crate) fn row(&mut self, record: &Map<String, Value>) -> String {
         let text = |key: &str| printable(record.get(key).and_then(Value::as_str).unwrap_or("-"));
         let (result, what) = (text("result"), what(record));
-        let columns =
-            format!("{}  {}  ", cell(&text("agent"), AGENT), cell(&text("operation"), OPERATION));
-        let shown = cell(&result, RESULT);
+        let columns = format!(
+            "{}  {}  ",
+            fit_cell(&text("agent"), AGENT),
+            fit_cell(&text("operation"), OPERATION)
+        );
+        let shown = fit_cell(&result, RESULT);
         let painted = match result.as_str() {
             "blocked" => self.paint.bad(&shown),
             "failed" => self.paint.weak(&shown),
@@ -40,9 +43,9 @@ impl LogTable {
             return format!("{moment}  {columns}{painted}  {what}\n");
         };
         let (day, time) = moment.split_once('T').unwrap_or((&moment, ""));
-        let time = cell(time.get(..8).unwrap_or(time), 8);
+        let time = fit_cell(time.get(..8).unwrap_or(time), 8);
         let left = width.saturating_sub(8 + 2 + AGENT + 2 + OPERATION + 2 + RESULT + 2);
-        let what = cell(&what, left);
+        let what = fit_cell(&what, left);
         let row = format!("{}  {columns}{painted}  {}\n", self.paint.faint(&time), what.trim_end());
         if day == self.day {
             return row;
@@ -52,7 +55,7 @@ impl LogTable {
     }
 }
 
-/// The target, and what became of it.
+/// Returns the target, with its exit status, count and reason.
 fn what(record: &Map<String, Value>) -> String {
     let text = |key: &str| record.get(key).and_then(Value::as_str).map(printable);
     let mut what = text("target").unwrap_or_default();
@@ -83,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_gets_whole_rows() {
+    fn pipe_gets_uncut_rows() {
         let row = LogTable::new(None, ColorMode::Plain).row(&record());
         let expect = "2026-01-28T10:30:05.000Z  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd} ×2  (r)\n";
         assert_eq!(row, expect);
     }
 
     #[test]
-    fn a_terminal_gets_rows_that_fit_under_their_days() {
+    fn terminal_gets_cut_rows_below_their_date() {
         let mut table = LogTable::new(Some(60), ColorMode::Plain);
         let expect =
             "10:30:05  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd}…\n";

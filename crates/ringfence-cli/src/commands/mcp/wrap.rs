@@ -11,18 +11,18 @@ use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Mode};
 
 use crate::args::PolicyArgs;
-use crate::commands::resolve_args::{RunOverrides, TypedCommand, agent, meant_to_run};
+use crate::commands::resolve_args::{RunOverrides, TypedCommand, agent_from_env, resolve_for_run};
 use crate::error::CliError;
 use crate::{messages, output};
 
-/// As many refusals are told one by one.
-const TOLD: usize = 50;
+/// The number of denials printed one by one.
+const PRINTED: usize = 50;
 
-/// Run another MCP server in a sandbox of its own
+/// Run another MCP server in its own sandbox
 ///
-/// The client speaks with that server as if it had started it: nothing is read, changed or added on
-/// the way. What was refused to it is in the log under the server's name, and is told on standard
-/// error when it ends.
+/// The client talks to that server directly: ringfence does not read, change or add messages.
+/// Denials are in the log under the server's name, and are printed on standard error when the
+/// server ends.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence mcp wrap -- npx -y @modelcontextprotocol/server-filesystem .
@@ -32,7 +32,7 @@ const TOLD: usize = 50;
 
 Exit status: the server's own; 125 ringfence failed, 126 not executable, 127 not found.")]
 pub(super) struct McpWrapArgs {
-    /// What to call the server in the audit log [default: its program]
+    /// The server name in the audit log [default: its program]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The server and its arguments
@@ -43,55 +43,55 @@ pub(super) struct McpWrapArgs {
 }
 
 pub(super) fn run(arguments: McpWrapArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
-    // Its streams are the protocol's: nobody is there to be asked.
-    // What an agent has no tools for, its servers do not do for it.
-    let whose = agent();
+    // The streams carry the protocol, so no terminal is available for questions. The server gets
+    // no tools that the policy takes away from the agent.
+    let agent_name = agent_from_env();
     let chosen = RunOverrides {
         ask: Some(Asking::Never),
-        agent: whose.as_deref(),
+        agent: agent_name.as_deref(),
         ..RunOverrides::default()
     };
-    let meant = meant_to_run(&arguments.policy, chosen)?;
-    let grants = &meant.resolved.grants;
+    let resolved_args = resolve_for_run(&arguments.policy, chosen)?;
+    let grants = &resolved_args.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
-        messages::warning("nothing is confined: the server can do whatever you can");
+        messages::print_warning("nothing is confined: the server has all your permissions");
     }
     let name = arguments.name.unwrap_or_else(|| program(&arguments.server));
-    let agent =
-        agent().map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}"));
+    let agent = agent_from_env()
+        .map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}"));
     let typed = TypedCommand { line: None, command: arguments.server, agent: Some(agent) };
-    let (asked, resolved) = meant.asked(typed, StdioMode::Inherit);
-    let outcome = run_engine(local, &asked, &resolved, &mut messages::unrecorded)?;
+    let (request, resolved) = resolved_args.into_request(typed, StdioMode::Inherit);
+    let outcome = run_engine(local, &request, &resolved, &mut messages::warn_unrecorded)?;
     if outcome.refusal.is_some() {
-        messages::verbatim(&outcome.stderr.head);
+        messages::print_bytes(&outcome.stderr.head);
     }
-    for denial in outcome.denials.iter().take(TOLD) {
-        // Names that the server chose.
+    for denial in outcome.denials.iter().take(PRINTED) {
+        // The server chose these names.
         let words = format!(
-            "{name}: refused: {} {}: {} ({})",
+            "{name}: denied: {} {}: {} ({})",
             denial.operation.word(),
             denial.target,
             denial.rule,
             denial.origin
         );
-        messages::note(&output::printable(&words));
+        messages::print_note(&output::printable(&words));
     }
-    let more = outcome.denials.len().saturating_sub(TOLD) as u64 + outcome.denials_dropped;
+    let more = outcome.denials.len().saturating_sub(PRINTED) as u64 + outcome.denials_dropped;
     if more > 0 {
-        messages::note(&format!(
-            "{name}: {more} more were refused; `ringfence log --session {}` has them",
-            asked.session
+        messages::print_note(&format!(
+            "{name}: {more} more denials; see `ringfence log --session {}`",
+            request.session
         ));
     }
-    messages::ended(&outcome);
+    messages::print_outcome_warnings(&outcome);
     if let ExitStatus::Killed(signal) = outcome.status {
-        messages::note(&format!("{name} was ended by signal {signal}"));
+        messages::print_note(&format!("{name} was killed by signal {signal}"));
     }
-    // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.
+    // Exits without dropping values: the kernel frees memory faster than destructors do.
     std::process::exit(outcome.exit_code())
 }
 
-/// `npx` and the like say nothing of which server it is: then the first word that is a package.
+/// Returns the server's name: its program, or the first operand of a launcher such as `npx`.
 fn program(server: &[OsString]) -> String {
     let words: Vec<String> =
         server.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -100,12 +100,12 @@ fn program(server: &[OsString]) -> String {
             .file_name()
             .map_or_else(|| word.clone(), |name| name.to_string_lossy().into_owned())
     };
-    let starter = words.first().map(base).unwrap_or_default();
-    let is_starter =
+    let launcher = words.first().map(base).unwrap_or_default();
+    let is_launcher =
         ["npx", "uvx", "bunx", "node", "python", "python3", "deno", "bun", "uv", "env"]
-            .contains(&starter.as_str());
+            .contains(&launcher.as_str());
     let named = words.iter().skip(1).find(|word| !word.starts_with('-'));
-    named.filter(|_| is_starter).map(base).unwrap_or(starter)
+    named.filter(|_| is_launcher).map(base).unwrap_or(launcher)
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_called_by_its_own_name() {
+    fn server_name_skips_the_launcher() {
         check("/usr/bin/notes --stdio", "notes");
         check("npx -y @modelcontextprotocol/server-filesystem .", "server-filesystem");
         check("python3 -u server.py", "server.py");

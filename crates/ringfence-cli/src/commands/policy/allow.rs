@@ -6,22 +6,24 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{Amendment, GrantTarget, Permitted, PolicyFiles, PolicyScope, gather};
+use ringfence_engine::{
+    Amendment, GrantTarget, Permitted, PolicyFiles, PolicyScope, gather_host_environment,
+};
 use ringfence_policy::{AbsPath, Access, Facts, HostRule};
 use serde_json::json;
 
-use crate::commands::resolve_args::{below_home, directory};
+use crate::commands::resolve_args::{canonical_directory, expand_path};
 use crate::error::CliError;
 use crate::{messages, output};
 
-/// Open a path or a host for good, or let a variable pass
+/// Allow a path, a host or an environment variable permanently
 ///
 /// Adds a line to your own policy for this project, below `~/.config/ringfence/projects`; with
-/// `--global`, to `~/.config/ringfence/policy.toml`, which holds in all of your projects. The file
-/// keeps its comments and its order. This is what `p` says to a question of `ringfence run --ask`:
-/// it opens that very path, and what is below it, also if something built in keeps it shut. What
-/// the managed policy has locked stays shut. The repository's `.ringfence/policy.toml` can open
-/// nothing, so nothing is written there.
+/// `--global`, to `~/.config/ringfence/policy.toml`, which applies to all your projects. Keeps the
+/// file's comments and order. The answer `p` to a question of `ringfence run --ask` does the same.
+/// Allows exactly that path and what is below it, even if a built-in rule denies it. What the
+/// managed policy locks stays denied. The repository's `.ringfence/policy.toml` cannot allow
+/// anything, so nothing is written there.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence allow read ~/data
@@ -31,18 +33,18 @@ use crate::{messages, output};
   ringfence allow env DATABASE_URL
   ringfence allow read ~/notes --global
 
-Exit status: 0 it is open from now on, 125 it is not.")]
+Exit status: 0 allowed from now on, 125 not allowed.")]
 pub(crate) struct PolicyAllowArgs {
-    /// For what
+    /// The kind of access
     #[arg(value_enum, value_name = "ACCESS")]
     access: AccessArg,
-    /// The path, the host, or the name of the variable
-    #[arg(value_name = "WHAT")]
+    /// The path, the host, or the name of the environment variable
+    #[arg(value_name = "TARGET")]
     what: OsString,
-    /// In all of your projects: write `~/.config/ringfence/policy.toml`
+    /// Apply to all your projects: write `~/.config/ringfence/policy.toml`
     #[arg(long, visible_alias = "user")]
     global: bool,
-    /// Say what would be written, and write nothing
+    /// Show the line that would be written, and write nothing
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -52,14 +54,14 @@ pub(crate) struct PolicyAllowArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum AccessArg {
-    /// A path, to be read, listed or started
+    /// Read, list or run a path
     Read,
-    /// A path, to be read and written
+    /// Read and write a path
     Write,
-    /// A host, to be reached: `HOST`, `HOST:PORT`, `*.HOST`
+    /// Connect to a host: `HOST`, `HOST:PORT`, `*.HOST`
     #[value(alias = "connect")]
     Host,
-    /// A variable, to pass into the sandbox
+    /// Pass an environment variable into the sandbox
     Env,
 }
 
@@ -99,8 +101,8 @@ impl Subject {
 }
 
 pub(crate) fn run(arguments: PolicyAllowArgs) -> Result<ExitCode, CliError> {
-    let cwd = directory(None)?;
-    let facts = gather(&cwd)?.facts;
+    let cwd = canonical_directory(None)?;
+    let facts = gather_host_environment(&cwd)?.facts;
     let subject = subject(&arguments, &cwd, &facts)?;
     let scope = if arguments.global { PolicyScope::Global } else { PolicyScope::OwnProject };
     let files = PolicyFiles::default();
@@ -112,30 +114,33 @@ pub(crate) fn run(arguments: PolicyAllowArgs) -> Result<ExitCode, CliError> {
     let allowed = if arguments.dry_run { amendment.preview()? } else { amendment.write()? };
     let what = subject.text();
     if subject.is_absent_to_read() {
-        messages::warning(&output::printable(&format!(
-            "allow read {what} opens nothing now: there is no such file or directory"
+        messages::print_warning(&output::printable(&format!(
+            "allow read {what} has no effect yet: there is no such file or directory"
         )));
     }
     if arguments.json {
         let written = allowed.is_new && !arguments.dry_run;
-        output::json(
-            &json!({ subject.key(): what, "place": allowed.place(), "isNew": allowed.is_new, "written": written }),
+        output::print_json(
+            &json!({ subject.key(): what, "place": allowed.position(), "isNew": allowed.is_new, "written": written }),
         )?;
     } else {
-        let how = match (allowed.is_new, arguments.dry_run) {
-            (true, false) => "open from now on",
-            (true, true) => "would be opened",
-            (false, _) => "open already",
+        let change = match (allowed.is_new, arguments.dry_run) {
+            (true, false) => "allowed from now on",
+            (true, true) => "would be allowed",
+            (false, _) => "already allowed",
         };
-        output::text(&output::printable(&format!("{how}: {what}, by {}", allowed.place())))?;
-        output::text("\n")?;
+        output::print_text(&output::printable(&format!(
+            "{change}: {what}, by {}",
+            allowed.position()
+        )))?;
+        output::print_text("\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn subject(arguments: &PolicyAllowArgs, cwd: &AbsPath, facts: &Facts) -> Result<Subject, CliError> {
     let path = |access| {
-        Subject::Opening(GrantTarget::Path(below_home(&arguments.what, cwd, &facts.home), access))
+        Subject::Opening(GrantTarget::Path(expand_path(&arguments.what, cwd, &facts.home), access))
     };
     let text = arguments.what.to_string_lossy();
     Ok(match arguments.access {
@@ -143,18 +148,17 @@ fn subject(arguments: &PolicyAllowArgs, cwd: &AbsPath, facts: &Facts) -> Result<
         AccessArg::Write => path(Access::Write),
         AccessArg::Host => {
             Subject::Opening(GrantTarget::Host(HostRule::parse(&text).map_err(|error| {
-                CliError::Words {
+                CliError::Usage {
                     what: format!("`{text}` is not a host: {error}"),
-                    hint: "write `HOST` or `HOST:PORT`".into(),
+                    hint: "use `HOST` or `HOST:PORT`".into(),
                 }
             })?))
         }
         AccessArg::Env if is_variable(&text) => Subject::Variable(text.into_owned()),
         AccessArg::Env => {
-            return Err(CliError::Words {
-                what: format!("`{text}` is not the name of a variable"),
-                hint: "write the name alone, such as `DATABASE_URL`; the value stays where it is"
-                    .into(),
+            return Err(CliError::Usage {
+                what: format!("`{text}` is not the name of an environment variable"),
+                hint: "give the name without a value, such as `DATABASE_URL`".into(),
             });
         }
     })

@@ -4,32 +4,31 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{EngineError, PolicyFiles, inspect_in, layers, layers_of};
+use ringfence_engine::{EngineError, PolicyFiles, inspect_in, read_file_layers, read_layers};
 use ringfence_policy::{AbsPath, Flags, Source, resolve_to_inspect};
 use serde_json::{Value, json};
 
-use crate::commands::resolve_args::{absolute, directory};
+use crate::commands::resolve_args::{absolute_path, canonical_directory};
 use crate::error::CliError;
 use crate::messages;
 use crate::output;
 
 /// Check policy files
 ///
-/// Without a file, those that count here are checked: the managed one, your own two and the
-/// repository's. Files that a file extends are checked with it. Each file that is good is printed
-/// as `ok FILE`.
+/// Without a file, checks the files that apply here: the managed one, your own two and the
+/// repository's. Files that a file extends are checked too. Prints `ok FILE` for each valid file.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence policy check
   ringfence policy check .ringfence/policy.toml
   ringfence policy check --as managed build/policy.toml
 
-Exit status: 0 all are good, 125 one is not.")]
+Exit status: 0 all files are valid, 125 a file is not.")]
 pub(super) struct PolicyCheckArgs {
     /// The files
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Whose policy a file is to be; `locked` is for the managed one only
+    /// Check the file as this layer; `locked` is allowed in the managed policy only
     #[arg(long = "as", value_enum, value_name = "LAYER")]
     layer: Option<LayerArg>,
     /// Print JSON
@@ -44,7 +43,7 @@ enum LayerArg {
     Project,
 }
 
-/// A file, and what is wrong with it.
+/// A file, and its error, if any.
 struct CheckedFile {
     file: String,
     error: Option<CliError>,
@@ -57,16 +56,16 @@ pub(super) fn run(arguments: PolicyCheckArgs) -> Result<ExitCode, CliError> {
         arguments.files.iter().flat_map(|file| one(file, arguments.layer)).collect()
     };
     if checked.is_empty() && !arguments.json {
-        messages::note("there is no policy file here: what is built in holds");
+        messages::print_note("no policy file found: the built-in policy applies");
     }
     for bad in checked.iter().filter_map(|checked| checked.error.as_ref()) {
-        messages::error(bad);
+        messages::print_error(bad);
     }
     if arguments.json {
-        output::json(&Value::from(checked.iter().map(as_json).collect::<Vec<_>>()))?;
+        output::print_json(&Value::from(checked.iter().map(as_json).collect::<Vec<_>>()))?;
     } else {
         let good = checked.iter().filter(|checked| checked.error.is_none());
-        output::text(
+        output::print_text(
             &good
                 .map(|checked| format!("ok {}\n", output::printable(&checked.file)))
                 .collect::<String>(),
@@ -75,14 +74,14 @@ pub(super) fn run(arguments: PolicyCheckArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(if checked.iter().any(|checked| checked.error.is_some()) { 125 } else { 0 }))
 }
 
-/// The files that count here, and whether they go together.
+/// Checks the files that apply here, and that they can be merged.
 fn all() -> Result<Vec<CheckedFile>, CliError> {
-    let cwd = directory(None)?;
-    let surroundings = ringfence_engine::gather(&cwd)?;
-    let found = layers(&PolicyFiles::default(), &surroundings.facts);
+    let cwd = canonical_directory(None)?;
+    let surroundings = ringfence_engine::gather_host_environment(&cwd)?;
+    let found = read_layers(&PolicyFiles::default(), &surroundings.facts);
     let together = found.and_then(|layers| {
         inspect_in(
-            ringfence_engine::gather(&cwd)?,
+            ringfence_engine::gather_host_environment(&cwd)?,
             &Flags::none(cwd.clone()),
             &PolicyFiles::default(),
         )?;
@@ -106,15 +105,15 @@ fn all() -> Result<Vec<CheckedFile>, CliError> {
     })
 }
 
-/// One file and those beneath it.
+/// Checks one file, and the files that it extends.
 fn one(file: &Path, layer: Option<LayerArg>) -> Vec<CheckedFile> {
-    let checked = absolute(file).and_then(|file| {
-        let layers = layers_of(&file, &source(&file, layer))?;
-        let cwd = directory(None)?;
+    let checked = absolute_path(file).and_then(|file| {
+        let layers = read_file_layers(&file, &source(&file, layer))?;
+        let cwd = canonical_directory(None)?;
         resolve_to_inspect(
             &layers,
             &Flags::none(cwd.clone()),
-            &ringfence_engine::gather(&cwd)?.facts,
+            &ringfence_engine::gather_host_environment(&cwd)?.facts,
         )?;
         Ok(layers)
     });
@@ -128,7 +127,7 @@ fn one(file: &Path, layer: Option<LayerArg>) -> Vec<CheckedFile> {
     }
 }
 
-/// Whose file it is, by where it stands.
+/// Returns the layer of a file, by its directory.
 fn source(file: &AbsPath, layer: Option<LayerArg>) -> Source {
     let is_in =
         |directory: &str| file.parent().is_some_and(|parent| parent.as_path().ends_with(directory));
@@ -143,16 +142,16 @@ fn source(file: &AbsPath, layer: Option<LayerArg>) -> Source {
 }
 
 fn as_json(checked: &CheckedFile) -> Value {
-    let place = |error: &CliError| match error {
+    let position = |error: &CliError| match error {
         CliError::Engine(EngineError::Policy(error)) => {
             json!({ "line": error.line(), "column": error.column() })
         }
         _ => json!({ "line": null, "column": null }),
     };
     let error = checked.error.as_ref().map(|error| {
-        let mut object = error.json();
-        object["line"] = place(error)["line"].clone();
-        object["column"] = place(error)["column"].clone();
+        let mut object = error.to_json();
+        object["line"] = position(error)["line"].clone();
+        object["column"] = position(error)["column"].clone();
         object
     });
     json!({ "file": checked.file, "ok": error.is_none(), "error": error })
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_belongs_to_whom_its_place_says() {
+    fn layer_follows_from_the_directory() {
         check("/etc/ringfence/policy.toml", None, Source::Managed);
         check("/p/.ringfence/policy.toml", None, Source::Project);
         check("/p/x.toml", None, Source::User);

@@ -16,10 +16,10 @@ use crate::error::CliError;
 use crate::messages;
 use crate::output;
 
-/// Print another tool's policy as a policy of ringfence
+/// Convert another tool's policy to a ringfence policy
 ///
-/// What has no counterpart, or means something else here, stands in comments at the top and is
-/// told on standard error.
+/// Settings without an equivalent, or with another meaning, are listed in comments at the top and
+/// on standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence policy import .claude/settings.json --output .ringfence/policy.toml
@@ -30,10 +30,10 @@ pub(super) struct PolicyImportArgs {
     /// The other tool's file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What it is; told from its name and content if left out
+    /// The format of the file [default: detected from its name and content]
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
-    /// Write the policy to this file, which must not exist yet; directories are made
+    /// Write the policy to this new file; missing directories are created
     #[arg(long, short, value_name = "FILE", conflicts_with = "json")]
     output: Option<PathBuf>,
     /// Print JSON: the policy and the notes
@@ -43,7 +43,7 @@ pub(super) struct PolicyImportArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FormatArg {
-    /// `sandbox.json` with a white list and a black list
+    /// `sandbox.json` with an allow list and a deny list
     SandboxJson,
     /// `.uds/config.yaml`
     UdsYaml,
@@ -66,7 +66,7 @@ impl FormatArg {
         }
     }
 
-    fn of(format: ImportFormat) -> Option<Self> {
+    fn from_format(format: ImportFormat) -> Option<Self> {
         Self::value_variants().iter().copied().find(|known| known.format() == format)
     }
 
@@ -87,35 +87,34 @@ pub(super) fn run(arguments: PolicyImportArgs) -> Result<ExitCode, CliError> {
         path: path.clone(),
         source: io::ErrorKind::InvalidData.into(),
     })?;
-    let guessed = || detect(&path, &text).and_then(FormatArg::of);
+    let guessed = || detect(&path, &text).and_then(FormatArg::from_format);
     let format = arguments.format.or_else(guessed).ok_or_else(|| unknown(&path))?;
     let imported = import(&text, format.format())
         .map_err(|source| CliError::Import { path: path.clone(), source })?;
     if arguments.json {
-        output::json(&as_json(format, &imported)?)?;
+        output::print_json(&as_json(format, &imported)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // On a terminal the comments are seen anyway.
+    // On a terminal the user sees the comments in the output.
     if arguments.output.is_some() || !io::stdout().is_terminal() {
         for note in &imported.notes {
-            messages::note(&sentence(note));
+            messages::print_note(&sentence(note));
         }
     }
     match &arguments.output {
         Some(output) => write_new(output, &as_toml(&path, &imported))?,
-        None => output::text(&as_toml(&path, &imported))?,
+        None => output::print_text(&as_toml(&path, &imported))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that must not exist.
 fn write_new(file: &Path, text: &str) -> Result<(), CliError> {
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::AlreadyExists => CliError::Words {
-            what: format!("{} exists already", file.display()),
-            hint:
-                "leave `--output` out to see the policy, and put the lines you want into the file"
-                    .to_owned(),
+        io::ErrorKind::AlreadyExists => CliError::Usage {
+            what: format!("cannot write {}: it already exists", file.display()),
+            hint: "omit `--output` to print the policy, and copy the lines you want into the file"
+                .to_owned(),
         },
         _ => CliError::File { what: "write", path: file.display().to_string(), source },
     };
@@ -124,14 +123,14 @@ fn write_new(file: &Path, text: &str) -> Result<(), CliError> {
     }
     let mut created = fs::File::create_new(file).map_err(failed)?;
     created.write_all(text.as_bytes()).map_err(failed)?;
-    output::text(&(output::printable(&format!("written: {}", file.display())) + "\n"))
+    output::print_text(&(output::printable(&format!("written: {}", file.display())) + "\n"))
 }
 
 fn unknown(path: &str) -> CliError {
     let known = FormatArg::value_variants().iter().map(|format| format.name()).collect::<Vec<_>>();
-    CliError::Words {
-        what: format!("cannot tell what {path} is"),
-        hint: format!("say it with `--format`: {}", known.join(", ")),
+    CliError::Usage {
+        what: format!("cannot detect the format of {path}"),
+        hint: format!("use `--format` with one of: {}", known.join(", ")),
     }
 }
 
@@ -177,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_a_policy() {
+    fn printed_policy_parses_to_the_imported_one() {
         let text = r#"{ "sandbox": { "enabled": true, "nonsense": 1 }, "permissions": { "deny": ["Read(./x\n)"] } }"#;
         let imported = import(text, ImportFormat::SettingsJson).unwrap();
         assert!(!imported.notes.is_empty());
@@ -189,7 +188,7 @@ mod tests {
     #[test]
     fn every_format_has_a_name() {
         for format in FormatArg::value_variants() {
-            assert_eq!(FormatArg::of(format.format()), Some(*format));
+            assert_eq!(FormatArg::from_format(format.format()), Some(*format));
             assert!(format.name().contains('-'));
         }
         assert!(

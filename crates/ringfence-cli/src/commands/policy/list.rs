@@ -8,7 +8,7 @@ use ringfence_policy::{
 
 use crate::commands::resolve_args::{fsync_word, gap_word, on_error_word};
 use crate::origins::PolicyOrigins;
-use crate::output::short;
+use crate::output::tilde_path;
 
 /// Settings under one heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl ListedSetting {
     }
 }
 
-/// All of `grants`, in the order of a policy file; empty sections are left out.
+/// Lists all of `grants`, in the order of a policy file; omits empty sections.
 pub(super) fn sections(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSection> {
     let mut sections = vec![ListedSection { name: "settings", entries: settings(grants, origins) }];
     for (name, effect) in [
@@ -66,7 +66,7 @@ fn settings(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> 
     vec![
         ListedSetting::new(
             format!("mode = {}", grants.mode.word()),
-            origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| {
+            origins.setting_origin("mode", flag("--mode", flags.mode.is_some()), |policy| {
                 policy.mode == Some(grants.mode)
             }),
         ),
@@ -74,42 +74,44 @@ fn settings(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> 
             format!("sandbox.enabled = {}", grants.enabled),
             match &grants.sandbox.off {
                 Some(off) => off.clone(),
-                None => origins.setting("sandbox.enabled", None, |policy| {
+                None => origins.setting_origin("sandbox.enabled", None, |policy| {
                     policy.sandbox.enabled == Some(true)
                 }),
             },
         ),
         ListedSetting::new(
             format!("on-gap = {}", gap_word(grants.on_gap)),
-            origins.setting("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| {
+            origins.setting_origin("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| {
                 policy.on_gap == Some(grants.on_gap)
             }),
         ),
         ListedSetting::new(
             format!("observe = {}", grants.observe.word()),
-            origins.setting("observe", flag("--observe", flags.observe.is_some()), |policy| {
-                policy.observe == Some(grants.observe)
-            }),
+            origins.setting_origin(
+                "observe",
+                flag("--observe", flags.observe.is_some()),
+                |policy| policy.observe == Some(grants.observe),
+            ),
         ),
         ListedSetting::new(
             format!("ask = {}", grants.ask.word()),
-            origins.setting("ask", flag("--ask", flags.ask.is_some()), |policy| {
+            origins.setting_origin("ask", flag("--ask", flags.ask.is_some()), |policy| {
                 policy.ask == Some(grants.ask)
             }),
         ),
     ]
 }
 
-/// Rules on paths, then on names.
+/// Lists rules on paths, then on names.
 fn paths(grants: &Grants, effect: &str) -> Vec<ListedSetting> {
     let lock = |is_locked: bool| if is_locked { " (locked)" } else { "" };
     let rules = grants.rules.iter().filter(|rule| rule.effect.word() == effect).map(|rule| {
         let kept = match &rule.effect {
             Effect::Private { store, host_beneath: true } => {
-                format!(" over the host's, kept in {}", short(store, &grants.home))
+                format!(" over the host's, kept in {}", tilde_path(store, &grants.home))
             }
             Effect::Private { store, host_beneath: false } => {
-                format!(" kept in {}", short(store, &grants.home))
+                format!(" kept in {}", tilde_path(store, &grants.home))
             }
             _ => String::new(),
         };
@@ -135,7 +137,7 @@ fn environment(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSettin
     if rules.clean {
         entries.push(ListedSetting::new(
             "profile = clean",
-            origins.setting("environment.profile", None, |policy| {
+            origins.setting_origin("environment.profile", None, |policy| {
                 policy.environment.profile.is_some()
             }),
         ));
@@ -144,23 +146,21 @@ fn environment(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSettin
         rules
             .set
             .keys()
-            .map(|name| ListedSetting::new(format!("set {name}"), origins.variable(name))),
+            .map(|name| ListedSetting::new(format!("set {name}"), origins.variable_origin(name))),
     );
-    entries.extend(
-        rules.named.iter().map(|name| {
-            ListedSetting::new(format!("allow {name} (named)"), origins.variable(name))
-        }),
-    );
+    entries.extend(rules.named.iter().map(|name| {
+        ListedSetting::new(format!("allow {name} (named)"), origins.variable_origin(name))
+    }));
     let allow = |glob: &String| {
         ListedSetting::new(
             format!("allow {glob}"),
-            origins.entry("environment.allow", |policy| &policy.environment.allow, glob),
+            origins.entry_origin("environment.allow", |policy| &policy.environment.allow, glob),
         )
     };
     let deny = |glob: &String| {
         ListedSetting::new(
             format!("deny {glob}"),
-            origins.entry("environment.deny", |policy| &policy.environment.deny, glob),
+            origins.entry_origin("environment.deny", |policy| &policy.environment.deny, glob),
         )
     };
     entries.extend(rules.allow.iter().map(allow));
@@ -170,10 +170,10 @@ fn environment(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSettin
 
 fn network(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     let rules = &grants.network;
-    let nobody = || Origin::new(Source::BuiltIn, "network.mode");
+    let built_in = || Origin::new(Source::BuiltIn, "network.mode");
     let mut entries = vec![ListedSetting::new(
         format!("mode = {}", rules.mode.word()),
-        rules.mode_origin.clone().unwrap_or_else(nobody),
+        rules.mode_origin.clone().unwrap_or_else(built_in),
     )];
     entries.extend(
         rules.locked.iter().map(|origin| ListedSetting::new("locked = true", origin.clone())),
@@ -187,11 +187,12 @@ fn network(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     if rules.git {
         entries.push(ListedSetting::new(
             "git = true",
-            origins.setting("network.git", None, |policy| policy.network.git == Some(true)),
+            origins.setting_origin("network.git", None, |policy| policy.network.git == Some(true)),
         ));
     }
-    let sockets = origins
-        .setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
+    let sockets = origins.setting_origin("network.unix-sockets", None, |policy| {
+        !policy.network.unix_sockets.is_empty()
+    });
     entries.extend(
         rules
             .unix_sockets
@@ -200,15 +201,15 @@ fn network(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     );
     entries.extend(ports("bind", &rules.bind));
     if rules.mode == NetworkMode::AllowList {
-        let said =
-            origins.setting("network.sni", None, |policy| policy.network.sni == Some(rules.sni));
-        entries.push(ListedSetting::new(format!("sni = {}", rules.sni.word()), said));
+        let origin = origins
+            .setting_origin("network.sni", None, |policy| policy.network.sni == Some(rules.sni));
+        entries.push(ListedSetting::new(format!("sni = {}", rules.sni.word()), origin));
     }
     if rules.proxy_variables {
-        let said = origins.setting("network.proxy-variables", None, |policy| {
+        let origin = origins.setting_origin("network.proxy-variables", None, |policy| {
             policy.network.proxy_variables == Some(true)
         });
-        entries.push(ListedSetting::new("proxy-variables = true", said));
+        entries.push(ListedSetting::new("proxy-variables = true", origin));
     }
     entries
 }
@@ -273,17 +274,19 @@ fn audit(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
         directory,
         ListedSetting::new(
             format!("fsync = {}", fsync_word(rules.fsync)),
-            origins.setting("audit.fsync", None, |policy| policy.audit.fsync == Some(rules.fsync)),
+            origins.setting_origin("audit.fsync", None, |policy| {
+                policy.audit.fsync == Some(rules.fsync)
+            }),
         ),
         ListedSetting::new(
             format!("on-error = {}", on_error_word(rules.on_error)),
-            origins.setting("audit.on-error", None, |policy| {
+            origins.setting_origin("audit.on-error", None, |policy| {
                 policy.audit.on_error == Some(rules.on_error)
             }),
         ),
         ListedSetting::new(
             format!("rotate-size = {} bytes", rules.rotate_bytes),
-            origins.setting("audit.rotate-size", None, |policy| {
+            origins.setting_origin("audit.rotate-size", None, |policy| {
                 policy.audit.rotate_size.as_ref().and_then(Amount::bytes)
                     == Some(rules.rotate_bytes)
             }),
@@ -293,7 +296,7 @@ fn audit(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
 
 fn limits(limits: &Limits, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     let one = |(limit, most): (Limit, u64)| {
-        let says_so = |policy: &ringfence_policy::Policy| match limit {
+        let sets_limit = |policy: &ringfence_policy::Policy| match limit {
             Limit::Wall => policy.limits.wall.is_some(),
             Limit::Cpu => policy.limits.cpu.is_some(),
             Limit::Memory => policy.limits.memory.is_some(),
@@ -304,9 +307,9 @@ fn limits(limits: &Limits, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
             Limit::Output => policy.limits.output.is_some(),
         };
         ListedSetting::new(
-            format!("{limit} = {}", limit.show(most)),
-            origins.setting(&format!("limits.{limit}"), None, says_so),
+            format!("{limit} = {}", limit.format_amount(most)),
+            origins.setting_origin(&format!("limits.{limit}"), None, sets_limit),
         )
     };
-    limits.asked().into_iter().map(one).collect()
+    limits.set_limits().into_iter().map(one).collect()
 }

@@ -9,21 +9,23 @@ use serde_json::{Map, Value, json};
 use super::files::{PolicyFile, policy_files};
 use super::list::{ListedSection, sections};
 use crate::args::PolicyArgs;
-use crate::commands::resolve_args::{ResolvedArgs, fsync_word, gap_word, meant, on_error_word};
+use crate::commands::resolve_args::{
+    ResolvedArgs, fsync_word, gap_word, on_error_word, resolve_for_display,
+};
 use crate::error::CliError;
 use crate::origins::PolicyOrigins;
 use crate::output::{self, ColorMode, printable};
 
-/// Show what the policy comes to here
+/// Show the resolved policy
 ///
-/// Every rule that holds in this project after all files and flags, with paths made absolute.
+/// Prints every rule that applies in this project, after all files and flags, with absolute paths.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence policy show
   ringfence policy show --origin | grep -v 'built in'
   ringfence policy show --mode read-only --json")]
 pub(super) struct PolicyShowArgs {
-    /// Say behind each line where it was written
+    /// Show the origin of each line
     #[arg(long)]
     origin: bool,
     /// Print JSON, origins included
@@ -34,31 +36,31 @@ pub(super) struct PolicyShowArgs {
 }
 
 pub(super) fn run(arguments: PolicyShowArgs) -> Result<ExitCode, CliError> {
-    let meant = meant(&arguments.policy)?;
-    let origins = PolicyOrigins::of(&meant)?;
-    let sections = sections(&meant.resolved.grants, &origins);
+    let resolved_args = resolve_for_display(&arguments.policy)?;
+    let origins = PolicyOrigins::read(&resolved_args)?;
+    let sections = sections(&resolved_args.resolved.grants, &origins);
     if arguments.json {
-        output::json(&as_json(&meant, &sections))?;
+        output::print_json(&as_json(&resolved_args, &sections))?;
     } else {
-        let behind = if arguments.origin { OriginColumn::Origin } else { OriginColumn::Nothing };
+        let column = if arguments.origin { OriginColumn::Origin } else { OriginColumn::Nothing };
         let mut head = format!(
             "workspace  {}\nhome       {}\n",
-            meant.resolved.grants.workspace, meant.resolved.grants.home
+            resolved_args.resolved.grants.workspace, resolved_args.resolved.grants.home
         );
         head.push_str("\nfiles, weakest first\n");
-        for file in policy_files(&meant.files, &meant.resolved.surroundings.facts) {
+        for file in policy_files(&resolved_args.files, &resolved_args.resolved.surroundings.facts) {
             head.push_str(&format!("  {}\n", file.line()));
         }
-        output::text(&format!(
+        output::print_text(&format!(
             "{}{}",
             printable_lines(&head),
-            as_text(&sections, behind, ColorMode::for_stdout())
+            as_text(&sections, column, ColorMode::for_stdout())
         ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What stands behind each line.
+/// The second column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OriginColumn {
     Nothing,
@@ -69,15 +71,15 @@ fn printable_lines(text: &str) -> String {
     text.lines().map(|line| printable(line) + "\n").collect()
 }
 
-fn as_text(sections: &[ListedSection], behind: OriginColumn, paint: ColorMode) -> String {
-    /// Origins stand in one column, but for the few longer lines.
+fn as_text(sections: &[ListedSection], column: OriginColumn, paint: ColorMode) -> String {
+    /// Origins are aligned at this column, except after longer lines.
     const COLUMN: usize = 40;
     let mut text = String::new();
     for section in sections {
         text.push_str(&format!("\n{}\n", paint.strong(section.name)));
         for entry in &section.entries {
             let line = printable(&entry.text);
-            match behind {
+            match column {
                 OriginColumn::Nothing => text.push_str(&format!("  {line}\n")),
                 OriginColumn::Origin => text.push_str(&format!(
                     "  {line:<COLUMN$}  {}\n",
@@ -89,8 +91,8 @@ fn as_text(sections: &[ListedSection], behind: OriginColumn, paint: ColorMode) -
     text
 }
 
-fn as_json(meant: &ResolvedArgs, sections: &[ListedSection]) -> Value {
-    let grants = &meant.resolved.grants;
+fn as_json(resolved_args: &ResolvedArgs, sections: &[ListedSection]) -> Value {
+    let grants = &resolved_args.resolved.grants;
     let entries = |section: &ListedSection| {
         section
             .entries
@@ -100,14 +102,14 @@ fn as_json(meant: &ResolvedArgs, sections: &[ListedSection]) -> Value {
     };
     let limits: Map<String, Value> = grants
         .limits
-        .asked()
+        .set_limits()
         .into_iter()
         .map(|(limit, most)| (limit.to_string(), most.into()))
         .collect();
     json!({
         "mode": grants.mode.word(),
         "workspace": grants.workspace,
-        "files": policy_files(&meant.files, &meant.resolved.surroundings.facts).iter().map(PolicyFile::json).collect::<Vec<_>>(),
+        "files": policy_files(&resolved_args.files, &resolved_args.resolved.surroundings.facts).iter().map(PolicyFile::json).collect::<Vec<_>>(),
         "home": grants.home,
         "enabled": grants.enabled,
         "onGap": gap_word(grants.on_gap),
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_stand_in_a_column() {
+    fn origins_are_aligned() {
         let entry =
             ListedSetting { text: "/usr".into(), origin: Origin::new(Source::BuiltIn, "/usr") };
         let sections = [ListedSection { name: "read", entries: vec![entry] }];

@@ -1,12 +1,12 @@
-//! Where an answer ends.
+//! HTTP response bodies.
 
 use std::io::{self, BufRead, Read};
 
-/// A head of an answer is shorter.
+/// The maximum size of a response head line.
 const HEAD: u64 = 64 << 10;
 
-/// A line of a head.
-pub(super) fn line(stream: &mut impl BufRead) -> io::Result<String> {
+/// Reads a line of a response head.
+pub(super) fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
     let mut bytes = Vec::new();
     stream.take(HEAD).read_until(b'\n', &mut bytes)?;
     if bytes.pop() != Some(b'\n') {
@@ -18,7 +18,7 @@ pub(super) fn line(stream: &mut impl BufRead) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A body whose length was told: one that ends before is broken.
+/// A body with a `Content-Length`: an earlier end is an error.
 pub(super) struct SizedBody<T> {
     pub(super) stream: T,
     pub(super) left: u64,
@@ -37,11 +37,11 @@ impl<T: BufRead> BufRead for SizedBody<T> {
         if self.left == 0 {
             return Ok(&[]);
         }
-        let there = self.stream.fill_buf()?;
-        if there.is_empty() {
+        let available = self.stream.fill_buf()?;
+        if available.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(&there[..there.len().min(usize::try_from(self.left).unwrap_or(usize::MAX))])
+        Ok(&available[..available.len().min(usize::try_from(self.left).unwrap_or(usize::MAX))])
     }
 
     fn consume(&mut self, amount: usize) {
@@ -50,7 +50,7 @@ impl<T: BufRead> BufRead for SizedBody<T> {
     }
 }
 
-/// A body in pieces, each with its length before it.
+/// A body with chunked transfer encoding.
 pub(super) struct ChunkedBody<T> {
     stream: T,
     left: u64,
@@ -69,7 +69,7 @@ impl<T: BufRead> Read for ChunkedBody<T> {
             return Ok(0);
         }
         if self.left == 0 {
-            let size = line(&mut self.stream)?;
+            let size = read_line(&mut self.stream)?;
             let digits = size.split(';').next().unwrap_or_default().trim();
             self.left = u64::from_str_radix(digits, 16).map_err(io::Error::other)?;
             if self.left == 0 {
@@ -83,7 +83,7 @@ impl<T: BufRead> Read for ChunkedBody<T> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.left -= taken as u64;
-        if self.left == 0 && !line(&mut self.stream)?.is_empty() {
+        if self.left == 0 && !read_line(&mut self.stream)?.is_empty() {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(taken)

@@ -1,102 +1,102 @@
-//! Why a service was not used.
+//! Errors of requests to a server.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a service was not used.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
-    /// The address is none.
-    #[error("`{url}` is no address of a service: {what}")]
+    /// The URL is invalid.
+    #[error("`{url}` is not a server URL: {what}")]
     Url {
-        /// As it was given.
+        /// The URL as given.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
     /// There is no token.
-    #[error("there is no token for the service")]
+    #[error("no token for the server")]
     NoToken,
-    /// It cannot stand in a header.
-    #[error("the token for the service is not one word of plain characters")]
+    /// The token cannot be sent in a header.
+    #[error("the token for the server has blanks or special characters")]
     Token,
-    /// The file with the token cannot be read.
+    /// The token file cannot be read.
     #[error("cannot read the token in {}", path.display())]
     TokenFile {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Plain HTTP would tell everybody on the way.
-    #[error("{authority} is another machine, and without TLS everybody on the way reads the token")]
+    /// Plain HTTP to another machine would expose the token.
+    #[error("refusing to send the token to {authority} without TLS: it is another machine")]
     Exposed {
-        /// Where it was to go.
+        /// The server.
         authority: String,
     },
-    /// This machine has no certificates.
-    #[error("this machine's certificates are nowhere")]
+    /// There is no system CA bundle.
+    #[error("no system CA bundle found")]
     NoRoots,
-    /// They cannot be used.
+    /// The certificates cannot be used.
     #[error("cannot use the certificates in {}", path.display())]
     Roots {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// TLS cannot be spoken.
-    #[error("cannot speak TLS")]
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS")]
     Tls {
-        /// Why not.
+        /// The cause.
         source: rustls::Error,
     },
-    /// Nobody is there.
-    #[error("cannot reach the service at {authority}")]
+    /// The connection failed.
+    #[error("cannot connect to the server at {authority}")]
     Unreached {
-        /// Where.
+        /// The server.
         authority: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Somebody is there, and nobody says that it is the service.
-    #[error("who answers at {authority} is not vouched for")]
+    /// The server's certificate is not trusted.
+    #[error("the certificate of {authority} is not trusted")]
     Untrusted {
-        /// Where.
+        /// The server.
         authority: String,
-        /// What is wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// The connection broke off.
-    #[error("the service at {authority} broke off")]
+    /// The connection was lost.
+    #[error("lost the connection to the server at {authority}")]
     Broken {
-        /// Where.
+        /// The server.
         authority: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// What answers is no service of ours.
-    #[error("what answers at {authority} is no ringfence service: {what}")]
+    /// The response is not from a ringfence server.
+    #[error("{authority} is not a ringfence server: {what}")]
     Strange {
-        /// Where.
+        /// The server.
         authority: String,
-        /// What it says.
+        /// The unexpected response.
         what: String,
     },
-    /// The service said no, in its own words.
+    /// The server refused the request.
     #[error("{message}")]
     Refused {
-        /// Its word for it.
+        /// The server's error code.
         code: String,
-        /// Its sentence.
+        /// The server's message.
         message: String,
-        /// What it says helps.
+        /// The server's hint.
         hint: Option<String>,
     },
 }
 
 impl RemoteError {
-    /// A stable word for it.
+    /// Returns the stable error code.
     pub(crate) fn code(&self) -> &str {
         match self {
             RemoteError::Url { .. } => "url",
@@ -113,28 +113,31 @@ impl RemoteError {
         }
     }
 
-    /// What to type next.
+    /// Returns a command to type, or another way to fix the error.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            RemoteError::Url { .. } => Some("`--url http://127.0.0.1:7420`".into()),
+            RemoteError::Url { .. } => {
+                Some("use a URL such as `--url http://127.0.0.1:7420`".into())
+            }
             RemoteError::NoToken => {
                 Some("`export RINGFENCE_TOKEN=…`, or `--token-file FILE`".into())
             }
             RemoteError::Token | RemoteError::TokenFile { .. } => {
-                Some("`--token-file FILE` names a file with the token on one line".into())
+                Some("use `--token-file FILE`, a file with the token on one line".into())
             }
             RemoteError::Exposed { .. } => Some(
-                "`--url https://…`; or `ssh -L 7420:127.0.0.1:7420 HOST`, and no `--url`".into(),
+                "use `--url https://…`; or run `ssh -L 7420:127.0.0.1:7420 HOST` and omit `--url`"
+                    .into(),
             ),
             RemoteError::NoRoots | RemoteError::Roots { .. } | RemoteError::Untrusted { .. } => {
-                Some("`--ca FILE` names the certificate of whoever vouches for it".into())
+                Some("use `--ca FILE`, with the certificate of the server's CA".into())
             }
             RemoteError::Tls { .. } => None,
             RemoteError::Unreached { .. } => {
-                Some("`ringfence serve` starts one; `--url` names another".into())
+                Some("start one with `ringfence serve`, or use another `--url`".into())
             }
             RemoteError::Broken { .. } => Some("try again".into()),
-            RemoteError::Strange { .. } => Some("`--url` names another".into()),
+            RemoteError::Strange { .. } => Some("use another `--url`".into()),
             RemoteError::Refused { hint, .. } => hint.clone(),
         }
     }

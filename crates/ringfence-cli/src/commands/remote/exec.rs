@@ -1,45 +1,45 @@
-//! Commands on a service.
+//! Commands on a server.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_api::typed;
+use ringfence_api::shell_word;
 use serde_json::{Value, json};
 
-use super::skills::{SkillArgs, list_of, text};
-use super::url::{path, query};
+use super::skills::{SkillArgs, array_field, text_field};
+use super::url::{query_string, request_path};
 use super::wire::{HttpResponse, RequestBody, ServiceClient};
 use super::{RemoteError, RemoteOutput, sse};
-use crate::commands::resolve_args::duration;
+use crate::commands::resolve_args::parse_duration_ms;
 use crate::error::CliError;
 use crate::messages;
-use crate::output::{self, cell, printable};
+use crate::output::{self, fit_cell, printable};
 
-/// Run a command in a skill, and show what it writes as it comes
+/// Run a command in a skill, and stream its output
 ///
-/// It runs in a sandbox of its own on the service's machine. Whoever ends this ends the command,
-/// unless it is async.
+/// The command runs in its own sandbox on the server. Interrupting this client ends the command,
+/// unless `--async` is set.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote exec alice helper csv -- python3 convert.py data.csv
   ringfence remote exec alice helper csv --timeout 2m -c 'make && ./check | tail'
   ringfence remote exec alice helper csv --async -c 'make all'
 
-Exit status: the command's own; 124 time limit, 125 if it could not be run.")]
+Exit status: the command's own; 124 time limit, 125 if the command could not be run.")]
 pub(super) struct RemoteExecArgs {
     #[command(flatten)]
     skill: SkillArgs,
-    /// End it after this long; never later than five minutes
+    /// End the command after this long, at most five minutes
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
-    /// Have what is about to be refused wait for somebody's answer (`ringfence remote asks`)
+    /// Ask before an access is denied; the command waits for the answer (`ringfence remote asks`)
     #[arg(long)]
     ask: bool,
-    /// Print its id and do not wait for it
+    /// Print the command's id and do not wait
     #[arg(long = "async")]
     is_async: bool,
-    /// A line for bash
+    /// A bash command line
     #[arg(
         short = 'c',
         value_name = "STRING",
@@ -57,60 +57,63 @@ pub(super) fn exec(
     arguments: &RemoteExecArgs,
     shown: RemoteOutput,
 ) -> Result<ExitCode, CliError> {
-    let words = || arguments.command.iter().map(|word| typed(word)).collect::<Vec<_>>().join(" ");
+    let words =
+        || arguments.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     let mut command =
         json!({ "command": arguments.line.clone().unwrap_or_else(words), "ask": arguments.ask });
     if let Some(timeout) = &arguments.timeout {
-        command["timeoutMs"] = duration(timeout)?.into();
+        command["timeoutMs"] = parse_duration_ms(timeout)?.into();
     }
     let path = arguments.skill.path(&["execute"]);
     if arguments.is_async {
         let begun = service.json("POST", &(path + "?async=true"), &RequestBody::Json(&command))?;
         match shown {
-            RemoteOutput::AsJson => output::json(&begun)?,
-            RemoteOutput::ForPeople => output::text(&format!("{}\n", text(&begun, "id")))?,
+            RemoteOutput::AsJson => output::print_json(&begun)?,
+            RemoteOutput::ForPeople => {
+                output::print_text(&format!("{}\n", text_field(&begun, "id")))?
+            }
         }
         return Ok(ExitCode::SUCCESS);
     }
     let result = match shown {
         RemoteOutput::AsJson => {
             let result = service.json("POST", &path, &RequestBody::Json(&command))?;
-            output::json(&result)?;
+            output::print_json(&result)?;
             result
         }
         RemoteOutput::ForPeople => {
             let stream =
                 service.send("POST", &path, "text/event-stream", &RequestBody::Json(&command))?;
-            let result = watched(stream)?;
-            tell(&result);
+            let result = forward_output(stream)?;
+            print_warnings(&result);
             result
         }
     };
-    // A status that no process can have is none of a command's.
+    // A number outside the range of exit statuses is not a command's status.
     let status =
         result["exitCode"].as_i64().and_then(|status| u8::try_from(status).ok()).unwrap_or(125);
     Ok(ExitCode::from(status))
 }
 
-/// Passes on what a command writes, until it has a result.
-fn watched(mut stream: HttpResponse) -> Result<Value, CliError> {
-    let mut has_said = false;
-    while let Some(event) = sse::next(&mut stream)? {
+/// Forwards the command's output until its result arrives.
+fn forward_output(mut stream: HttpResponse) -> Result<Value, CliError> {
+    let mut has_stderr = false;
+    while let Some(event) = sse::next_event(&mut stream)? {
         match event.name.as_str() {
-            "stdout" => output::bytes(&sse::bytes(&event.data))?,
+            "stdout" => output::print_bytes(&sse::event_bytes(&event.data))?,
             "stderr" => {
-                has_said = true;
-                // Where nobody reads it there is nobody to be told.
-                let _ = std::io::stderr().lock().write_all(&sse::bytes(&event.data));
+                has_stderr = true;
+                // A closed standard error is not an error.
+                let _ = std::io::stderr().lock().write_all(&sse::event_bytes(&event.data));
             }
-            "missed" => messages::warning(
-                "the command wrote faster than it could be told; some of it is missing here",
+            "missed" => messages::print_warning(
+                "part of the output is missing: the command wrote faster than the server could send",
             ),
             "error" => return Err(refused(&event.data).into()),
             "result" => {
-                // Refused before anything ran: there was nothing to come.
-                if !has_said && event.data["refusal"].is_object() {
-                    messages::verbatim(
+                // A refused command has no output events; the result holds the reason.
+                if !has_stderr && event.data["refusal"].is_object() {
+                    messages::print_bytes(
                         event.data["stderr"].as_str().unwrap_or_default().as_bytes(),
                     );
                 }
@@ -120,7 +123,7 @@ fn watched(mut stream: HttpResponse) -> Result<Value, CliError> {
         }
     }
     Err(RemoteError::Broken {
-        authority: "the other end".into(),
+        authority: "the given URL".into(),
         source: std::io::ErrorKind::UnexpectedEof.into(),
     }
     .into())
@@ -128,46 +131,54 @@ fn watched(mut stream: HttpResponse) -> Result<Value, CliError> {
 
 fn refused(problem: &Value) -> RemoteError {
     let hint = problem["hint"].as_str().map(printable);
-    RemoteError::Refused { code: text(problem, "code"), message: text(problem, "message"), hint }
+    RemoteError::Refused {
+        code: text_field(problem, "code"),
+        message: text_field(problem, "message"),
+        hint,
+    }
 }
 
-/// What a person should know of a command that has ended.
-fn tell(result: &Value) {
-    for gap in list_of(result, "gaps").filter(|gap| gap["loss"] == "enforcement") {
-        messages::warning(&format!("not enforced: {}: {}", text(gap, "what"), text(gap, "why")));
+/// Prints warnings about a command that has ended.
+fn print_warnings(result: &Value) {
+    for gap in array_field(result, "gaps").filter(|gap| gap["loss"] == "enforcement") {
+        messages::print_warning(&format!(
+            "not enforced: {}: {}",
+            text_field(gap, "what"),
+            text_field(gap, "why")
+        ));
     }
     if result["blocked"] == true {
-        messages::warning(&format!(
-            "{} was refused: {}",
-            text(result, "blockedResource"),
-            text(result, "blockedReason")
+        messages::print_warning(&format!(
+            "{} was denied: {}",
+            text_field(result, "blockedResource"),
+            text_field(result, "blockedReason")
         ));
     }
-    for moved in list_of(result, "quarantined") {
-        messages::warning(&format!(
+    for moved in array_field(result, "quarantined") {
+        messages::print_warning(&format!(
             "{} was moved to {}: {}",
-            text(moved, "path"),
-            text(moved, "movedTo"),
-            text(moved, "reason")
+            text_field(moved, "path"),
+            text_field(moved, "movedTo"),
+            text_field(moved, "reason")
         ));
     }
-    for breach in list_of(result, "breaches") {
-        messages::warning(&format!("the limit `{}` ended it", text(breach, "limit")));
+    for breach in array_field(result, "breaches") {
+        messages::print_warning(&format!("ended by the limit `{}`", text_field(breach, "limit")));
     }
-    for warning in list_of(result, "warnings").filter_map(Value::as_str) {
-        messages::warning(&printable(warning));
+    for warning in array_field(result, "warnings").filter_map(Value::as_str) {
+        messages::print_warning(&printable(warning));
     }
 }
 
-/// List commands that run, and the last that have ended
+/// List the running commands, and the last that have ended
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote executions")]
 pub(super) struct RemoteExecutionsArgs {
-    /// Only this tenant's
+    /// Only commands of this tenant
     #[arg(value_name = "USER")]
     user: Option<String>,
-    /// Only those that wait or run
+    /// Only queued and running commands
     #[arg(long)]
     running: bool,
 }
@@ -179,28 +190,32 @@ pub(super) fn executions(
 ) -> Result<(), CliError> {
     let running = arguments.running.then(|| "true".to_owned());
     let listed = service.get(
-        &(path(&["v1", "executions"])
-            + &query(&[("userId", arguments.user.clone()), ("running", running)])),
+        &(request_path(&["v1", "executions"])
+            + &query_string(&[("userId", arguments.user.clone()), ("running", running)])),
     )?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&listed);
+        return output::print_json(&listed);
     }
-    for execution in list_of(&listed, "executions") {
-        let whose = format!(
+    for execution in array_field(&listed, "executions") {
+        let skill = format!(
             "{}/{}/{}",
-            text(execution, "userId"),
-            text(execution, "agentId"),
-            text(execution, "skillId")
+            text_field(execution, "userId"),
+            text_field(execution, "agentId"),
+            text_field(execution, "skillId")
         );
         let status = execution["result"]["exitCode"]
             .as_i64()
             .map_or(String::new(), |status| format!(" → {status}"));
         let columns = [
-            cell(&text(execution, "id"), 24),
-            cell(&text(execution, "state"), 8),
-            cell(&whose, 32),
+            fit_cell(&text_field(execution, "id"), 24),
+            fit_cell(&text_field(execution, "state"), 8),
+            fit_cell(&skill, 32),
         ];
-        output::text(&format!("{}  {}{status}\n", columns.join("  "), text(execution, "command")))?;
+        output::print_text(&format!(
+            "{}  {}{status}\n",
+            columns.join("  "),
+            text_field(execution, "command")
+        ))?;
     }
     Ok(())
 }
@@ -210,7 +225,7 @@ pub(super) fn executions(
 #[command(after_help = "Examples:
   ringfence remote cancel 01a1e457-19da-7474-b701-731d3c2a0d03")]
 pub(super) struct RemoteCancelArgs {
-    /// Which, as `executions` and `exec --async` tell it
+    /// The id, as printed by `executions` and `exec --async`
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -220,10 +235,10 @@ pub(super) fn cancel(
     arguments: &RemoteCancelArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let told = service.json(
+    let response = service.json(
         "DELETE",
-        &path(&["v1", "executions", &arguments.id]),
+        &request_path(&["v1", "executions", &arguments.id]),
         &RequestBody::Nothing,
     )?;
-    if shown == RemoteOutput::AsJson { output::json(&told) } else { Ok(()) }
+    if shown == RemoteOutput::AsJson { output::print_json(&response) } else { Ok(()) }
 }

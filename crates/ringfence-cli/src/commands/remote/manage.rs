@@ -1,16 +1,16 @@
-//! Questions, logs, tenants and tokens of a service.
+//! Questions, logs, tenants and tokens of a server.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::RemoteOutput;
-use super::skills::{input, list_of, text};
-use super::url::{path, query};
+use super::skills::{array_field, read_stdin, text_field};
+use super::url::{query_string, request_path};
 use super::wire::{RequestBody, ServiceClient};
 use crate::commands::log::LogTable;
-use crate::commands::resolve_args::duration;
+use crate::commands::resolve_args::parse_duration_ms;
 use crate::error::CliError;
-use crate::output::{self, ColorMode, cell};
+use crate::output::{self, ColorMode, fit_cell};
 
 /// List questions that wait for an answer
 #[derive(Debug, Args)]
@@ -19,18 +19,18 @@ use crate::output::{self, ColorMode, cell};
 pub(super) struct RemoteAsksArgs {}
 
 pub(super) fn asks(service: &ServiceClient, shown: RemoteOutput) -> Result<(), CliError> {
-    let listed = service.get(&path(&["v1", "asks"]))?;
+    let listed = service.get(&request_path(&["v1", "asks"]))?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&listed);
+        return output::print_json(&listed);
     }
-    for ask in list_of(&listed, "asks") {
+    for ask in array_field(&listed, "asks") {
         let options =
-            list_of(ask, "options").filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
-        output::text(&format!(
+            array_field(ask, "options").filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+        output::print_text(&format!(
             "{}  {}  {}\n  {options}\n",
-            text(ask, "id"),
-            text(ask, "userId"),
-            text(ask, "reason")
+            text_field(ask, "id"),
+            text_field(ask, "userId"),
+            text_field(ask, "reason")
         ))?;
     }
     Ok(())
@@ -41,10 +41,10 @@ pub(super) fn asks(service: &ServiceClient, shown: RemoteOutput) -> Result<(), C
 #[command(after_help = "Examples:
   ringfence remote answer 0198c… allow_once")]
 pub(super) struct RemoteAnswerArgs {
-    /// Which, as `asks` tells it
+    /// The id, as printed by `asks`
     #[arg(value_name = "ID")]
     id: String,
-    /// What is said to it
+    /// The answer
     #[arg(value_name = "ANSWER", value_parser = ["allow_once", "allow_session", "allow_permanent", "deny"])]
     answer: String,
 }
@@ -54,10 +54,13 @@ pub(super) fn answer(
     arguments: &RemoteAnswerArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let said = json!({ "answer": arguments.answer });
-    let heard =
-        service.json("POST", &path(&["v1", "asks", &arguments.id]), &RequestBody::Json(&said))?;
-    if shown == RemoteOutput::AsJson { output::json(&heard) } else { Ok(()) }
+    let body = json!({ "answer": arguments.answer });
+    let response = service.json(
+        "POST",
+        &request_path(&["v1", "asks", &arguments.id]),
+        &RequestBody::Json(&body),
+    )?;
+    if shown == RemoteOutput::AsJson { output::print_json(&response) } else { Ok(()) }
 }
 
 /// Read the audit log of a tenant
@@ -65,13 +68,13 @@ pub(super) fn answer(
 #[command(after_help = "Examples:
   ringfence remote log alice --blocked-only")]
 pub(super) struct RemoteLogArgs {
-    /// The tenant [default: the token's own, or the service's own log]
+    /// The tenant [default: the token's own, or the server's own log]
     #[arg(value_name = "USER")]
     user: Option<String>,
-    /// Only what was refused
+    /// Only denials
     #[arg(long)]
     blocked_only: bool,
-    /// How many at most, the newest of all
+    /// The maximum number of records, newest first
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: Option<u32>,
 }
@@ -86,29 +89,29 @@ pub(super) fn log(
         ("blocked", arguments.blocked_only.then(|| "true".to_owned())),
         ("limit", arguments.limit.map(|limit| limit.to_string())),
     ];
-    let read = service.get(&(path(&["v1", "audit"]) + &query(&choices)))?;
+    let read = service.get(&(request_path(&["v1", "audit"]) + &query_string(&choices)))?;
     let mut table = LogTable::new(None, ColorMode::for_stdout());
-    for record in list_of(&read, "records") {
+    for record in array_field(&read, "records") {
         match (shown, record.as_object()) {
-            (RemoteOutput::ForPeople, Some(record)) => output::text(&table.row(record))?,
-            _ => output::json(record)?,
+            (RemoteOutput::ForPeople, Some(record)) => output::print_text(&table.row(record))?,
+            _ => output::print_json(record)?,
         }
     }
     Ok(())
 }
 
-/// List tenants, and how much each has
+/// List tenants and their usage
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote tenants")]
 pub(super) struct RemoteTenantsArgs {}
 
 pub(super) fn tenants(service: &ServiceClient, shown: RemoteOutput) -> Result<(), CliError> {
-    let listed = service.get(&path(&["v1", "tenants"]))?;
+    let listed = service.get(&request_path(&["v1", "tenants"]))?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&listed);
+        return output::print_json(&listed);
     }
-    for tenant in list_of(&listed, "tenants") {
+    for tenant in array_field(&listed, "tenants") {
         let number = |name: &str| tenant[name].as_u64().unwrap_or_default();
         let row = format!(
             "{:>4} skills  {:>12} bytes  {:>4} running",
@@ -116,12 +119,12 @@ pub(super) fn tenants(service: &ServiceClient, shown: RemoteOutput) -> Result<()
             number("bytes"),
             number("running")
         );
-        output::text(&format!("{}  {row}\n", cell(&text(tenant, "userId"), 24)))?;
+        output::print_text(&format!("{}  {row}\n", fit_cell(&text_field(tenant, "userId"), 24)))?;
     }
     Ok(())
 }
 
-/// Make, list and revoke tokens
+/// Create, list and revoke tokens
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote token new --user alice --scope skills:read --scope execute --expires 24h
@@ -133,32 +136,32 @@ pub(super) struct TokenCommand {
 
 #[derive(Debug, Subcommand)]
 enum TokenSub {
-    /// Make a token, and print it this once
+    /// Create a token, and print it once
     #[command(
         after_help = "Examples:\n  ringfence remote token new --user alice --scope skills:read --scope execute --expires 24h"
     )]
     New {
-        /// The only tenant it is for
+        /// Restrict the token to this tenant
         #[arg(long, value_name = "USER")]
         user: Option<String>,
-        /// What it lets its holder do
+        /// The permissions of the token
         #[arg(long, value_name = "SCOPE", required = true)]
         #[arg(value_parser = ["skills:read", "skills:write", "execute", "sandboxes", "asks", "audit", "admin"])]
         scope: Vec<String>,
-        /// Words for people
+        /// A description
         #[arg(long, value_name = "TEXT", default_value = "")]
         label: String,
-        /// After how long it is worth nothing
+        /// The lifetime of the token
         #[arg(long, value_name = "DURATION")]
         expires: Option<String>,
     },
-    /// List tokens, without their words
+    /// List tokens, without their secrets
     #[command(after_help = "Examples:\n  ringfence remote token list")]
     List,
-    /// Make a token worth nothing
+    /// Revoke a token
     #[command(after_help = "Examples:\n  ringfence remote token revoke 998989812a58")]
     Revoke {
-        /// Which, as `list` tells it
+        /// The id, as printed by `list`
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -169,7 +172,7 @@ pub(super) fn token(
     arguments: TokenCommand,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let tokens = path(&["v1", "tokens"]);
+    let tokens = request_path(&["v1", "tokens"]);
     match arguments.command {
         TokenSub::New { user, scope, label, expires } => {
             let mut new = json!({ "scopes": scope, "label": label });
@@ -177,37 +180,42 @@ pub(super) fn token(
                 new["userId"] = user.into();
             }
             if let Some(expires) = expires {
-                new["expiresIn"] = duration(&expires)?.div_ceil(1000).into();
+                new["expiresIn"] = parse_duration_ms(&expires)?.div_ceil(1000).into();
             }
             let made = service.json("POST", &tokens, &RequestBody::Json(&new))?;
             match shown {
-                RemoteOutput::AsJson => output::json(&made),
-                RemoteOutput::ForPeople => output::text(&format!("{}\n", text(&made, "token"))),
+                RemoteOutput::AsJson => output::print_json(&made),
+                RemoteOutput::ForPeople => {
+                    output::print_text(&format!("{}\n", text_field(&made, "token")))
+                }
             }
         }
         TokenSub::List => {
             let listed = service.get(&tokens)?;
             if shown == RemoteOutput::AsJson {
-                return output::json(&listed);
+                return output::print_json(&listed);
             }
-            for token in list_of(&listed, "tokens") {
-                let scopes = list_of(token, "scopes")
+            for token in array_field(&listed, "tokens") {
+                let scopes = array_field(token, "scopes")
                     .filter_map(Value::as_str)
                     .collect::<Vec<_>>()
                     .join(" ");
-                let columns = [cell(&text(token, "id"), 12), cell(&text(token, "userId"), 16)];
-                output::text(&format!(
+                let columns = [
+                    fit_cell(&text_field(token, "id"), 12),
+                    fit_cell(&text_field(token, "userId"), 16),
+                ];
+                output::print_text(&format!(
                     "{}  {scopes}  {}\n",
                     columns.join("  "),
-                    text(token, "label")
+                    text_field(token, "label")
                 ))?;
             }
             Ok(())
         }
         TokenSub::Revoke { id } => {
             let revoked =
-                service.json("DELETE", &(tokens + &path(&[&id])), &RequestBody::Nothing)?;
-            if shown == RemoteOutput::AsJson { output::json(&revoked) } else { Ok(()) }
+                service.json("DELETE", &(tokens + &request_path(&[&id])), &RequestBody::Nothing)?;
+            if shown == RemoteOutput::AsJson { output::print_json(&revoked) } else { Ok(()) }
         }
     }
 }
@@ -224,14 +232,14 @@ pub(super) struct RemotePolicyCommand {
 
 #[derive(Debug, Subcommand)]
 enum PolicySub {
-    /// Print it
+    /// Print the policy
     #[command(after_help = "Examples:\n  ringfence remote policy get alice")]
     Get {
         /// The tenant
         #[arg(value_name = "USER")]
         user: String,
     },
-    /// Set it to what comes on standard input
+    /// Set the policy from standard input
     #[command(after_help = "Examples:\n  ringfence remote policy set alice < policy.toml")]
     Set {
         /// The tenant
@@ -245,24 +253,24 @@ pub(super) fn policy(
     arguments: RemotePolicyCommand,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let of = |user: &str| path(&["v1", "tenants", user, "policy"]);
-    let (held, is_asked) = match arguments.command {
-        PolicySub::Get { user } => (service.get(&of(&user))?, true),
-        PolicySub::Set { user } => (
-            service.json("PUT", &of(&user), &RequestBody::Json(&json!({ "policy": input()? })))?,
-            false,
-        ),
+    let policy_path = |user: &str| request_path(&["v1", "tenants", user, "policy"]);
+    let (response, is_get) = match arguments.command {
+        PolicySub::Get { user } => (service.get(&policy_path(&user))?, true),
+        PolicySub::Set { user } => {
+            let body = json!({ "policy": read_stdin()? });
+            (service.json("PUT", &policy_path(&user), &RequestBody::Json(&body))?, false)
+        }
     };
     match shown {
-        RemoteOutput::AsJson => output::json(&held),
-        RemoteOutput::ForPeople if is_asked => {
-            output::text(held["policy"].as_str().unwrap_or_default())
+        RemoteOutput::AsJson => output::print_json(&response),
+        RemoteOutput::ForPeople if is_get => {
+            output::print_text(response["policy"].as_str().unwrap_or_default())
         }
         RemoteOutput::ForPeople => Ok(()),
     }
 }
 
-/// Show how much a tenant may use, or change it
+/// Show or change the quotas of a tenant
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote quotas alice
@@ -271,16 +279,16 @@ pub(super) struct RemoteQuotasArgs {
     /// The tenant
     #[arg(value_name = "USER")]
     user: String,
-    /// Commands that run at the same time
+    /// The maximum number of concurrent commands
     #[arg(long, value_name = "NUMBER")]
     executions: Option<u32>,
-    /// Sandboxes that stand at the same time
+    /// The maximum number of concurrent sandboxes
     #[arg(long, value_name = "NUMBER")]
     sandboxes: Option<u32>,
-    /// Bytes that all skills together may have
+    /// The maximum size of all skills together
     #[arg(long, value_name = "NUMBER")]
     storage_bytes: Option<u64>,
-    /// Requests in a second, of each token
+    /// The maximum number of requests per second and token
     #[arg(long, value_name = "NUMBER")]
     requests_per_second: Option<u32>,
 }
@@ -290,16 +298,16 @@ pub(super) fn quotas(
     arguments: &RemoteQuotasArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let tenant = path(&["v1", "tenants", &arguments.user]);
+    let tenant = request_path(&["v1", "tenants", &arguments.user]);
     let mut quotas = service.get(&tenant)?["quotas"].take();
     let before = quotas.clone();
-    let said = [
+    let changes = [
         ("executions", arguments.executions.map(u64::from)),
         ("sandboxes", arguments.sandboxes.map(u64::from)),
         ("storageBytes", arguments.storage_bytes),
         ("requestsPerSecond", arguments.requests_per_second.map(u64::from)),
     ];
-    for (name, value) in said {
+    for (name, value) in changes {
         if let Some(value) = value {
             quotas[name] = value.into();
         }
@@ -308,10 +316,10 @@ pub(super) fn quotas(
         quotas = service.json("PUT", &(tenant + "/quotas"), &RequestBody::Json(&quotas))?;
     }
     if shown == RemoteOutput::AsJson {
-        return output::json(&quotas);
+        return output::print_json(&quotas);
     }
     for (name, value) in quotas.as_object().into_iter().flatten() {
-        output::text(&format!("{}  {value}\n", cell(name, 18)))?;
+        output::print_text(&format!("{}  {value}\n", fit_cell(name, 18)))?;
     }
     Ok(())
 }

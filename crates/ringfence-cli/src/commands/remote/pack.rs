@@ -1,4 +1,4 @@
-//! A directory as an archive, on its way to a service.
+//! Packs a directory as a ZIP archive for upload.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,8 +9,8 @@ use flate2::{Compression, Crc, write::DeflateEncoder};
 
 use crate::error::CliError;
 
-/// The archive that a path names, or is made of: a directory of skills, or one that is a skill.
-pub(super) fn archive(path: &Path) -> Result<Vec<u8>, CliError> {
+/// Returns the archive at `path`, or packs a directory: a skill, or a directory of skills.
+pub(super) fn pack_archive(path: &Path) -> Result<Vec<u8>, CliError> {
     let fail = |what: &'static str, source| CliError::File {
         what,
         path: path.display().to_string(),
@@ -21,7 +21,7 @@ pub(super) fn archive(path: &Path) -> Result<Vec<u8>, CliError> {
     }
     let whole = path.canonicalize().map_err(|source| fail("read", source))?;
     let is_skill = whole.join("SKILL.md").exists();
-    // What is at the top of an archive are skills, by the names of their directories.
+    // The top level of an archive holds skills, named after their directories.
     let root = if is_skill { whole.parent().unwrap_or(Path::new("/")) } else { &whole };
     let mut zip = ZipWriter::default();
     zip.add(root, &whole, is_skill).map_err(|(path, source)| CliError::File {
@@ -32,7 +32,7 @@ pub(super) fn archive(path: &Path) -> Result<Vec<u8>, CliError> {
     Ok(zip.finish())
 }
 
-/// A ZIP file while it is made.
+/// A ZIP file under construction.
 #[derive(Default)]
 struct ZipWriter {
     bytes: Vec<u8>,
@@ -43,7 +43,7 @@ struct ZipWriter {
 type PackError = (PathBuf, io::Error);
 
 impl ZipWriter {
-    /// Adds what is in a directory, by names from `root` on.
+    /// Adds the entries of a directory, with names relative to `root`.
     fn add(&mut self, root: &Path, directory: &Path, is_skill: bool) -> Result<(), PackError> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -69,13 +69,13 @@ impl ZipWriter {
                 let bytes = fs::read(&path).map_err(at(&path))?;
                 self.file(name, &bytes, metadata.permissions().mode()).map_err(at(&path))?;
             } else if metadata.is_symlink() {
-                return Err(at(&path)(io::Error::other("it is a link, and a service takes none")));
+                return Err(at(&path)(io::Error::other("symbolic links are not supported")));
             }
         }
         Ok(())
     }
 
-    /// APPNOTE 4.3: the file with a head before it, and the same head once more at the end.
+    /// Adds a file. APPNOTE 4.3: a local header before the data, and a central header at the end.
     fn file(&mut self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         let mut crc = Crc::new();
         crc.update(bytes);
@@ -83,7 +83,7 @@ impl ZipWriter {
         encoder.write_all(bytes)?;
         let packed = encoder.finish()?;
         let too_much =
-            |_| io::Error::new(io::ErrorKind::FileTooLarge, "an archive of 4 GiB is not made");
+            |_| io::Error::new(io::ErrorKind::FileTooLarge, "an archive must be below 4 GiB");
         let size = |length: usize| u32::try_from(length).map_err(too_much);
         let offset = size(self.bytes.len())?;
         let mut head = Vec::new();
@@ -102,7 +102,7 @@ impl ZipWriter {
         self.bytes.extend(&head);
         self.bytes.extend(name.as_bytes());
         self.bytes.extend(packed);
-        // Made by Unix: the mode stands in the upper half of the attributes.
+        // Made by Unix: the upper half of the attributes holds the mode.
         self.central.extend(b"PK\x01\x02");
         self.central.extend((3u16 << 8 | 20).to_le_bytes());
         self.central.extend(&head);
@@ -113,7 +113,7 @@ impl ZipWriter {
         self.count = self
             .count
             .checked_add(1)
-            .ok_or_else(|| io::Error::other("an archive of so many files is not made"))?;
+            .ok_or_else(|| io::Error::other("an archive must have at most 65535 files"))?;
         Ok(())
     }
 

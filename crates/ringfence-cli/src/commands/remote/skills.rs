@@ -1,4 +1,4 @@
-//! Skills on a service.
+//! Skills on a server.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::url::{path, query};
+use super::url::{query_string, request_path};
 use super::wire::{RequestBody, ServiceClient};
 use super::{RemoteOutput, pack, sse};
 use crate::error::CliError;
-use crate::output::{self, cell, printable};
+use crate::output::{self, fit_cell, printable};
 
-/// Whose, and which agent's.
+/// The tenant and the agent that own a skill.
 #[derive(Debug, Args)]
 pub(super) struct AgentArgs {
     /// The tenant
@@ -27,7 +27,7 @@ pub(super) struct AgentArgs {
 #[derive(Debug, Args)]
 pub(super) struct SkillArgs {
     #[command(flatten)]
-    shelf: AgentArgs,
+    owner: AgentArgs,
     /// The skill
     #[arg(value_name = "SKILL")]
     skill: String,
@@ -35,22 +35,22 @@ pub(super) struct SkillArgs {
 
 impl SkillArgs {
     pub(super) fn path(&self, more: &[&str]) -> String {
-        let AgentArgs { user, agent } = &self.shelf;
-        path(&["v1", "skills", user, agent, &self.skill]) + &path(more)
+        let AgentArgs { user, agent } = &self.owner;
+        request_path(&["v1", "skills", user, agent, &self.skill]) + &request_path(more)
     }
 }
 
-/// Bring skills to a service
+/// Upload skills to a server
 ///
-/// A directory is packed on the way: one that is a skill, or one whose directories are skills. Each
-/// replaces the one of its name as a whole; others stay.
+/// Packs a directory before the upload: either a skill, or a directory of skills. Each skill
+/// replaces the one with the same name; other skills are kept.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote upload alice helper skills.zip
   ringfence remote upload alice helper ./skills")]
 pub(super) struct UploadArgs {
     #[command(flatten)]
-    shelf: AgentArgs,
+    owner: AgentArgs,
     /// A ZIP file, or a directory
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
@@ -61,24 +61,24 @@ pub(super) fn upload(
     arguments: &UploadArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let archive = pack::archive(&arguments.path)?;
+    let archive = pack::pack_archive(&arguments.path)?;
     let boundary = format!("ringfence-{}", ringfence_audit::session_id());
     let head = "Content-Disposition: form-data; name=\"file\"; filename=\"skills.zip\"\r\nContent-Type: application/zip";
     let mut bytes = format!("--{boundary}\r\n{head}\r\n\r\n").into_bytes();
     bytes.extend(archive);
     bytes.extend(format!("\r\n--{boundary}--\r\n").into_bytes());
-    let AgentArgs { user, agent } = &arguments.shelf;
-    let to = path(&["v1", "skills", user, agent, "upload"]);
+    let AgentArgs { user, agent } = &arguments.owner;
+    let to = request_path(&["v1", "skills", user, agent, "upload"]);
     let uploaded =
         service.json("POST", &to, &RequestBody::Form { boundary: &boundary, bytes: &bytes })?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&uploaded);
+        return output::print_json(&uploaded);
     }
     warn(&uploaded);
-    for skill in list_of(&uploaded, "skills") {
+    for skill in array_field(&uploaded, "skills") {
         warn(skill);
         let what = if skill["replaced"] == true { "replaced" } else { "new" };
-        output::text(&format!("{}  {what}\n", text(skill, "skillId")))?;
+        output::print_text(&format!("{}  {what}\n", text_field(skill, "skillId")))?;
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ pub(super) fn upload(
   ringfence remote list alice helper")]
 pub(super) struct RemoteListArgs {
     #[command(flatten)]
-    shelf: AgentArgs,
+    owner: AgentArgs,
 }
 
 pub(super) fn list(
@@ -97,17 +97,17 @@ pub(super) fn list(
     arguments: &RemoteListArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let AgentArgs { user, agent } = &arguments.shelf;
-    let listed = service.get(&path(&["v1", "skills", user, agent, "list"]))?;
+    let AgentArgs { user, agent } = &arguments.owner;
+    let listed = service.get(&request_path(&["v1", "skills", user, agent, "list"]))?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&listed);
+        return output::print_json(&listed);
     }
-    for skill in list_of(&listed, "skills") {
+    for skill in array_field(&listed, "skills") {
         warn(skill);
-        let description = text(skill, "description");
-        output::text(&format!(
+        let description = text_field(skill, "description");
+        output::print_text(&format!(
             "{}  {}\n",
-            cell(&text(skill, "skillId"), 24),
+            fit_cell(&text_field(skill, "skillId"), 24),
             description.lines().next().unwrap_or_default()
         ))?;
     }
@@ -130,33 +130,33 @@ pub(super) fn files(
 ) -> Result<(), CliError> {
     let listed = service.get(&arguments.skill.path(&["files"]))?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&listed);
+        return output::print_json(&listed);
     }
-    for file in list_of(&listed, "files") {
+    for file in array_field(&listed, "files") {
         let end = if file["kind"] == "directory" { "/" } else { "" };
-        output::text(&format!(
+        output::print_text(&format!(
             "{:>10}  {}{end}\n",
             file["bytes"].as_u64().unwrap_or_default(),
-            text(file, "path")
+            text_field(file, "path")
         ))?;
     }
     if listed["truncated"] == true {
-        crate::messages::warning("there is more than the service lists");
+        crate::messages::print_warning("the list is incomplete: the server limits its length");
     }
     Ok(())
 }
 
-/// Read a file of a skill
+/// Print a file of a skill
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote cat alice helper weather run.py --lines 1:20")]
 pub(super) struct CatArgs {
     #[command(flatten)]
     skill: SkillArgs,
-    /// From the skill's directory on
+    /// The path, relative to the skill's directory
     #[arg(value_name = "PATH")]
     path: String,
-    /// Only these lines, from 1
+    /// Only these lines, counted from 1
     #[arg(long, value_name = "FIRST:LAST", value_parser = lines)]
     lines: Option<LineRangeArg>,
 }
@@ -168,25 +168,26 @@ pub(super) fn cat(
 ) -> Result<(), CliError> {
     let LineRangeArg { start, end } = arguments.lines.unwrap_or_default();
     let number = |number: Option<u64>| number.map(|number| number.to_string());
-    let of =
+    let parameters =
         [("path", Some(arguments.path.clone())), ("start", number(start)), ("end", number(end))];
-    let content = service.get(&(arguments.skill.path(&["content"]) + &query(&of)))?;
+    let content =
+        service.get(&(arguments.skill.path(&["content"]) + &query_string(&parameters)))?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&content);
+        return output::print_json(&content);
     }
     let held = content["content"].as_str().unwrap_or_default();
     if content["truncated"] == true {
-        crate::messages::warning(
-            "there is more than the service hands out at once; `--lines` chooses",
+        crate::messages::print_warning(
+            "the file is truncated: the server limits the length; use `--lines` to read the rest",
         );
     }
     match content["encoding"].as_str() {
-        Some("base64") => output::bytes(&sse::decoded(held).unwrap_or_default()),
-        _ => output::text(held),
+        Some("base64") => output::print_bytes(&sse::decode_base64(held).unwrap_or_default()),
+        _ => output::print_text(held),
     }
 }
 
-/// Write a file of a skill, or replace lines of it, by what comes on standard input
+/// Write a file of a skill, or replace lines of it, from standard input
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote edit alice helper csv SKILL.md < SKILL.md
@@ -194,13 +195,13 @@ pub(super) fn cat(
 pub(super) struct RemoteEditArgs {
     #[command(flatten)]
     skill: SkillArgs,
-    /// From the skill's directory on
+    /// The path, relative to the skill's directory
     #[arg(value_name = "PATH")]
     path: String,
-    /// Only these lines, from 1
+    /// Only these lines, counted from 1
     #[arg(long, value_name = "FIRST:LAST", value_parser = lines)]
     lines: Option<LineRangeArg>,
-    /// Only if the file is still the one with this etag
+    /// Write only if the file still has this etag
     #[arg(long, value_name = "ETAG")]
     expect: Option<String>,
 }
@@ -210,7 +211,7 @@ pub(super) fn edit(
     arguments: &RemoteEditArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let content = input()?;
+    let content = read_stdin()?;
     let LineRangeArg { start, end } = arguments.lines.unwrap_or_default();
     let mut change = json!({ "path": arguments.path, "content": content });
     for (name, value) in [
@@ -225,14 +226,14 @@ pub(super) fn edit(
     let edited =
         service.json("PUT", &arguments.skill.path(&["edit"]), &RequestBody::Json(&change))?;
     if shown == RemoteOutput::AsJson {
-        return output::json(&edited);
+        return output::print_json(&edited);
     }
     warn(&edited);
     Ok(())
 }
 
-/// Text on standard input.
-pub(super) fn input() -> Result<String, CliError> {
+/// Reads text from standard input.
+pub(super) fn read_stdin() -> Result<String, CliError> {
     let fail = |source| CliError::File { what: "read", path: "standard input".into(), source };
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(fail)?;
@@ -254,10 +255,10 @@ pub(super) fn rm(
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let removed = service.json("DELETE", &arguments.skill.path(&[]), &RequestBody::Nothing)?;
-    if shown == RemoteOutput::AsJson { output::json(&removed) } else { Ok(()) }
+    if shown == RemoteOutput::AsJson { output::print_json(&removed) } else { Ok(()) }
 }
 
-/// Lines as they are typed: `3:7`, `3:`, `:7` or `3`.
+/// A line range: `3:7`, `3:`, `:7` or `3`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct LineRangeArg {
     start: Option<u64>,
@@ -268,7 +269,7 @@ fn lines(text: &str) -> Result<LineRangeArg, String> {
     let number = |text: &str| match text {
         "" => Ok(None),
         text => {
-            text.parse().map(Some).map_err(|_| "write for example `1:20`, `20:` or `7`".to_owned())
+            text.parse().map(Some).map_err(|_| "use for example `1:20`, `20:` or `7`".to_owned())
         }
     };
     match text.split_once(':') {
@@ -277,21 +278,21 @@ fn lines(text: &str) -> Result<LineRangeArg, String> {
     }
 }
 
-/// What a service says of something that is not as it should be.
-fn warn(of: &Value) {
-    for warning in list_of(of, "warnings") {
+/// Prints the warnings in a server's response.
+fn warn(response: &Value) {
+    for warning in array_field(response, "warnings") {
         let line = warning["line"].as_u64().map_or(String::new(), |line| format!("line {line}: "));
-        crate::messages::warning(&format!("{line}{}", text(warning, "what")));
+        crate::messages::print_warning(&format!("{line}{}", text_field(warning, "what")));
     }
 }
 
-pub(super) fn list_of<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    of[name].as_array().into_iter().flatten()
+pub(super) fn array_field<'a>(object: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    object[name].as_array().into_iter().flatten()
 }
 
-/// A text, without anything that a terminal would obey; `-` if there is none.
-pub(super) fn text(of: &Value, name: &str) -> String {
-    of[name].as_str().map_or_else(|| "-".to_owned(), printable)
+/// Returns a text field without control characters; `-` if it is missing.
+pub(super) fn text_field(object: &Value, name: &str) -> String {
+    object[name].as_str().map_or_else(|| "-".to_owned(), printable)
 }
 
 #[cfg(test)]
@@ -299,12 +300,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_they_are_typed() {
-        let of = |start, end| Ok(LineRangeArg { start, end });
-        assert_eq!(lines("1:20"), of(Some(1), Some(20)));
-        assert_eq!(lines("5:"), of(Some(5), None));
-        assert_eq!(lines(":5"), of(None, Some(5)));
-        assert_eq!(lines("5"), of(Some(5), Some(5)));
+    fn line_ranges_are_parsed() {
+        let range = |start, end| Ok(LineRangeArg { start, end });
+        assert_eq!(lines("1:20"), range(Some(1), Some(20)));
+        assert_eq!(lines("5:"), range(Some(5), None));
+        assert_eq!(lines(":5"), range(None, Some(5)));
+        assert_eq!(lines("5"), range(Some(5), Some(5)));
         assert!(lines("a:b").is_err());
     }
 }

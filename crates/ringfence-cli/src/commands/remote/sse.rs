@@ -1,18 +1,18 @@
-//! A stream of events, as it comes.
+//! Server-sent events.
 
 use serde_json::Value;
 
 use super::RemoteError;
 use super::wire::HttpResponse;
 
-/// Something that was told.
+/// A server-sent event.
 pub(super) struct SseEvent {
     pub(super) name: String,
     pub(super) data: Value,
 }
 
-/// The next one; nothing when the stream has ended.
-pub(super) fn next(answer: &mut HttpResponse) -> Result<Option<SseEvent>, RemoteError> {
+/// Reads the next event; `None` at the end of the stream.
+pub(super) fn next_event(answer: &mut HttpResponse) -> Result<Option<SseEvent>, RemoteError> {
     let (mut name, mut data) = (String::new(), Vec::new());
     while let Some(line) = answer.line()? {
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
@@ -34,14 +34,14 @@ pub(super) fn next(answer: &mut HttpResponse) -> Result<Option<SseEvent>, Remote
     Ok(None)
 }
 
-/// What was written, exactly.
-pub(super) fn bytes(data: &Value) -> Vec<u8> {
-    let exact = data["base64"].as_str().and_then(decoded);
+/// Returns the exact bytes of an output event.
+pub(super) fn event_bytes(data: &Value) -> Vec<u8> {
+    let exact = data["base64"].as_str().and_then(decode_base64);
     exact.unwrap_or_else(|| data["text"].as_str().unwrap_or_default().as_bytes().to_vec())
 }
 
-/// RFC 4648, with padding; nothing if it is none.
-pub(super) fn decoded(text: &str) -> Option<Vec<u8>> {
+/// Decodes RFC 4648 base64 with padding; `None` if it is invalid.
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
         b'a'..=b'z' => Some(byte - b'a' + 26),
@@ -68,11 +68,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_as_they_were() {
+    fn base64_round_trips() {
         for bytes in [&b""[..], b"\xff", b"\xff\x00", b"\xff\x00z", b"any carnal pleas"] {
-            assert_eq!(decoded(&ringfence_api::base64(bytes)).as_deref(), Some(bytes));
+            assert_eq!(decode_base64(&ringfence_api::base64(bytes)).as_deref(), Some(bytes));
         }
-        assert_eq!(decoded("a"), None);
-        assert_eq!(decoded("a$=="), None);
+        assert_eq!(decode_base64("a"), None);
+        assert_eq!(decode_base64("a$=="), None);
     }
 }

@@ -1,15 +1,15 @@
-//! Where a service is, and what is asked of it there.
+//! The server's URL, and request paths.
 
 use super::RemoteError;
 
-/// `http://host:port`, taken apart.
+/// A parsed server URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServiceUrl {
     pub(super) is_secure: bool,
-    /// Without the brackets that an IPv6 address has.
+    /// The host, without the brackets of an IPv6 address.
     pub(super) host: String,
     pub(super) port: u16,
-    /// What stands before every path, without a slash at its end.
+    /// The path prefix, without a trailing slash.
     pub(super) base: String,
 }
 
@@ -19,29 +19,29 @@ impl ServiceUrl {
         let (is_secure, rest) = match text.split_once("://") {
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
-            _ => return Err(wrong("it begins with neither http:// nor https://")),
+            _ => return Err(wrong("it must begin with http:// or https://")),
         };
         let (authority, base) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let is_plain = |c: char| c.is_ascii_graphic() && !"?#".contains(c);
         if !base.chars().all(is_plain) {
-            return Err(wrong("it has more than a path"));
+            return Err(wrong("it must not have a query or a fragment"));
         }
         if authority.contains('@') {
-            return Err(wrong("a token does not belong there"));
+            return Err(wrong("it must not contain credentials"));
         }
         let (host, port) = match authority.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').ok_or_else(|| wrong("a bracket is open"))?,
+            Some(rest) => rest.split_once(']').ok_or_else(|| wrong("a bracket is not closed"))?,
             None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
         };
         if host.is_empty()
             || !host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:%".contains(c))
         {
-            return Err(wrong("it names no host"));
+            return Err(wrong("the host is missing or invalid"));
         }
         let port = match port.strip_prefix(':') {
-            Some(port) => port.parse().map_err(|_| wrong("its port is none"))?,
+            Some(port) => port.parse().map_err(|_| wrong("the port is invalid"))?,
             None if port.is_empty() => 80 + 363 * u16::from(is_secure),
-            None => return Err(wrong("its port is none")),
+            None => return Err(wrong("the port is invalid")),
         };
         Ok(Self {
             is_secure,
@@ -51,7 +51,7 @@ impl ServiceUrl {
         })
     }
 
-    /// As `Host` has it: with the port only where it is not the usual one.
+    /// Returns the value of the `Host` header: without a default port.
     pub(super) fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -62,17 +62,17 @@ impl ServiceUrl {
     }
 }
 
-/// A path of the service: what callers put in stays one part each.
-pub(super) fn path(parts: &[&str]) -> String {
+/// Joins a request path. Escapes each part, so that a caller's value stays one segment.
+pub(super) fn request_path(parts: &[&str]) -> String {
     parts.iter().map(|part| format!("/{}", escaped(part))).collect()
 }
 
-/// What stands behind the question mark.
-pub(super) fn query(choices: &[(&str, Option<String>)]) -> String {
-    let said = choices
+/// Formats the query string.
+pub(super) fn query_string(choices: &[(&str, Option<String>)]) -> String {
+    let pairs = choices
         .iter()
         .filter_map(|(name, value)| Some(format!("{name}={}", escaped(value.as_ref()?))));
-    let all = said.collect::<Vec<_>>().join("&");
+    let all = pairs.collect::<Vec<_>>().join("&");
     if all.is_empty() { all } else { format!("?{all}") }
 }
 
@@ -85,7 +85,7 @@ fn escaped(text: &str) -> String {
             escaped.push_str(&format!("%{byte:02X}"));
         }
     }
-    // A part that is only dots would be taken for a way up.
+    // A segment of dots only would be normalized away.
     if !escaped.is_empty() && escaped.bytes().all(|byte| byte == b'.') {
         escaped.replace('.', "%2E")
     } else {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_taken_apart() {
+    fn url_is_parsed() {
         check("http://127.0.0.1:7420", "127.0.0.1:7420", "");
         check("https://skills.example.org/", "skills.example.org", "");
         check("https://skills.example.org:443/at/here/", "skills.example.org", "/at/here");
@@ -128,9 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn what_callers_put_in_stays_one_part() {
-        assert_eq!(path(&["v1", "a/b", "..", "é?"]), "/v1/a%2Fb/%2E%2E/%C3%A9%3F");
-        assert_eq!(query(&[("a", Some("b&c".into())), ("d", None)]), "?a=b%26c");
-        assert_eq!(query(&[("d", None)]), "");
+    fn caller_value_stays_one_segment() {
+        assert_eq!(request_path(&["v1", "a/b", "..", "é?"]), "/v1/a%2Fb/%2E%2E/%C3%A9%3F");
+        assert_eq!(query_string(&[("a", Some("b&c".into())), ("d", None)]), "?a=b%26c");
+        assert_eq!(query_string(&[("d", None)]), "");
     }
 }

@@ -1,4 +1,4 @@
-//! One request over one connection: HTTP/1.1, as much of it as a service and its proxies speak.
+//! One HTTP/1.1 request per connection: the subset that the server and its proxies use.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,33 +9,33 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 
-use super::body::{ChunkedBody, SizedBody, line};
+use super::body::{ChunkedBody, SizedBody, read_line};
 use super::url::ServiceUrl;
 use super::{RemoteError, ServiceArgs, tls};
 
-/// So long until somebody is there.
-const CONNECTING: Duration = Duration::from_secs(10);
-/// A service says something every few seconds while it streams; a command takes five minutes at
-/// most.
+/// The connect timeout.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The read timeout. The server sends an event every few seconds while it streams; a command takes
+/// five minutes at most.
 const SILENCE: Duration = Duration::from_secs(330);
-/// A whole answer is smaller.
-const ANSWER: u64 = 256 << 20;
+/// The maximum size of a response.
+const MAX_RESPONSE: u64 = 256 << 20;
 
-/// Where a service is, and who we are to it.
+/// A server, and our token for it.
 pub(super) struct ServiceClient {
     address: ServiceUrl,
     token: String,
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// What is sent along.
+/// The body of a request.
 pub(super) enum RequestBody<'a> {
     Nothing,
     Json(&'a Value),
     Form { boundary: &'a str, bytes: &'a [u8] },
 }
 
-/// An answer, of which the head was read.
+/// A response whose head has been read.
 pub(super) struct HttpResponse {
     pub(super) status: u16,
     authority: String,
@@ -43,13 +43,13 @@ pub(super) struct HttpResponse {
 }
 
 impl ServiceClient {
-    pub(super) fn new(reach: &ServiceArgs) -> Result<Self, RemoteError> {
-        let url = reach
+    pub(super) fn new(arguments: &ServiceArgs) -> Result<Self, RemoteError> {
+        let url = arguments
             .url
             .clone()
             .or_else(|| std::env::var("RINGFENCE_URL").ok().filter(|url| !url.is_empty()));
         let address = ServiceUrl::parse(url.as_deref().unwrap_or("http://127.0.0.1:7420"))?;
-        let token = match &reach.token_file {
+        let token = match &arguments.token_file {
             Some(path) => std::fs::read_to_string(path)
                 .map_err(|source| RemoteError::TokenFile { path: path.clone(), source })?,
             None => std::env::var("RINGFENCE_TOKEN").map_err(|_| RemoteError::NoToken)?,
@@ -58,11 +58,11 @@ impl ServiceClient {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(RemoteError::Token);
         }
-        let tls = address.is_secure.then(|| tls::config(reach.ca.as_deref())).transpose()?;
+        let tls = address.is_secure.then(|| tls::config(arguments.ca.as_deref())).transpose()?;
         Ok(Self { address, token, tls })
     }
 
-    /// Sends a request; whatever is no success is an error, in the service's words.
+    /// Sends a request; a status other than 2xx is an error with the server's message.
     pub(super) fn send(
         &self,
         method: &str,
@@ -92,7 +92,7 @@ impl ServiceClient {
             head.push_str(&format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len()));
         }
         head.push_str("\r\n");
-        // A service that has seen enough answers before it was told everything.
+        // A server may respond before it has read the whole request.
         let written = stream
             .write_all(head.as_bytes())
             .and_then(|()| stream.write_all(&body))
@@ -102,10 +102,10 @@ impl ServiceClient {
             (Err(error), Err(_)) => return Err(broken(error)),
             (_, answer) => answer??,
         };
-        if (200..300).contains(&answer.status) { Ok(answer) } else { Err(answer.refusal()) }
+        if (200..300).contains(&answer.status) { Ok(answer) } else { Err(answer.into_error()) }
     }
 
-    /// A request whose answer is JSON.
+    /// Sends a request whose response is JSON.
     pub(super) fn json(
         &self,
         method: &str,
@@ -123,20 +123,20 @@ impl ServiceClient {
         let ServiceUrl { host, port, .. } = &self.address;
         let unreached =
             |source| RemoteError::Unreached { authority: self.address.authority(), source };
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads nowhere");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in (host.as_str(), *port).to_socket_addrs().map_err(unreached)? {
             if self.tls.is_none() && !address.ip().is_loopback() {
                 return Err(RemoteError::Exposed { authority: self.address.authority() });
             }
-            match TcpStream::connect_timeout(&address, CONNECTING) {
-                Ok(stream) => return self.secured(stream),
+            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+                Ok(stream) => return self.start_tls(stream),
                 Err(error) => last = error,
             }
         }
         Err(unreached(last))
     }
 
-    fn secured(&self, stream: TcpStream) -> Result<Box<dyn ReadWrite>, RemoteError> {
+    fn start_tls(&self, stream: TcpStream) -> Result<Box<dyn ReadWrite>, RemoteError> {
         let prepared =
             stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(SILENCE)));
         let prepared = prepared.and_then(|()| stream.set_write_timeout(Some(SILENCE)));
@@ -147,7 +147,7 @@ impl ServiceClient {
         match &self.tls {
             None => Ok(Box::new(stream)),
             Some(config) => {
-                let stream = self.greeted(stream, config);
+                let stream = self.handshake(stream, config);
                 stream.map_err(|source| RemoteError::Untrusted {
                     authority: self.address.authority(),
                     source,
@@ -156,7 +156,7 @@ impl ServiceClient {
         }
     }
 
-    fn greeted(
+    fn handshake(
         &self,
         stream: TcpStream,
         config: &Arc<ClientConfig>,
@@ -164,7 +164,7 @@ impl ServiceClient {
         let name = ServerName::try_from(self.address.host.clone()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
-        // Whoever is not vouched for is told nothing.
+        // The handshake completes before the token is sent.
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
@@ -177,7 +177,7 @@ trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
 impl HttpResponse {
-    /// The outer error is the connection's, the inner one what was said on it.
+    /// Reads the head. The outer error is of the connection, the inner one of the protocol.
     fn read(
         stream: Box<dyn ReadWrite>,
         authority: String,
@@ -186,7 +186,7 @@ impl HttpResponse {
         let strange =
             |what: String| Ok(Err(RemoteError::Strange { authority: authority.clone(), what }));
         loop {
-            let first = line(&mut stream)?;
+            let first = read_line(&mut stream)?;
             let status = first
                 .strip_prefix("HTTP/1.")
                 .and_then(|rest| rest.get(2..5))
@@ -196,12 +196,12 @@ impl HttpResponse {
             };
             let (mut length, mut is_chunked) = (None, false);
             loop {
-                let header = line(&mut stream)?;
+                let header = read_line(&mut stream)?;
                 if header.is_empty() {
                     break;
                 }
                 let Some((name, value)) = header.split_once(':') else {
-                    return strange("a header is none".into());
+                    return strange("a header line is malformed".into());
                 };
                 let (name, value) = (name.to_ascii_lowercase(), value.trim());
                 match name.as_str() {
@@ -210,7 +210,7 @@ impl HttpResponse {
                     _ => {}
                 }
             }
-            // Something is still to come.
+            // An interim response precedes the final one.
             if (100..200).contains(&status) {
                 continue;
             }
@@ -229,10 +229,10 @@ impl HttpResponse {
         move |source| RemoteError::Broken { authority: authority.clone(), source }
     }
 
-    /// All of it.
+    /// Reads the whole body.
     fn bytes(mut self) -> Result<Vec<u8>, RemoteError> {
         let mut bytes = Vec::new();
-        self.body.by_ref().take(ANSWER).read_to_end(&mut bytes).map_err(self.broken())?;
+        self.body.by_ref().take(MAX_RESPONSE).read_to_end(&mut bytes).map_err(self.broken())?;
         Ok(bytes)
     }
 
@@ -246,29 +246,29 @@ impl HttpResponse {
             .map_err(|error| RemoteError::Strange { authority, what: error.to_string() })
     }
 
-    /// The next line of a stream, without its end; nothing after the last.
+    /// Reads the next line of a stream, without its end; `None` after the last.
     pub(super) fn line(&mut self) -> Result<Option<String>, RemoteError> {
         let mut bytes = Vec::new();
         let broken = self.broken();
         let taken =
-            self.body.by_ref().take(ANSWER).read_until(b'\n', &mut bytes).map_err(broken)?;
+            self.body.by_ref().take(MAX_RESPONSE).read_until(b'\n', &mut bytes).map_err(broken)?;
         let text = String::from_utf8_lossy(&bytes);
         Ok((taken > 0).then(|| text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 
-    fn refusal(self) -> RemoteError {
+    fn into_error(self) -> RemoteError {
         let (status, authority) = (self.status, self.authority.clone());
-        let said = self
+        let problem = self
             .bytes()
             .ok()
             .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
             .unwrap_or_default();
-        let text = |name: &str| said[name].as_str().map(crate::output::printable);
+        let text = |name: &str| problem[name].as_str().map(crate::output::printable);
         match (text("code"), text("message")) {
             (Some(code), Some(message)) => {
                 RemoteError::Refused { code, message, hint: text("hint") }
             }
-            _ => RemoteError::Strange { authority, what: format!("it answers with {status}") },
+            _ => RemoteError::Strange { authority, what: format!("unexpected status {status}") },
         }
     }
 }
@@ -279,17 +279,17 @@ mod tests {
 
     use super::*;
 
-    struct Said(Cursor<Vec<u8>>);
+    struct FakeStream(Cursor<Vec<u8>>);
 
-    impl Read for Said {
+    impl Read for FakeStream {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            // As a network does it: in pieces.
+            // As a network delivers it: in pieces.
             let most = into.len().min(3);
             self.0.read(&mut into[..most])
         }
     }
 
-    impl Write for Said {
+    impl Write for FakeStream {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             Ok(bytes.len())
         }
@@ -299,18 +299,19 @@ mod tests {
         }
     }
 
-    fn read(said: &str) -> io::Result<Result<HttpResponse, RemoteError>> {
-        HttpResponse::read(Box::new(Said(Cursor::new(said.as_bytes().to_vec()))), "here".into())
+    fn read(response: &str) -> io::Result<Result<HttpResponse, RemoteError>> {
+        let stream = FakeStream(Cursor::new(response.as_bytes().to_vec()));
+        HttpResponse::read(Box::new(stream), "here".into())
     }
 
     #[track_caller]
-    fn check(said: &str, expect: Option<&str>) {
-        let read = read(said).ok().and_then(Result::ok).and_then(|answer| answer.bytes().ok());
-        assert_eq!(read.as_deref(), expect.map(str::as_bytes), "{said:?}");
+    fn check(response: &str, expect: Option<&str>) {
+        let read = read(response).ok().and_then(Result::ok).and_then(|answer| answer.bytes().ok());
+        assert_eq!(read.as_deref(), expect.map(str::as_bytes), "{response:?}");
     }
 
     #[test]
-    fn a_body_ends_where_it_was_said() {
+    fn body_ends_where_its_framing_says() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, and more", Some("hello"));
         check(
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n",
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_is_no_answer() {
+    fn truncated_response_is_an_error() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", None);
         check("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n", None);
         check("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhello", None);
@@ -330,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_in_the_services_words() {
-        let said = "HTTP/1.1 404 Not Found\r\n\r\n{\"code\":\"no-skill\",\"message\":\"there is no skill\",\"hint\":\"list them\"}";
-        let refusal = read(said).unwrap().ok().map(HttpResponse::refusal).unwrap();
+    fn refusal_carries_the_servers_message() {
+        let response = "HTTP/1.1 404 Not Found\r\n\r\n{\"code\":\"no-skill\",\"message\":\"there is no skill\",\"hint\":\"list them\"}";
+        let refusal = read(response).unwrap().ok().map(HttpResponse::into_error).unwrap();
         assert_eq!(
             (refusal.code(), refusal.to_string(), refusal.hint()),
             ("no-skill", "there is no skill".into(), Some("list them".into()))
@@ -340,7 +341,7 @@ mod tests {
         let strange = read("HTTP/1.1 502 Bad Gateway\r\n\r\n<html>")
             .unwrap()
             .ok()
-            .map(HttpResponse::refusal)
+            .map(HttpResponse::into_error)
             .unwrap();
         assert_eq!(strange.code(), "strange");
     }

@@ -1,4 +1,4 @@
-//! Whether a command runs in a sandbox, where somebody has a say in that.
+//! The choice between running in a sandbox and running without one.
 
 use ringfence_api::Outcome;
 use ringfence_engine::{EngineError, ResolvedPolicy};
@@ -9,108 +9,110 @@ use ringfence_policy::{Origin, Source};
 use ringfence_provider::ProviderError;
 
 use crate::args::RunArgs;
-use crate::commands::resolve_args::{ResolvedArgs, RunOverrides, meant_to_run};
+use crate::commands::resolve_args::{ResolvedArgs, RunOverrides, resolve_for_run};
 use crate::error::CliError;
 
-/// Whether somebody says that there is to be a sandbox.
+/// The value of `--sandbox` and `--no-sandbox`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SandboxFlag {
-    /// Nobody does: the policy decides.
-    AsWritten,
-    /// There is to be one.
-    Wanted,
-    /// There is to be none.
-    Unwanted,
+    /// Neither flag: the policy decides.
+    FromPolicy,
+    /// `--sandbox`.
+    Required,
+    /// `--no-sandbox`.
+    Disabled,
 }
 
-/// Who has chosen the command.
+/// The author of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandAuthor {
-    /// Whoever runs it, or their own settings.
-    Persons,
-    /// A file of the project, which is anybody's: it runs in a sandbox or not at all.
-    Projects,
+    /// The user, or the user's own settings.
+    User,
+    /// A file of the project, which is untrusted: the command runs in a sandbox or not at all.
+    Project,
 }
 
-/// The policy, with a sandbox or without.
-pub(super) fn walled(
+/// Resolves the policy, with a sandbox or without one.
+pub(super) fn resolve_policy(
     arguments: &RunArgs,
-    (wall, whose): (SandboxFlag, CommandAuthor),
+    (sandbox_flag, author): (SandboxFlag, CommandAuthor),
     chosen: RunOverrides<'_>,
 ) -> Result<ResolvedArgs, CliError> {
-    let meant = match wall {
-        SandboxFlag::AsWritten => meant_to_run(&arguments.policy, chosen)?,
-        SandboxFlag::Wanted => {
-            let meant =
-                meant_to_run(&arguments.policy, RunOverrides { sandbox: Some(true), ..chosen })?;
-            if !meant.resolved.grants.is_confined() {
-                return Err(contradiction());
+    let resolved_args = match sandbox_flag {
+        SandboxFlag::FromPolicy => resolve_for_run(&arguments.policy, chosen)?,
+        SandboxFlag::Required => {
+            let resolved_args =
+                resolve_for_run(&arguments.policy, RunOverrides { sandbox: Some(true), ..chosen })?;
+            if !resolved_args.resolved.grants.is_confined() {
+                return Err(sandbox_contradicts_policy());
             }
-            meant
+            resolved_args
         }
-        SandboxFlag::Unwanted => {
+        SandboxFlag::Disabled => {
             let ResolvedPolicy { grants, surroundings, .. } =
-                meant_to_run(&arguments.policy, chosen)?.resolved;
-            // What the agent itself is, is none of its commands: none of those rules excludes it.
+                resolve_for_run(&arguments.policy, chosen)?.resolved;
+            // The rules for excluded commands are for the agent's commands, not for the agent.
             let settings =
                 SandboxSettings { excluded_commands: Vec::new(), ..grants.sandbox_settings() };
             let wanted = SandboxQuery {
                 command: "agent",
-                wish: SandboxWish::Unsandboxed,
+                request: SandboxWish::Unsandboxed,
                 platform: surroundings.facts.platform,
                 ability: SandboxAbility::Available,
             };
             match should_use_sandbox(&settings, wanted) {
-                SandboxChoice::Unsandboxed(_) => meant_to_run(
+                SandboxChoice::Unsandboxed(_) => resolve_for_run(
                     &arguments.policy,
                     RunOverrides { sandbox: Some(false), ..chosen },
                 )?,
-                SandboxChoice::Sandboxed(_) | SandboxChoice::Refused => return Err(not_without()),
+                SandboxChoice::Sandboxed(_) | SandboxChoice::Refused => {
+                    return Err(sandbox_is_required());
+                }
             }
         }
     };
-    if whose == CommandAuthor::Projects && !meant.resolved.grants.is_confined() {
-        return Err(not_the_projects());
+    if author == CommandAuthor::Project && !resolved_args.resolved.grants.is_confined() {
+        return Err(project_command_unconfined());
     }
-    Ok(meant)
+    Ok(resolved_args)
 }
 
-/// The same policy without a sandbox, where none could be made and the policy accepts that.
-pub(super) fn outside(
+/// Returns the policy without a sandbox, if none could be created and the policy accepts that.
+pub(super) fn without_sandbox(
     ended: &Result<Outcome, EngineError>,
     resolved: &ResolvedPolicy,
-    whose: CommandAuthor,
+    author: CommandAuthor,
 ) -> Option<ResolvedPolicy> {
     let rules = &resolved.grants.sandbox;
     let is_unavailable =
         matches!(ended, Err(EngineError::Provider(ProviderError::NotStarted { .. })));
-    if !is_unavailable || rules.fail_if_unavailable || whose == CommandAuthor::Projects {
+    if !is_unavailable || rules.fail_if_unavailable || author == CommandAuthor::Project {
         return None;
     }
     let mut outside = resolved.clone();
     outside.grants.enabled = false;
     outside.grants.sandbox.off =
-        Some(Origin::new(Source::User, "fail-if-unavailable = false, and none can be made here"));
+        Some(Origin::new(Source::User, "fail-if-unavailable = false, and no sandbox is available"));
     Some(outside)
 }
 
-fn contradiction() -> CliError {
-    CliError::Words {
-        what: "`--sandbox` asks for confinement, and the policy is to confine nothing".into(),
-        hint: "`ringfence policy show --origin` says who switched confinement off".into(),
+fn sandbox_contradicts_policy() -> CliError {
+    CliError::Usage {
+        what: "`--sandbox` requires a sandbox, but the policy turns it off".into(),
+        hint: "`ringfence policy show --origin` shows which file or flag turned it off".into(),
     }
 }
 
-fn not_the_projects() -> CliError {
-    CliError::Words {
-        what: "what a project's definition runs is confined or does not run".into(),
-        hint: "add `--sandbox`, or type the command yourself behind `--`".into(),
+fn project_command_unconfined() -> CliError {
+    CliError::Usage {
+        what: "a command from a project's agent definition must run in a sandbox".into(),
+        hint: "add `--sandbox`, or type the command yourself after `--`".into(),
     }
 }
 
-fn not_without() -> CliError {
-    CliError::Words {
-        what: "the policy does not allow to run without a sandbox".into(),
-        hint: "leave out `--no-sandbox`, or `ringfence configure --global set sandbox.allow-unsandboxed-commands true`".into(),
+fn sandbox_is_required() -> CliError {
+    CliError::Usage {
+        what: "the policy does not allow running without a sandbox".into(),
+        hint: "omit `--no-sandbox`, or run `ringfence configure --global set sandbox.allow-unsandboxed-commands true`".into(),
     }
 }

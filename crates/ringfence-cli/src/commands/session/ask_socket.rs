@@ -1,4 +1,4 @@
-//! Questions of somebody who keeps sandboxes and is no session: an MCP server.
+//! The socket for questions of an MCP server, which has sandboxes but is not a session.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,42 +13,50 @@ use serde_json::{Value, json};
 
 use super::frames::{FrameKind, send};
 use super::questions::PendingQuestions;
-use super::server::{ask, is_welcome};
+use super::server::{is_allowed_peer, read_request};
 use super::socket_dir;
 use crate::error::CliError;
 
-/// A socket where `ringfence ask` finds them, until this is dropped.
+/// A socket that `ringfence ask` finds; removed on drop.
 pub(crate) struct AskSocket {
     pub(crate) questions: Arc<PendingQuestions>,
     socket: PathBuf,
 }
 
 impl AskSocket {
-    /// Under this id; each question waits so long.
-    pub(crate) fn open(id: &str, cwd: &AbsPath, patience: Duration) -> Result<Self, CliError> {
-        let socket = socket_dir::socket(id)?;
+    /// Opens the socket under `id`; each question waits for `patience`.
+    pub(crate) fn open(
+        id: &str,
+        cwd: &AbsPath,
+        answer_timeout: Duration,
+    ) -> Result<Self, CliError> {
+        let socket = socket_dir::new_socket_path(id)?;
         let path = socket.display().to_string();
         let fail = |what| {
             let path = path.clone();
             move |source| CliError::File { what, path, source }
         };
         let listener = socket_dir::listen(&socket).map_err(fail("listen at"))?;
-        let desk = Self { questions: Arc::new(PendingQuestions::new(patience)), socket };
-        fs::set_permissions(&desk.socket, fs::Permissions::from_mode(0o600))
-            .map_err(fail("guard"))?;
+        let ask_socket =
+            Self { questions: Arc::new(PendingQuestions::new(answer_timeout)), socket };
+        fs::set_permissions(&ask_socket.socket, fs::Permissions::from_mode(0o600))
+            .map_err(fail("set the mode of"))?;
         let about = json!({ "session": id, "name": "mcp", "pid": std::process::id(), "cwd": cwd.to_string(), "busy": false, "commands": 0 });
-        let questions = desk.questions.clone();
-        let attend = move || {
+        let questions = ask_socket.questions.clone();
+        let accept_clients = move || {
             for client in listener.incoming().flatten() {
                 let (about, questions) = (about.clone(), questions.clone());
-                // One that cannot be served is a client that hears nothing.
+                // If no thread can be started, the client gets no answer.
                 let _ = thread::Builder::new()
                     .name("client".into())
                     .spawn(move || serve(client, &about, &questions));
             }
         };
-        thread::Builder::new().name("desk".into()).spawn(attend).map_err(fail("watch over"))?;
-        Ok(desk)
+        thread::Builder::new()
+            .name("ask-socket".into())
+            .spawn(accept_clients)
+            .map_err(fail("start a thread for"))?;
+        Ok(ask_socket)
     }
 }
 
@@ -59,16 +67,16 @@ impl Drop for AskSocket {
 }
 
 fn serve(mut client: UnixStream, about: &Value, questions: &PendingQuestions) {
-    if !is_welcome(&client) {
+    if !is_allowed_peer(&client) {
         return;
     }
-    while let Ok(Some(asked)) = ask(&mut client) {
-        let answer = match asked.question["ask"].as_str().unwrap_or_default() {
+    while let Ok(Some(request)) = read_request(&mut client) {
+        let answer = match request.question["ask"].as_str().unwrap_or_default() {
             "inspect" => about.clone(),
             "questions" => questions.list(),
-            "answer" => questions.answer_to(&asked.question),
+            "answer" => questions.handle_answer(&request.question),
             _ => {
-                json!({ "error": { "code": "usage", "message": "this is an MCP server: its client runs commands, and ends it" } })
+                json!({ "error": { "code": "usage", "message": "this is an MCP server: only its client can run commands or stop it" } })
             }
         };
         if send(&mut client, FrameKind::Answer, answer.to_string().as_bytes()).is_err() {

@@ -1,4 +1,4 @@
-//! `ringfence session attach`: a shell of its own beside that of the session, at this terminal.
+//! `ringfence session attach`: a separate shell in a session, at this terminal.
 
 use std::io::{self, IoSliceMut, IsTerminal};
 use std::mem::MaybeUninit;
@@ -21,30 +21,30 @@ use crate::error::CliError;
 
 pub(super) fn attach(arguments: &SessionRef) -> Result<ExitCode, CliError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(CliError::Words {
-            what: "there is no terminal to attach".into(),
-            hint: "`ringfence session exec SESSION -c LINE` needs none".into(),
+        return Err(CliError::Usage {
+            what: "cannot attach: standard input or output is not a terminal".into(),
+            hint: "use `ringfence session exec SESSION -c LINE`".into(),
         });
     }
     let mut session = find(&arguments.session)?;
     let failed = |error: Errno| session.fail("attach to", error.into());
     let size = tcgetwinsize(io::stdin()).map_err(failed)?;
     let question = json!({ "ask": "attach", "rows": size.ws_row, "columns": size.ws_col });
-    session.say(FrameKind::Question, question.to_string().as_bytes())?;
-    if let Some(terminal) = handed_over(&session.stream) {
+    session.send(FrameKind::Question, question.to_string().as_bytes())?;
+    if let Some(terminal) = receive_terminal(&session.stream) {
         let raw = RawTerminal::begin().map_err(|error| session.fail("attach to", error.into()))?;
-        pass(&terminal, size);
+        forward(&terminal, size);
         drop(raw);
     }
     let answer = session.answer()?;
     Ok(conclude(&answer, false))
 }
 
-/// The other end of the terminal; `None` if there is an answer instead.
-fn handed_over(stream: impl AsFd) -> Option<OwnedFd> {
+/// Receives the fd of the terminal; `None` if the server sends an answer instead.
+fn receive_terminal(stream: impl AsFd) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    // What comes with it is one byte; an answer begins with another, and is left where it is.
+    // The fd comes with the byte `t`; any other byte begins an answer, which stays in the stream.
     let mut byte = [0];
     let (first, _) = rustix::net::recv(&stream, &mut byte[..], RecvFlags::PEEK).ok()?;
     if first == 0 || byte != [b't'] {
@@ -58,7 +58,7 @@ fn handed_over(stream: impl AsFd) -> Option<OwnedFd> {
     })
 }
 
-/// Whatever is typed goes to the other side, until it is let go.
+/// Raw mode on this terminal; restored on drop.
 struct RawTerminal(Termios);
 
 impl RawTerminal {
@@ -77,9 +77,9 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Passes on what is typed and what is shown, until the other side is gone.
-fn pass(terminal: &OwnedFd, mut size: Winsize) {
-    /// So often it is looked at whether the size is another.
+/// Forwards input and output until the other side closes.
+fn forward(terminal: &OwnedFd, mut size: Winsize) {
+    /// The interval between checks of the window size.
     const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let mut buffer = [0; 16 * 1024];
@@ -104,7 +104,7 @@ fn pass(terminal: &OwnedFd, mut size: Winsize) {
     }
 }
 
-/// What there is; `false` if there will be no more.
+/// Copies available bytes; returns `false` at the end.
 fn copy(from: impl AsFd, to: impl AsFd, buffer: &mut [u8]) -> bool {
     let length = match rustix::io::read(from, &mut *buffer) {
         Ok(0) => return false,

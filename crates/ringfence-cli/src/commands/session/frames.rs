@@ -1,24 +1,24 @@
-//! What a client and the keeper of a session say to each other: frames of a kind, a length
-//! and so many bytes.
+//! The protocol between a client and a session's server: frames of a kind, a length and that many
+//! bytes.
 
 use std::io::{self, Read, Write};
 
-/// What a frame is about.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
-    /// A line to be run, which the next question is about.
+    /// The line to run, for the next question.
     Line,
-    /// What it is to read.
+    /// Standard input for the command.
     Input,
-    /// A question, in JSON.
+    /// A request, as JSON.
     Question,
-    /// Whoever asked does not want to wait.
+    /// The client does not want to wait any longer.
     Interrupt,
     /// Standard output of a command.
     Out,
     /// Standard error of a command.
     Err,
-    /// The answer, in JSON.
+    /// The answer, as JSON.
     Answer,
 }
 
@@ -32,15 +32,16 @@ const KINDS: [(u8, FrameKind); 7] = [
     (b'a', FrameKind::Answer),
 ];
 
-/// Longer frames are nobody's of ours.
+/// The maximum length; a longer frame is invalid.
 const LONGEST: u32 = 256 * 1024 * 1024;
 
 pub(super) fn send(to: &mut impl Write, kind: FrameKind, bytes: &[u8]) -> io::Result<()> {
     let (letter, _) =
         KINDS.iter().find(|(_, known)| *known == kind).expect("every kind has a letter");
     let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= LONGEST);
-    let length = length
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "more than 256 MiB at once"))?;
+    let length = length.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "a frame is limited to 256 MiB")
+    })?;
     let mut head = vec![*letter];
     head.extend_from_slice(&length.to_be_bytes());
     to.write_all(&head)?;
@@ -48,7 +49,7 @@ pub(super) fn send(to: &mut impl Write, kind: FrameKind, bytes: &[u8]) -> io::Re
     to.flush()
 }
 
-/// The next frame; `None` at the end.
+/// Receives the next frame; `None` at the end.
 pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<(FrameKind, Vec<u8>)>> {
     let mut head = [0; 5];
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
@@ -59,18 +60,18 @@ pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<(FrameKind, Vec
     let (_, kind) = KINDS
         .iter()
         .find(|(letter, _)| *letter == head[0])
-        .ok_or_else(|| wrong("a frame of no known kind"))?;
+        .ok_or_else(|| wrong("unknown frame kind"))?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
     if length > LONGEST {
-        return Err(wrong("a frame of more than 256 MiB"));
+        return Err(wrong("frame larger than 256 MiB"));
     }
     let mut bytes = Vec::new();
-    // Grows with what comes, and not with what was promised.
+    // Grows with the received bytes, not with the announced length.
     from.take(length.into()).read_to_end(&mut bytes)?;
     if bytes.len() == length as usize {
         Ok(Some((*kind, bytes)))
     } else {
-        Err(wrong("a frame that ends too soon"))
+        Err(wrong("truncated frame"))
     }
 }
 
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn frames_round_trip() {
         let mut bytes = Vec::new();
         for (_, kind) in KINDS {
             send(&mut bytes, kind, b"a\0b").unwrap();
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused() {
+    fn invalid_frame_is_refused() {
         for wrong in [b"x\0\0\0\0".as_slice(), b"l\xff\xff\xff\xff", b"l\0\0\0\x05ab", b"l\0\0"] {
             assert!(receive(&mut &*wrong).is_err(), "{wrong:?}");
         }

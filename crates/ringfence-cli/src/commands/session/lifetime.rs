@@ -1,4 +1,4 @@
-//! The end of a session: with its agent, after a time in which nothing ran, or when it is told.
+//! The end of a session: with its agent, after an idle time, or on request.
 
 use std::fmt;
 use std::fs;
@@ -12,31 +12,31 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
 
-/// A session in which processes run in the background stands so many times as long.
+/// A session with background processes has an idle time this many times as long.
 const WITH_BACKGROUND: u32 = 8;
 
-/// When a session ends by itself, and how many clients it has.
+/// The conditions under which a session ends by itself, and the number of its clients.
 pub(super) struct Lifetime {
-    /// All that calls have in common, where the session is that of a conversation.
+    /// The settings that all calls have in common, for the session of a conversation.
     signature: Option<String>,
-    /// How long it stands with no client.
+    /// The idle time after which the session ends.
     idle: Option<Duration>,
-    /// The process that it ends with.
+    /// A pidfd of the agent, whose end ends the session.
     agent: Option<OwnedFd>,
-    clients: Mutex<Clients>,
+    clients: Mutex<SessionClients>,
 }
 
-struct Clients {
+struct SessionClients {
     count: usize,
-    /// When the last one left.
+    /// The time when the last client left.
     since: Instant,
     is_ending: bool,
 }
 
 /// A client that is being served.
-pub(super) struct Client<'a>(&'a Lifetime);
+pub(super) struct ConnectedClient<'a>(&'a Lifetime);
 
-impl Drop for Client<'_> {
+impl Drop for ConnectedClient<'_> {
     fn drop(&mut self) {
         let mut clients = self.0.lock();
         clients.count -= 1;
@@ -45,13 +45,13 @@ impl Drop for Client<'_> {
 }
 
 impl Lifetime {
-    /// Until the user ends the session.
+    /// Creates the lifetime of a session that only the user ends.
     pub(super) fn unbounded() -> Self {
         Self::new(None, None, None)
     }
 
-    /// As long as the agent of a conversation lives, and calls come.
-    pub(super) fn of_conversation(
+    /// Creates the lifetime of a conversation's session: it ends with the agent, or when idle.
+    pub(super) fn for_conversation(
         signature: String,
         idle: Duration,
         agent: Option<OwnedFd>,
@@ -60,35 +60,36 @@ impl Lifetime {
     }
 
     fn new(signature: Option<String>, idle: Option<Duration>, agent: Option<OwnedFd>) -> Self {
-        let clients = Mutex::new(Clients { count: 0, since: Instant::now(), is_ending: false });
+        let clients =
+            Mutex::new(SessionClients { count: 0, since: Instant::now(), is_ending: false });
         Self { signature, idle, agent, clients }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Clients> {
+    fn lock(&self) -> MutexGuard<'_, SessionClients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers whether the session is that of a conversation.
-    pub(super) fn is_of_conversation(&self) -> bool {
+    /// True for the session of a conversation.
+    pub(super) fn is_for_conversation(&self) -> bool {
         self.signature.is_some()
     }
 
-    /// Answers whether a call with this signature may run in the session.
-    pub(super) fn serves(&self, signature: Option<&str>) -> bool {
+    /// True if a call with this signature may run in the session.
+    pub(super) fn accepts_signature(&self, signature: Option<&str>) -> bool {
         signature.is_some() && self.signature.as_deref() == signature
     }
 
     /// Counts a client; `None` if the session is about to end.
-    pub(super) fn enter(&self) -> Option<Client<'_>> {
+    pub(super) fn enter(&self) -> Option<ConnectedClient<'_>> {
         let mut clients = self.lock();
         if clients.is_ending {
             return None;
         }
         clients.count += 1;
-        Some(Client(self))
+        Some(ConnectedClient(self))
     }
 
-    /// Lets no more clients in.
+    /// Refuses further clients.
     pub(super) fn end(&self) {
         self.lock().is_ending = true;
     }
@@ -100,15 +101,15 @@ impl Lifetime {
         let _ = poll(&mut [PollFd::new(agent, PollFlags::IN)], Some(&long));
     }
 
-    /// Answers whether the session is to end, and lets no more clients in if so. `shell` is the pid
-    /// of its shell.
+    /// True if the session must end; then it refuses further clients. `shell` returns the pid of
+    /// its shell.
     pub(super) fn is_over(&self, shell: impl FnOnce() -> Option<i32>) -> bool {
         if self.agent.as_ref().is_some_and(has_ended) {
             self.end();
             return true;
         }
         let Some(idle) = self.idle else { return false };
-        let is_idle = |clients: &Clients, idle: Duration| {
+        let is_idle = |clients: &SessionClients, idle: Duration| {
             clients.count == 0 && clients.since.elapsed() >= idle
         };
         if !is_idle(&self.lock(), idle) {
@@ -127,18 +128,18 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&NOW)).is_ok_and(|ready| ready > 0)
 }
 
-/// Answers whether processes run in a sandbox of ours beside its init and its shell.
+/// True if processes other than init and the shell run in a sandbox of this server.
 fn has_background(shell: Option<i32>) -> bool {
-    let all: Vec<Facts> = fs::read_dir("/proc")
+    let all: Vec<LifetimeFacts> = fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .flatten()
-        .filter_map(|entry| Facts::of(entry.file_name().to_str()?))
+        .filter_map(|entry| LifetimeFacts::read(entry.file_name().to_str()?))
         .collect();
     let own = std::process::id() as i32;
-    let is_ours = |facts: &Facts| {
+    let is_descendant = |facts: &LifetimeFacts| {
         let mut parent = facts.parent;
-        // A chain of parents is never longer than there are processes.
+        // Bounds the loop: a parent chain is no longer than the number of processes.
         for _ in 0..all.len() {
             if parent == own {
                 return true;
@@ -148,26 +149,26 @@ fn has_background(shell: Option<i32>) -> bool {
         }
         false
     };
-    all.iter().any(|facts| facts.is_inside && Some(facts.pid) != shell && is_ours(facts))
+    all.iter().any(|facts| facts.is_inside && Some(facts.pid) != shell && is_descendant(facts))
 }
 
-/// Facts of a process.
-struct Facts {
+/// Facts about a process.
+struct LifetimeFacts {
     pid: i32,
     parent: i32,
-    /// It is in a pid namespace below ours, and not the init there.
+    /// True in a pid namespace below ours, except for its init.
     is_inside: bool,
 }
 
-impl Facts {
-    fn of(pid: &str) -> Option<Facts> {
+impl LifetimeFacts {
+    fn read(pid: &str) -> Option<LifetimeFacts> {
         let number = pid.parse().ok()?;
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
         let parent = field("PPid:")?.trim().parse().ok()?;
         let inner: Vec<&str> = field("NSpid:")?.split_whitespace().collect();
         let is_zombie = field("State:")?.trim_start().starts_with('Z');
-        Some(Facts {
+        Some(LifetimeFacts {
             pid: number,
             parent,
             is_inside: !is_zombie && inner.len() > 1 && inner.last() != Some(&"1"),
@@ -176,19 +177,19 @@ impl Facts {
 }
 
 /// The process of an agent, by its pid and its start time.
-pub(super) struct Agent {
+pub(super) struct AgentProcess {
     pid: i32,
     start: u64,
 }
 
-impl fmt::Display for Agent {
+impl fmt::Display for AgentProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.pid, self.start)
     }
 }
 
-/// Programs that an agent runs a command by, and which end with the command.
-const BETWEEN: &[&str] = &[
+/// Programs through which an agent runs a command, and which end with the command.
+const LAUNCHERS: &[&str] = &[
     "ash",
     "bash",
     "busybox",
@@ -216,30 +217,30 @@ const BETWEEN: &[&str] = &[
     "zsh",
 ];
 
-impl Agent {
-    /// The nearest ancestor that is neither a shell nor a program that starts another one.
-    pub(super) fn around_this_process() -> Option<Agent> {
+impl AgentProcess {
+    /// Finds the nearest ancestor that is neither a shell nor a launcher.
+    pub(super) fn find_ancestor() -> Option<AgentProcess> {
         let mut pid = rustix::process::getppid()?.as_raw_nonzero().get();
         while pid > 1 {
-            let stat = Stat::of(pid)?;
-            if !BETWEEN.contains(&stat.program.as_str()) {
-                return Some(Agent { pid, start: stat.start });
+            let stat = Stat::read(pid)?;
+            if !LAUNCHERS.contains(&stat.program.as_str()) {
+                return Some(AgentProcess { pid, start: stat.start });
             }
             pid = stat.parent;
         }
         None
     }
 
-    pub(super) fn parse(text: &str) -> Option<Agent> {
+    pub(super) fn parse(text: &str) -> Option<AgentProcess> {
         let (pid, start) = text.split_once(':')?;
-        Some(Agent { pid: pid.parse().ok()?, start: start.parse().ok()? })
+        Some(AgentProcess { pid: pid.parse().ok()?, start: start.parse().ok()? })
     }
 
-    /// A pidfd of it; `None` where the kernel has none. An error if it has ended, also if another
-    /// process has its pid by now.
+    /// Opens a pidfd; `None` if the kernel has none. Fails if the agent has ended, even if its pid
+    /// was reused.
     pub(super) fn open(self) -> io::Result<Option<OwnedFd>> {
         let opened = Pid::from_raw(self.pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
-        match Stat::of(self.pid).filter(|stat| stat.start == self.start) {
+        match Stat::read(self.pid).filter(|stat| stat.start == self.start) {
             Some(_) => Ok(opened.and_then(Result::ok)),
             None => Err(io::ErrorKind::NotFound.into()),
         }
@@ -254,12 +255,12 @@ struct Stat {
 }
 
 impl Stat {
-    fn of(pid: i32) -> Option<Stat> {
+    fn read(pid: i32) -> Option<Stat> {
         Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
     fn parse(text: &str) -> Option<Stat> {
-        // The name may hold anything, also `)`.
+        // The program name may contain any character, even `)`.
         let (before, after) = text.rsplit_once(')')?;
         let program = before.split_once('(')?.1.to_owned();
         let fields: Vec<&str> = after.split_whitespace().collect();
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_name_with_brackets_hides_no_field() {
+    fn program_name_with_brackets_does_not_shift_fields() {
         let text = "7 (a) b (c) S 3 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2";
         let stat = Stat::parse(text).unwrap();
         assert_eq!((stat.program.as_str(), stat.parent, stat.start), ("a) b (c", 3, 4711));
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn session_ends_only_while_it_has_no_client() {
-        let lifetime = Lifetime::of_conversation("s".into(), Duration::ZERO, None);
+        let lifetime = Lifetime::for_conversation("s".into(), Duration::ZERO, None);
         let client = lifetime.enter().unwrap();
         assert!(!lifetime.is_over(|| None));
         drop(client);
@@ -294,10 +295,12 @@ mod tests {
 
     #[test]
     fn call_with_another_signature_is_not_served() {
-        let lifetime = Lifetime::of_conversation("s".into(), Duration::ZERO, None);
+        let lifetime = Lifetime::for_conversation("s".into(), Duration::ZERO, None);
         assert!(
-            lifetime.serves(Some("s")) && !lifetime.serves(Some("t")) && !lifetime.serves(None)
+            lifetime.accepts_signature(Some("s"))
+                && !lifetime.accepts_signature(Some("t"))
+                && !lifetime.accepts_signature(None)
         );
-        assert!(!Lifetime::unbounded().serves(None));
+        assert!(!Lifetime::unbounded().accepts_signature(None));
     }
 }

@@ -1,4 +1,4 @@
-//! Questions of a session, which wait for whoever answers them from another terminal.
+//! Pending questions of a session, answered from another terminal.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use ringfence_api::{Ask, AskAnswer, Asker, Permission};
 use serde_json::{Value, json};
 
-/// More than anybody reads: what comes beyond is refused at once.
-const MANY: usize = 64;
+/// The maximum number of open questions; further accesses are denied at once.
+const MAX_OPEN: usize = 64;
 
-/// Those that are open.
+/// The open questions.
 #[derive(Debug)]
 pub(crate) struct PendingQuestions {
-    patience: Duration,
+    answer_timeout: Duration,
     state: Mutex<PendingQuestionsState>,
     changed: Condvar,
 }
@@ -31,21 +31,21 @@ struct PendingQuestion {
 }
 
 impl PendingQuestions {
-    /// Each waits so long for its answer.
-    pub(super) fn new(patience: Duration) -> Self {
-        Self { patience, state: Mutex::default(), changed: Condvar::new() }
+    /// Creates the list; each question waits for `patience`.
+    pub(super) fn new(answer_timeout: Duration) -> Self {
+        Self { answer_timeout, state: Mutex::default(), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingQuestionsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that wait for an answer.
+    /// Lists the questions without an answer.
     pub(super) fn list(&self) -> Value {
         let state = self.lock();
         let waiting = state.open.iter().filter(|(_, open)| open.answer.is_none());
-        let told = waiting.filter_map(|(number, PendingQuestion { ask, .. })| {
-            let permission = Permission::of(&ask.denial, &ask.options)?;
+        let listed = waiting.filter_map(|(number, PendingQuestion { ask, .. })| {
+            let permission = Permission::from_denial(&ask.denial, &ask.options)?;
             Some(json!({
                 "question": number,
                 "operation": ask.denial.operation.word(),
@@ -55,29 +55,29 @@ impl PendingQuestions {
                 "permission": permission,
             }))
         });
-        told.collect()
+        listed.collect()
     }
 
-    /// Answers one, in the words of the wire.
-    pub(super) fn answer_to(&self, said: &Value) -> Value {
+    /// Handles an `answer` request.
+    pub(super) fn handle_answer(&self, request: &Value) -> Value {
         let refused = |message: String| json!({ "error": { "code": "usage", "message": message } });
-        let Ok(answer) = serde_json::from_value::<AskAnswer>(said["answer"].clone()) else {
-            return refused("no such answer".into());
+        let Ok(answer) = serde_json::from_value::<AskAnswer>(request["answer"].clone()) else {
+            return refused("unknown answer".into());
         };
-        match self.answer(said["question"].as_u64().unwrap_or_default(), answer) {
-            Ok(()) => json!({ "answered": said["question"] }),
+        match self.answer(request["question"].as_u64().unwrap_or_default(), answer) {
+            Ok(()) => json!({ "answered": request["question"] }),
             Err(why) => refused(why),
         }
     }
 
-    /// Answers one; says what is wrong if that cannot be.
+    /// Answers a question; returns a message on failure.
     fn answer(&self, number: u64, answer: AskAnswer) -> Result<(), String> {
         let mut state = self.lock();
         let open = state.open.get_mut(&number).filter(|open| open.answer.is_none());
-        let open = open.ok_or_else(|| format!("there is no question {number} that waits"))?;
+        let open = open.ok_or_else(|| format!("no open question {number}"))?;
         if !open.ask.options.contains(&answer) {
             let offered: Vec<String> = open.ask.options.iter().map(ToString::to_string).collect();
-            return Err(format!("{answer} is not offered; it may be {}", offered.join(", ")));
+            return Err(format!("{answer} is not offered; use one of {}", offered.join(", ")));
         }
         open.answer = Some(answer);
         self.changed.notify_all();
@@ -87,9 +87,9 @@ impl PendingQuestions {
 
 impl Asker for PendingQuestions {
     fn ask(&self, ask: &Ask) -> AskAnswer {
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.answer_timeout;
         let mut state = self.lock();
-        if state.open.len() >= MANY {
+        if state.open.len() >= MAX_OPEN {
             return AskAnswer::Deny;
         }
         state.next += 1;

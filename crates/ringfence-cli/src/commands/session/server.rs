@@ -1,4 +1,4 @@
-//! The keeper of a session.
+//! The server process of a session.
 
 mod call;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ringfence_api::{
     Asker, Errors, ExitStatus, OutputStream, Permission, ShellCommand, ShellState, StdinInput,
-    StdioMode, whole,
+    StdioMode, error_chain,
 };
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
@@ -38,17 +38,17 @@ use super::frames::{FrameKind, receive, send};
 use super::lifetime::Lifetime;
 use super::questions::PendingQuestions;
 use super::{SessionStartArgs, socket_dir};
-use crate::asker::PATIENCE;
+use crate::asker::ANSWER_TIMEOUT;
 use crate::commands::resolve_args::{
-    ResolvedArgs, RunOverrides, TypedCommand, agent, duration, meant_to_run,
+    ResolvedArgs, RunOverrides, TypedCommand, agent_from_env, parse_duration_ms, resolve_for_run,
 };
 use crate::error::CliError;
 use crate::messages;
 
-/// How much of each stream is kept for an answer.
+/// The number of bytes of each stream kept for an answer.
 const KEPT: usize = 16 * 1024 * 1024;
 
-/// A session and who keeps it.
+/// The state of a session's server.
 struct SessionServer {
     id: String,
     name: Option<String>,
@@ -56,13 +56,13 @@ struct SessionServer {
     started_ms: u64,
     socket: PathBuf,
     shell: OsString,
-    opened: Session,
-    /// Where somebody is asked.
+    session: Session,
+    /// The open questions, if the session asks.
     questions: Option<Arc<PendingQuestions>>,
     lifetime: Lifetime,
-    /// The commands that run.
+    /// The running commands.
     running: Mutex<Vec<Weak<CommandControl>>>,
-    /// Held by the call of a conversation that uses the shell.
+    /// Held by the conversation's call that uses the shell.
     shell_turn: Mutex<()>,
     /// The client of that call.
     shell_client: Mutex<Option<UnixStream>>,
@@ -70,31 +70,33 @@ struct SessionServer {
 
 pub(super) fn serve(arguments: SessionStartArgs) -> Result<ExitCode, CliError> {
     let ask = arguments.ask.then_some(Asking::Terminal);
-    let patience = arguments
+    let answer_timeout = arguments
         .ask_timeout
         .as_deref()
-        .map(duration)
+        .map(parse_duration_ms)
         .transpose()?
-        .map_or(PATIENCE, Duration::from_millis);
-    let agent = arguments.agent.or_else(agent);
-    let meant = meant_to_run(
+        .map_or(ANSWER_TIMEOUT, Duration::from_millis);
+    let agent = arguments.agent.or_else(agent_from_env);
+    let resolved_args = resolve_for_run(
         &arguments.policy,
         RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
-    let grants = &meant.resolved.grants;
+    let grants = &resolved_args.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
-        messages::warning("nothing is confined: commands of this session can do whatever you can");
+        messages::print_warning(
+            "nothing is confined: commands of this session have all your permissions",
+        );
     }
     let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined())
-        .then(|| Arc::new(PendingQuestions::new(patience)));
+        .then(|| Arc::new(PendingQuestions::new(answer_timeout)));
     let (name, shell, lifetime) = (arguments.name, arguments.shell, Lifetime::unbounded());
-    keep_session(Keeping { meant, id: None, name, agent, shell, questions, lifetime })
+    serve_session(SessionSetup { resolved_args, id: None, name, agent, shell, questions, lifetime })
 }
 
-/// A session that is to be kept.
-pub(super) struct Keeping {
-    pub(super) meant: ResolvedArgs,
-    /// Its id, if it is to have a certain one.
+/// The setup of a session.
+pub(super) struct SessionSetup {
+    pub(super) resolved_args: ResolvedArgs,
+    /// The id, if it is predetermined.
     pub(super) id: Option<String>,
     pub(super) name: Option<String>,
     pub(super) agent: Option<String>,
@@ -103,83 +105,87 @@ pub(super) struct Keeping {
     pub(super) lifetime: Lifetime,
 }
 
-/// Makes the sandbox, says the id on standard output, and serves clients until the session ends.
-pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
-    let Keeping { meant, id, name, agent, shell, questions, lifetime } = keeping;
+/// Creates the sandbox, prints the id, and serves clients until the session ends.
+pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
+    let SessionSetup { resolved_args, id, name, agent, shell, questions, lifetime } = setup;
     let typed = TypedCommand { line: None, command: vec![shell.clone()], agent };
-    let (mut asked, resolved) = meant.asked(typed, StdioMode::Capture { limit: KEPT });
-    asked.asker = questions.clone().map(|questions| questions as Arc<dyn Asker>);
+    let (mut request, resolved) =
+        resolved_args.into_request(typed, StdioMode::Capture { limit: KEPT });
+    request.asker = questions.clone().map(|questions| questions as Arc<dyn Asker>);
     if let Some(id) = id {
-        asked.session = id;
+        request.session = id;
     }
-    let socket = socket_dir::socket(&asked.session)?;
+    let socket = socket_dir::new_socket_path(&request.session)?;
     let path = socket.display().to_string();
     let fail = |what| {
         let path = path.clone();
         move |source| CliError::File { what, path, source }
     };
-    let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
-    // Before the sandbox is made: whatever is started keeps what is open now.
-    let aside = DetachedStdio::set().map_err(fail("detach from the terminal for"))?;
-    let opened =
-        Session::open(Box::new(LocalProvider::for_one_sandbox()), asked, resolved, shell.clone())
+    let (id, cwd) = (request.session.clone(), request.cwd.to_string());
+    // Before the sandbox is created: child processes inherit the open fds.
+    let stdio = DetachedStdio::detach().map_err(fail("detach from the terminal for"))?;
+    let session =
+        Session::open(Box::new(LocalProvider::for_one_sandbox()), request, resolved, shell.clone())
             .map_err(CliError::from);
-    let listening = opened.and_then(|opened| {
+    let listening = session.and_then(|session| {
         let listener = socket_dir::listen(&socket).map_err(fail("listen at"))?;
-        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
-        Ok((opened, listener))
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))
+            .map_err(fail("set the mode of"))?;
+        Ok((session, listener))
     });
-    let (opened, listener) = match listening {
+    let (session, listener) = match listening {
         Ok(both) => both,
         Err(error) => {
-            aside.bring_back();
+            stdio.restore();
             return Err(error);
         }
     };
-    aside.tell(&id).map_err(fail("tell of"))?;
+    stdio.print_id(&id).map_err(fail("print the id of"))?;
     let started_ms = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64);
     let (running, shell_turn, shell_client) =
         (Mutex::default(), Mutex::default(), Mutex::default());
-    let kept = SessionServer {
+    let server = SessionServer {
         id,
         name,
         cwd,
         started_ms,
         socket,
         shell,
-        opened,
+        session,
         questions,
         lifetime,
         running,
         shell_turn,
         shell_client,
     };
-    let kept = Arc::new(kept);
-    let kept_on = kept.clone();
-    // Without it nobody would end a session that nobody can reach.
-    let watcher = thread::Builder::new().name("socket".into()).spawn(move || kept_on.look_after());
-    watcher.map_err(fail("watch over"))?;
+    let server = Arc::new(server);
+    let watched = server.clone();
+    // Without this thread, a session whose socket was removed would never end.
+    let watcher =
+        thread::Builder::new().name("socket".into()).spawn(move || watched.watch_socket());
+    watcher.map_err(fail("start a thread for"))?;
     for client in listener.incoming().flatten() {
-        let kept = kept.clone();
-        // One that cannot be served is a client that hears nothing.
-        let _ = thread::Builder::new().name("client".into()).spawn(move || kept.attend(client));
+        let server = server.clone();
+        // If no thread can be started, the client gets no answer.
+        let _ =
+            thread::Builder::new().name("client".into()).spawn(move || server.serve_client(client));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The streams of whoever started us, which nobody that we start is to have.
+/// The streams of the process that started this one; child processes must not inherit them.
 struct DetachedStdio {
     out: OwnedFd,
     err: OwnedFd,
 }
 
 impl DetachedStdio {
-    /// Into a session of processes of its own, with nothing for streams.
-    fn set() -> io::Result<Self> {
+    /// Begins a new process session, with `/dev/null` as streams.
+    fn detach() -> io::Result<Self> {
         const AWAY: i32 = 10;
-        // Already so for whoever was started alone.
+        // Fails if this process already leads a session, which is fine.
         let _ = rustix::process::setsid();
         let out = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), AWAY)?;
         let err = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), AWAY)?;
@@ -190,13 +196,13 @@ impl DetachedStdio {
         Ok(Self { out, err })
     }
 
-    /// To say why there is no session.
-    fn bring_back(self) {
+    /// Restores the streams, to report why there is no session.
+    fn restore(self) {
         let _ = rustix::stdio::dup2_stdout(&self.out)
             .and_then(|()| rustix::stdio::dup2_stderr(&self.err));
     }
 
-    fn tell(self, id: &str) -> io::Result<()> {
+    fn print_id(self, id: &str) -> io::Result<()> {
         rustix::io::write(&self.out, format!("{id}\n").as_bytes())?;
         Ok(())
     }
@@ -206,7 +212,7 @@ type OnStartFn<'a> = dyn FnMut(CommandControl) -> StartDecision + 'a;
 type OnUnrecordedFn<'a> = dyn FnMut(&AuditError) + 'a;
 type ExecResult = Result<SessionOutcome, EngineError>;
 
-/// A question and what came with it.
+/// A client's request, with the line that came before it.
 #[derive(Default)]
 pub(super) struct ClientRequest {
     line: Vec<u8>,
@@ -214,57 +220,58 @@ pub(super) struct ClientRequest {
 }
 
 impl ClientRequest {
-    /// Whether the client has something for the command to read.
+    /// The kind of standard input for the command.
     fn input(&self) -> StdinInput {
-        if self.question["input"] == true { StdinInput::Fed } else { StdinInput::Nothing }
+        if self.question["input"] == true { StdinInput::Streamed } else { StdinInput::Empty }
     }
 }
 
 impl SessionServer {
-    /// Lets commands that run follow the policy files. Whoever removes the socket wants no more
-    /// of the session.
-    fn look_after(&self) {
+    /// Applies policy file changes to running commands. Ends the session when its socket is
+    /// removed or its lifetime is over.
+    fn watch_socket(&self) {
         const LOOK: Duration = Duration::from_secs(1);
-        let shell = || self.opened.standings().shell;
+        let shell = || self.session.status().shell;
         while fs::symlink_metadata(&self.socket).is_ok() && !self.lifetime.is_over(shell) {
             self.lifetime.wait(LOOK);
-            self.opened.follow();
+            self.session.follow_policy();
         }
         self.lifetime.end();
         let _ = fs::remove_file(&self.socket);
-        let _ = self.opened.end();
+        let _ = self.session.end();
         std::process::exit(0)
     }
 
-    fn attend(&self, mut client: UnixStream) {
-        if !is_welcome(&client) {
+    fn serve_client(&self, mut client: UnixStream) {
+        if !is_allowed_peer(&client) {
             return;
         }
         let Some(_counted) = self.lifetime.enter() else {
-            let _ = ask(&mut client)
+            let _ = read_request(&mut client)
                 .and_then(|_| send(&mut client, FrameKind::Answer, gone().to_string().as_bytes()));
             return;
         };
-        let mut goes_on = true;
-        while goes_on && let Ok(Some(asked)) = ask(&mut client) {
-            let what = asked.question["ask"].as_str().unwrap_or_default().to_owned();
+        let mut stays_open = true;
+        while stays_open && let Ok(Some(request)) = read_request(&mut client) {
+            let what = request.question["ask"].as_str().unwrap_or_default().to_owned();
             let answer = match what.as_str() {
-                "begin" => self.begin_call(&asked.question),
-                "exec" => self.exec(&client, asked),
-                "start" => self.start(&client, asked),
-                "attach" => self.attach(&client, &asked),
+                "begin" => self.begin_call(&request.question),
+                "exec" => self.exec(&client, request),
+                "start" => self.start(&client, request),
+                "attach" => self.attach(&client, &request),
                 "inspect" => self.inspect(),
                 "questions" => {
                     self.questions.as_ref().map_or_else(|| json!([]), |questions| questions.list())
                 }
-                "answer" => self.answer(&asked.question),
-                "signal" => self.signal(&asked.question),
+                "answer" => self.answer(&request.question),
+                "signal" => self.signal(&request.question),
                 "stop" => self.stop(),
                 _ => json!({ "error": { "code": "usage", "message": "no such question" } }),
             };
-            // Somebody still listens for an interruption of a command; what came next would be
-            // theirs.
-            goes_on = send(&mut client, FrameKind::Answer, answer.to_string().as_bytes()).is_ok()
+            // A thread still reads this stream for interrupts of the command, and would take the
+            // next request.
+            stays_open = send(&mut client, FrameKind::Answer, answer.to_string().as_bytes())
+                .is_ok()
                 && matches!(what.as_str(), "begin" | "inspect" | "questions" | "answer");
             if what == "stop" {
                 let _ = fs::remove_file(&self.socket);
@@ -274,47 +281,50 @@ impl SessionServer {
         let _ = client.shutdown(std::net::Shutdown::Both);
     }
 
-    fn exec(&self, client: &UnixStream, asked: ClientRequest) -> Value {
-        if self.lifetime.is_of_conversation() && asked.question["place"].is_string() {
-            return self.exec_call(client, asked);
+    fn exec(&self, client: &UnixStream, request: ClientRequest) -> Value {
+        if self.lifetime.is_for_conversation() && request.question["place"].is_string() {
+            return self.exec_call(client, request);
         }
-        let deadline = self.deadline(&asked);
-        let is_streamed = asked.question["stream"] == true;
-        let input = asked.input();
+        let deadline = self.deadline(&request);
+        let is_streamed = request.question["stream"] == true;
+        let input = request.input();
         let limit = if is_streamed { 0 } else { KEPT };
-        let line = ShellCommand { text: asked.line, input, deadline, limit, errors: Errors::Apart };
-        self.watched(client, is_streamed, |begun, sink, tell| {
-            self.opened.execute(&line, begun, sink, tell)
+        let line =
+            ShellCommand { text: request.line, input, deadline, limit, errors: Errors::Separate };
+        self.run_watched(client, is_streamed, |on_start, sink, warn| {
+            self.session.execute(&line, on_start, sink, warn)
         })
     }
 
-    /// The same for a program beside the shell, which somebody else may use meanwhile.
-    fn start(&self, client: &UnixStream, asked: ClientRequest) -> Value {
-        let command = asked
+    /// Runs a program outside the shell; another client may use the shell meanwhile.
+    fn start(&self, client: &UnixStream, request: ClientRequest) -> Value {
+        let command = request
             .line
             .split(|byte| *byte == 0)
             .map(|word| OsStr::from_bytes(word).to_owned())
             .collect();
-        let deadline = self.deadline(&asked);
-        let is_streamed = asked.question["stream"] == true;
-        let streams =
-            ProcessStdio::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
+        let deadline = self.deadline(&request);
+        let is_streamed = request.question["stream"] == true;
+        let streams = ProcessStdio::Pipes {
+            input: request.input(),
+            limit: if is_streamed { 0 } else { KEPT },
+        };
         match self.begin(command, streams, deadline) {
-            Ok(beside) => self.watched(client, is_streamed, |begun, sink, tell| {
-                if begun(beside.reach()) == StartDecision::Left {
-                    beside.reach().interrupter.interrupt();
+            Ok(process) => self.run_watched(client, is_streamed, |on_start, sink, warn| {
+                if on_start(process.control()) == StartDecision::Left {
+                    process.control().interrupter.interrupt();
                 }
-                beside.wait(sink, tell)
+                process.wait(sink, warn)
             }),
             Err(answer) => answer,
         }
     }
 
-    /// How long a command may take: as whoever asks says, and the policy.
-    fn deadline(&self, asked: &ClientRequest) -> Option<Duration> {
-        self.opened.follow();
-        let wall = self.opened.policy().grants.limits.wall_ms;
-        [asked.question["timeoutMs"].as_u64(), wall]
+    /// Returns the time limit of a command: the request's or the policy's, whichever is shorter.
+    fn deadline(&self, request: &ClientRequest) -> Option<Duration> {
+        self.session.follow_policy();
+        let wall = self.session.policy().grants.limits.wall_ms;
+        [request.question["timeoutMs"].as_u64(), wall]
             .into_iter()
             .flatten()
             .min()
@@ -327,65 +337,66 @@ impl SessionServer {
         streams: ProcessStdio,
         deadline: Option<Duration>,
     ) -> Result<SessionProcess, Value> {
-        // What could not be recorded is told at the end, if it still cannot be.
-        self.opened.start(command, streams, deadline, &mut |_| {}).map_err(failed)
+        // A record that could not be written is reported at the end, if it still fails then.
+        self.session.start(command, streams, deadline, &mut |_| {}).map_err(failed)
     }
 
-    /// A shell at the terminal of whoever asks.
-    fn attach(&self, client: &UnixStream, asked: &ClientRequest) -> Value {
-        let number =
-            |key: &str| asked.question[key].as_u64().and_then(|number| u16::try_from(number).ok());
+    /// Runs a shell at the client's terminal.
+    fn attach(&self, client: &UnixStream, request: &ClientRequest) -> Value {
+        let number = |key: &str| {
+            request.question[key].as_u64().and_then(|number| u16::try_from(number).ok())
+        };
         let size = TerminalSize {
             rows: number("rows").unwrap_or(24),
             columns: number("columns").unwrap_or(80),
         };
-        let beside = match self.begin(
+        let process = match self.begin(
             vec![self.shell.clone(), "-i".into()],
             ProcessStdio::Terminal(size),
             None,
         ) {
-            Ok(beside) => beside,
+            Ok(process) => process,
             Err(answer) => return answer,
         };
-        if let Some(refusal) = beside.refused().and_then(|outcome| outcome.refusal.as_ref()) {
+        if let Some(refusal) = process.refusal().and_then(|outcome| outcome.refusal.as_ref()) {
             let message = format!("the shell was not started: {}", refusal.reason);
             return json!({ "error": { "code": "command-refused", "message": message, "status": ExitStatus::REFUSED } });
         }
-        if !beside.terminal().is_some_and(|terminal| hand_over(client, terminal)) {
+        if !process.terminal().is_some_and(|terminal| send_terminal(client, terminal)) {
             return gone();
         }
-        self.watched(client, false, |begun, sink, tell| {
-            if begun(beside.reach()) == StartDecision::Left {
-                beside.reach().interrupter.interrupt();
+        self.run_watched(client, false, |on_start, sink, warn| {
+            if on_start(process.control()) == StartDecision::Left {
+                process.control().interrupter.interrupt();
             }
-            beside.wait(sink, tell)
+            process.wait(sink, warn)
         })
     }
 
-    /// Stays with a command, and hears whether its client still wants it.
-    fn watched(
+    /// Runs a command to its end, and interrupts it when its client asks for that or leaves.
+    fn run_watched(
         &self,
         client: &UnixStream,
         is_streamed: bool,
         run: impl FnOnce(&mut OnStartFn<'_>, &mut OutputSink<'_>, &mut OnUnrecordedFn<'_>) -> ExecResult,
     ) -> Value {
         let is_over = Arc::new(Mutex::new(false));
-        let mut held = None;
-        let mut begun = |reach: CommandControl| {
+        let mut current = None;
+        let mut on_start = |control: CommandControl| {
             if is_gone(client) {
                 return StartDecision::Left;
             }
             let is_over = is_over.clone();
-            let reach = held.insert(Arc::new(reach)).clone();
+            let control = current.insert(Arc::new(control)).clone();
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             running.retain(|one| one.strong_count() > 0);
-            running.push(Arc::downgrade(&reach));
+            running.push(Arc::downgrade(&control));
             drop(running);
-            // Without somebody who listens, a command cannot be interrupted from there.
+            // If no thread can be started, the client cannot interrupt the command.
             let _ = client.try_clone().and_then(|watched| {
                 thread::Builder::new()
                     .name("interrupts".into())
-                    .spawn(move || watch(watched, &is_over, &reach))
+                    .spawn(move || watch_client(watched, &is_over, &control))
             });
             StartDecision::Taken
         };
@@ -397,22 +408,26 @@ impl SessionServer {
                 let _ = send(&mut to, kind, bytes);
             }
         };
-        let executed = run(&mut begun, &mut sink, &mut |error| warnings.push(whole(error)));
+        let executed =
+            run(&mut on_start, &mut sink, &mut |error| warnings.push(error_chain(error)));
         *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.running
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|one| held.as_ref().is_none_or(|held| !one.ptr_eq(&Arc::downgrade(held))));
+            .retain(|one| current.as_ref().is_none_or(|own| !one.ptr_eq(&Arc::downgrade(own))));
         match executed {
-            Ok(executed) => {
-                answered(&executed, &self.id, self.opened.permission(&executed.outcome), warnings)
-            }
+            Ok(executed) => outcome_json(
+                &executed,
+                &self.id,
+                self.session.permission(&executed.outcome),
+                warnings,
+            ),
             Err(error) => failed(error),
         }
     }
 
     fn inspect(&self) -> Value {
-        let standings = self.opened.standings();
+        let standings = self.session.status();
         json!({
             "session": self.id,
             "name": self.name,
@@ -434,12 +449,14 @@ impl SessionServer {
 
     fn answer(&self, question: &Value) -> Value {
         match &self.questions {
-            Some(questions) => questions.answer_to(question),
-            None => json!({ "error": { "code": "usage", "message": "this session asks nobody" } }),
+            Some(questions) => questions.handle_answer(question),
+            None => {
+                json!({ "error": { "code": "usage", "message": "this session was not started with `--ask`" } })
+            }
         }
     }
 
-    /// To all commands that run: to what they have started.
+    /// Sends a signal to the processes that all running commands have started.
     fn signal(&self, question: &Value) -> Value {
         let number = question["signal"]
             .as_i64()
@@ -456,14 +473,14 @@ impl SessionServer {
             return json!({ "error": { "code": "usage", "message": "no such signal" } });
         };
         if running.is_empty() {
-            return json!({ "error": { "code": "idle", "message": "no command runs in this session" } });
+            return json!({ "error": { "code": "idle", "message": "no command is running in this session" } });
         }
-        running.iter().for_each(|reach| reach.interrupter.signal(number));
+        running.iter().for_each(|control| control.interrupter.signal(number));
         json!({ "exitCode": 0, "signalled": running.len() })
     }
 
     fn stop(&self) -> Value {
-        let ended = self.opened.end();
+        let ended = self.session.end();
         match ended {
             Ok(moved) => json!({ "session": self.id, "quarantined": moved }),
             Err(error) => failed(error),
@@ -475,15 +492,15 @@ fn problem(problem: &PolicyProblem) -> Value {
     json!({ "code": problem.code, "message": problem.message, "hint": problem.hint })
 }
 
-/// Whether somebody may speak with us: the same person, from outside of every sandbox.
-pub(super) fn is_welcome(client: &UnixStream) -> bool {
+/// True if the peer may use the session: the same user or root, outside every sandbox.
+pub(super) fn is_allowed_peer(client: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
-    let who = rustix::net::sockopt::socket_peercred(client);
-    who.is_ok_and(|who| (who.uid == own || who.uid.is_root()) && is_outside(who.pid))
+    let peer = rustix::net::sockopt::socket_peercred(client);
+    peer.is_ok_and(|peer| (peer.uid == own || peer.uid.is_root()) && is_outside(peer.pid))
 }
 
-/// Whether a process is where we are, and in no sandbox: whoever runs in one may find our
-/// socket in what was opened to it, and must not answer its own questions.
+/// True if a process is in our user and pid namespaces. A sandboxed process may find our socket
+/// below an allowed path, and must not answer its own questions.
 fn is_outside(pid: rustix::process::Pid) -> bool {
     let namespace = |pid: &str, kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok();
     let pid = pid.as_raw_pid().to_string();
@@ -492,8 +509,8 @@ fn is_outside(pid: rustix::process::Pid) -> bool {
     })
 }
 
-/// Passes a terminal on; answers whether that went well.
-fn hand_over(client: &UnixStream, terminal: BorrowedFd<'_>) -> bool {
+/// Sends the terminal's fd to the client; returns true on success.
+fn send_terminal(client: &UnixStream, terminal: BorrowedFd<'_>) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = [terminal];
@@ -501,19 +518,20 @@ fn hand_over(client: &UnixStream, terminal: BorrowedFd<'_>) -> bool {
         && sendmsg(client, &[IoSlice::new(b"t")], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// Passes on what a command reads, and interrupts it while it is not over, should whoever
-/// asked for it say so or be gone.
-fn watch(mut client: UnixStream, is_over: &Mutex<bool>, reach: &CommandControl) {
+/// Feeds the command's standard input, and interrupts the command when the client asks for that or
+/// leaves.
+fn watch_client(mut client: UnixStream, is_over: &Mutex<bool>, control: &CommandControl) {
     while let Ok(Some((FrameKind::Input, bytes))) = receive(&mut client) {
-        let fed = reach.feeder.as_ref().is_none_or(|feeder| feed(&client, feeder.as_ref(), &bytes));
+        let fed =
+            control.feeder.as_ref().is_none_or(|feeder| feed(&client, feeder.as_ref(), &bytes));
         if !fed {
             break;
         }
     }
-    // Held meanwhile: the next command is somebody else's.
+    // The lock is held meanwhile: the next command belongs to another request.
     let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
     if !*is_over {
-        reach.interrupter.interrupt();
+        control.interrupter.interrupt();
     }
 }
 
@@ -522,15 +540,15 @@ fn is_gone(client: &UnixStream) -> bool {
     poll(&mut [PollFd::new(client, PollFlags::RDHUP)], Some(&NOW)) != Ok(0)
 }
 
-/// Answers whether the client is still there.
+/// Feeds bytes to the command; returns false if the client has left.
 fn feed(client: &UnixStream, feeder: &dyn StdinFeeder, bytes: &[u8]) -> bool {
     const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     if bytes.is_empty() {
-        feeder.shut();
+        feeder.close();
     }
     while let Err(error) = feeder.feed(bytes) {
         if error.kind() != io::ErrorKind::WouldBlock {
-            // Nobody reads it any more, which is not for us to mind.
+            // The command has closed its standard input, which is not an error.
             break;
         }
         if poll(&mut [PollFd::new(client, PollFlags::RDHUP)], Some(&LOOK)) != Ok(0) {
@@ -542,26 +560,26 @@ fn feed(client: &UnixStream, feeder: &dyn StdinFeeder, bytes: &[u8]) -> bool {
 
 fn failed(error: EngineError) -> Value {
     let error = CliError::from(error);
-    let mut told = error.json();
-    told["status"] = error.status().into();
-    json!({ "error": told })
+    let mut object = error.to_json();
+    object["status"] = error.exit_status().into();
+    json!({ "error": object })
 }
 
 fn gone() -> Value {
     json!({ "error": { "code": "gone", "message": "the session has ended" } })
 }
 
-fn answered(
+fn outcome_json(
     executed: &SessionOutcome,
     id: &str,
     permission: Option<Permission>,
     warnings: Vec<String>,
 ) -> Value {
-    let mut answer = crate::json::outcome(&executed.outcome, id, permission);
-    crate::json::background(&mut answer, &executed.background);
+    let mut answer = crate::json::outcome_json(&executed.outcome, id, permission);
+    crate::json::add_background(&mut answer, &executed.background);
     answer["cwd"] = executed.cwd.as_ref().map(ToString::to_string).into();
     answer["shell"] = match executed.shell {
-        ShellState::LivesOn => "lives-on",
+        ShellState::Alive => "lives-on",
         ShellState::Ended => "ended",
     }
     .into();
@@ -570,25 +588,25 @@ fn answered(
     }
     if executed.news != PolicyNews::default() {
         let problems: Vec<Value> = executed.news.problems.iter().map(problem).collect();
-        let said: Vec<String> = executed.news.changes.iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = executed.news.changes.iter().map(ToString::to_string).collect();
         answer["policy"] =
-            json!({ "changes": executed.news.changes, "said": said, "problems": problems });
+            json!({ "changes": executed.news.changes, "said": texts, "problems": problems });
     }
     answer
 }
 
-/// The next question; `None` if there will be none.
-pub(super) fn ask(client: &mut UnixStream) -> io::Result<Option<ClientRequest>> {
-    let mut asked = ClientRequest::default();
+/// Reads the next request; `None` at the end.
+pub(super) fn read_request(client: &mut UnixStream) -> io::Result<Option<ClientRequest>> {
+    let mut request = ClientRequest::default();
     loop {
         match receive(client)? {
             None => return Ok(None),
-            Some((FrameKind::Line, line)) => asked.line = line,
+            Some((FrameKind::Line, line)) => request.line = line,
             Some((FrameKind::Question, text)) => {
-                asked.question = serde_json::from_slice(&text)?;
-                return Ok(Some(asked));
+                request.question = serde_json::from_slice(&text)?;
+                return Ok(Some(request));
             }
-            // Too late: what was meant has ended.
+            // Too late: the command has ended.
             Some((FrameKind::Interrupt | FrameKind::Input, _)) => {}
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
         }

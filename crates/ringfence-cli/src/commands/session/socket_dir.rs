@@ -1,4 +1,4 @@
-//! Where the sockets of sessions are: in a directory that only their owner can enter.
+//! The directory of session sockets, which only its owner can enter.
 
 use std::fs;
 use std::io;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
 
-const ENDING: &str = "sock";
+const EXTENSION: &str = "sock";
 
-/// The directory, made if it is not there.
+/// Returns the directory, created if missing.
 fn directory() -> Result<PathBuf, CliError> {
     let own = rustix::process::geteuid().as_raw();
     let candidates = candidates(own);
-    candidates.iter().find(|directory| is_made(directory, own)).cloned().ok_or_else(|| {
+    candidates.iter().find(|directory| create_own(directory, own)).cloned().ok_or_else(|| {
         let names: Vec<String> =
             candidates.iter().map(|directory| directory.display().to_string()).collect();
-        CliError::Words {
+        CliError::Usage {
             what: format!(
-                "no directory for the sockets of sessions is yours alone: {}",
+                "no directory for session sockets is private to you: {}",
                 names.join(", ")
             ),
             hint: "`export XDG_RUNTIME_DIR=$(mktemp -d)`".into(),
@@ -28,14 +28,14 @@ fn directory() -> Result<PathBuf, CliError> {
     })
 }
 
-/// Whether a directory is there now, and ours: another user can make the one in `/tmp` first, and
-/// keep it.
-fn is_made(directory: &Path, own: u32) -> bool {
+/// Creates the directory; returns true if it is ours. Another user can create the one in `/tmp`
+/// first, and keep it.
+fn create_own(directory: &Path, own: u32) -> bool {
     let _ = fs::DirBuilder::new().mode(0o700).recursive(true).create(directory);
     is_own(directory, own)
 }
 
-/// Where the directory may be, best first.
+/// Returns the possible directories, best first.
 fn candidates(own: u32) -> Vec<PathBuf> {
     let path =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -48,40 +48,40 @@ fn candidates(own: u32) -> Vec<PathBuf> {
     std::iter::once(first).chain(state.map(|state| state.join("ringfence/sessions"))).collect()
 }
 
-/// Whether something is a directory that belongs to `own` and nobody else can enter.
+/// True for a directory that belongs to `own` and that no other user can enter.
 fn is_own(path: &Path, own: u32) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0)
 }
 
-/// The socket of a session that begins. Those of sessions that were killed are removed.
-pub(super) fn socket(id: &str) -> Result<PathBuf, CliError> {
+/// Returns the socket path of a new session. Removes the sockets of killed sessions.
+pub(super) fn new_socket_path(id: &str) -> Result<PathBuf, CliError> {
     let directory = directory()?;
     for (_, socket) in sockets()? {
-        if reach(&socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        if connect(&socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             let _ = fs::remove_file(socket);
         }
     }
-    Ok(directory.join(id).with_extension(ENDING))
+    Ok(directory.join(id).with_extension(EXTENSION))
 }
 
-/// The socket of a session that has this id, whether or not it stands.
-pub(super) fn named(id: &str) -> Result<PathBuf, CliError> {
-    Ok(directory()?.join(id).with_extension(ENDING))
+/// Returns the socket path of the session with this id, running or not.
+pub(super) fn socket_path(id: &str) -> Result<PathBuf, CliError> {
+    Ok(directory()?.join(id).with_extension(EXTENSION))
 }
 
 /// Listens at a socket.
 pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
-    by_a_short_way(socket, |way| UnixListener::bind(way))
+    with_short_path(socket, |path| UnixListener::bind(path))
 }
 
-/// Reaches whoever listens at it.
-pub(super) fn reach(socket: &Path) -> io::Result<UnixStream> {
-    by_a_short_way(socket, |way| UnixStream::connect(way))
+/// Connects to a socket.
+pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
+    with_short_path(socket, |path| UnixStream::connect(path))
 }
 
-/// An address has room for no more than 107 bytes, and some homes lie deep.
-fn by_a_short_way<T>(socket: &Path, go: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+/// Calls `go` with a path of at most 107 bytes, the limit of a socket address.
+fn with_short_path<T>(socket: &Path, go: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     const LONGEST: usize = 107;
     let (Some(directory), Some(name), true) =
         (socket.parent(), socket.file_name(), socket.as_os_str().len() > LONGEST)
@@ -92,12 +92,13 @@ fn by_a_short_way<T>(socket: &Path, go: impl FnOnce(&Path) -> io::Result<T>) -> 
     go(&Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string()).join(name))
 }
 
-/// All sockets there are, with the ids of their sessions, oldest first.
+/// Returns all sockets, with the ids of their sessions, oldest first.
 pub(super) fn sockets() -> Result<Vec<(String, PathBuf)>, CliError> {
     let own = rustix::process::geteuid().as_raw();
     let directories = candidates(own).into_iter().filter(|directory| is_own(directory, own));
     let entries = directories.flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
-    let sockets = entries.filter(|path| path.extension().is_some_and(|ending| ending == ENDING));
+    let sockets =
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
     let mut found: Vec<_> =
         sockets.filter_map(|path| Some((path.file_stem()?.to_str()?.to_owned(), path))).collect();
     // Ids begin with the time.
@@ -112,15 +113,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_that_others_can_enter_is_passed_over() {
+    fn directory_that_others_can_enter_is_skipped() {
         let base = std::env::temp_dir().join(format!("ringfence-place-{}", std::process::id()));
         let (squatted, free) = (base.join("squatted"), base.join("deep/free"));
-        fs::create_dir_all(&squatted).expect("it can be made");
-        fs::set_permissions(&squatted, fs::Permissions::from_mode(0o755))
-            .expect("its mode can be set");
+        fs::create_dir_all(&squatted).expect("created");
+        fs::set_permissions(&squatted, fs::Permissions::from_mode(0o755)).expect("mode set");
         let own = rustix::process::geteuid().as_raw();
-        assert!(!is_made(&squatted, own) && is_made(&free, own) && !is_made(&free, own + 1));
+        assert!(
+            !create_own(&squatted, own) && create_own(&free, own) && !create_own(&free, own + 1)
+        );
         assert_eq!(candidates(own).len(), 2);
-        fs::remove_dir_all(base).expect("it can be removed");
+        fs::remove_dir_all(base).expect("removed");
     }
 }

@@ -1,7 +1,7 @@
-//! Which promises a policy makes here, and what would break each.
+//! Selects the guarantees of a policy, and the attempts that would break each.
 //!
-//! Only what the caller could do without a sandbox is tried: a file that nobody may read
-//! proves nothing by being unreadable.
+//! Only attempts that succeed without a sandbox are made: a file that the caller cannot read proves
+//! nothing.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -11,16 +11,16 @@ use ringfence_enforce::{Overmount, Plan, Step};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NetworkMode, Verdict};
 
 use super::probe::{ProbeAttempt, ProbeFunction, ProbeTrial, PromiseProbe};
-use crate::output::short;
-use crate::provisions::provided;
+use crate::output::tilde_path;
+use crate::provisions::find_provision;
 
-/// The variable that must not get in.
+/// The environment variable that must not reach the sandbox.
 pub(super) const VARIABLE: &str = "FAKE_TOKEN";
 
-/// How many files of one kind are tried.
+/// The maximum number of files tried for one guarantee.
 const ENOUGH: usize = 50;
 
-/// What was made on the host to be out of reach.
+/// Targets created on the host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecoyFiles {
     /// A process.
@@ -32,10 +32,10 @@ pub(super) struct DecoyFiles {
 pub(super) struct ProbeChooser<'a> {
     pub(super) grants: &'a Grants,
     pub(super) plan: &'a Plan,
-    /// A name that nothing else has.
+    /// A unique name.
     pub(super) name: String,
     pub(super) baits: DecoyFiles,
-    /// Files of which the sandbox has a copy without secrets: to read that copy breaks no promise.
+    /// Files that the sandbox has as copies without secrets: reading them breaks no guarantee.
     pub(super) copies: Vec<AbsPath>,
 }
 
@@ -65,13 +65,13 @@ impl ProbeChooser<'_> {
         let acts = vec![ProbeAttempt::new(ProbeFunction::Make, file.as_path())];
         match self.grants.verdict(&file, Access::Write) {
             Verdict::Allowed => {
-                probe("work goes on", "make and remove a file here", ProbeTrial::Works(acts))
+                probe("project is writable", "make and remove a file here", ProbeTrial::Works(acts))
             }
             _ => probe("read-only project", "make a file here", ProbeTrial::Refused(acts)),
         }
     }
 
-    /// What is denied by its path outside the project; the keys have a line of their own.
+    /// Probes paths denied outside the project; the ssh keys get their own line.
     fn secrets(&self) -> Vec<PromiseProbe> {
         let denied = self.grants.rules.iter().filter(|rule| {
             rule.effect == Effect::Deny && !rule.root.is_within(&self.grants.workspace)
@@ -91,7 +91,7 @@ impl ProbeChooser<'_> {
             (true, true) => vec![probe(
                 "your secrets",
                 "read keys and tokens in ~",
-                ProbeTrial::Nothing("nothing there to protect"),
+                ProbeTrial::Nothing("no such files"),
             )],
             (true, false) => vec![read("your secrets", others)],
             (false, true) => vec![read("your ssh keys", keys)],
@@ -99,9 +99,9 @@ impl ProbeChooser<'_> {
         }
     }
 
-    /// What a pattern caught in the project, and a name it would catch if it came.
+    /// Probes files that a pattern denies in the project, and a new file that it would deny.
     fn project_secrets(&self) -> PromiseProbe {
-        let caught = self.covers(|cover| matches!(cover, Overmount::Deny(_)));
+        let caught = self.masked_paths(|mask| matches!(mask, Overmount::Deny(_)));
         let mut acts: Vec<ProbeAttempt> =
             caught.filter_map(|path| readable(path, &self.copies)).take(ENOUGH).collect();
         let mut tried =
@@ -114,17 +114,17 @@ impl ProbeChooser<'_> {
         probe("project's secrets", tried, refused_or(acts, "no pattern denies any"))
     }
 
-    /// A directory that no rule opens.
+    /// Probes a directory that no rule allows.
     fn neighbours(&self) -> PromiseProbe {
-        let beside =
+        let siblings =
             self.grants.workspace.parent().into_iter().flat_map(|above| directories(&above));
         let others = directories(&self.grants.home)
             .into_iter()
-            .chain(beside)
+            .chain(siblings)
             .chain(directories(&AbsPath::root()));
         let is_absent = |path: &AbsPath| {
             self.grants.verdict(path, Access::Read) == Verdict::Absent
-                && provided(self.plan, path).is_none()
+                && find_provision(self.plan, path).is_none()
         };
         let found = others
             .filter(|path| {
@@ -136,44 +136,39 @@ impl ProbeChooser<'_> {
             || "list another directory".into(),
             |act| format!("list {}", self.shown(act)),
         );
-        probe(
-            "everything else",
-            tried,
-            refused_or(act.into_iter().collect(), "nothing else is there"),
-        )
+        probe("everything else", tried, refused_or(act.into_iter().collect(), "no other directory"))
     }
 
     fn home(&self) -> PromiseProbe {
         let file = self.grants.home.join(format!(".{}", self.name));
         let is_open = self.grants.verdict(&file, Access::Write) == Verdict::Allowed;
-        // A home below /tmp lies in the sandbox's own /tmp: what counts is whether the host sees
-        // it.
-        let deed = if provided(self.plan, &file).is_some() {
+        // A home below /tmp is in the sandbox's own /tmp: only a file visible on the host counts.
+        let deed = if find_provision(self.plan, &file).is_some() {
             ProbeFunction::Leave
         } else {
             ProbeFunction::Make
         };
         let acts = if is_open { Vec::new() } else { vec![ProbeAttempt::new(deed, file.as_path())] };
-        probe("your home", "make a file in ~", refused_or(acts, "opened by the policy"))
+        probe("your home", "make a file in ~", refused_or(acts, "allowed by the policy"))
     }
 
-    /// What may be read and never written, first of all what makes git run programs.
+    /// Probes read-only paths, first those that make git run programs.
     fn protected(&self) -> PromiseProbe {
         let one = |path: &AbsPath| match path.as_path().is_dir() {
             true => ProbeAttempt::new(ProbeFunction::Make, path.join(&self.name).as_path()),
             false => ProbeAttempt::new(ProbeFunction::Append, path.as_path()),
         };
-        let covered: Vec<&AbsPath> =
-            self.covers(|cover| *cover == Overmount::ReadOnly).take(ENOUGH).collect();
-        let first = covered
+        let masked: Vec<&AbsPath> =
+            self.masked_paths(|mask| *mask == Overmount::ReadOnly).take(ENOUGH).collect();
+        let first = masked
             .iter()
             .find(|path| path.name().is_some_and(|name| name == "hooks"))
-            .or(covered.first());
+            .or(masked.first());
         let tried = match first {
-            Some(first) => format!("write {}{}", self.in_project(first), more(covered.len() - 1)),
+            Some(first) => format!("write {}{}", self.in_project(first), more(masked.len() - 1)),
             None => "write a git hook".into(),
         };
-        let acts = covered.into_iter().map(one).collect();
+        let acts = masked.into_iter().map(one).collect();
         probe("git hooks, settings", tried, refused_or(acts, "none in this project"))
     }
 
@@ -185,7 +180,7 @@ impl ProbeChooser<'_> {
         } else {
             vec![ProbeAttempt::new(ProbeFunction::Leave, file.as_path())]
         };
-        probe("a /tmp of its own", "leave a file in /tmp", refused_or(acts, "opened by the policy"))
+        probe("private /tmp", "leave a file in /tmp", refused_or(acts, "allowed by the policy"))
     }
 
     fn environment(&self) -> PromiseProbe {
@@ -198,7 +193,7 @@ impl ProbeChooser<'_> {
         probe(
             "your environment",
             format!("look for {VARIABLE}"),
-            refused_or(acts, "opened by the policy"),
+            refused_or(acts, "allowed by the policy"),
         )
     }
 
@@ -209,7 +204,7 @@ impl ProbeChooser<'_> {
         } else {
             vec![ProbeAttempt::new(ProbeFunction::Interface, "")]
         };
-        probe("the network", "look for a way out", refused_or(acts, "opened by the policy"))
+        probe("the network", "look for an interface", refused_or(acts, "allowed by the policy"))
     }
 
     fn loopback(&self) -> PromiseProbe {
@@ -226,7 +221,7 @@ impl ProbeChooser<'_> {
         probe(
             "your local servers",
             "connect to one on localhost",
-            refused_or(acts, if is_open { "opened by the policy" } else { "no server to try" }),
+            refused_or(acts, if is_open { "allowed by the policy" } else { "no server to try" }),
         )
     }
 
@@ -244,12 +239,10 @@ impl ProbeChooser<'_> {
         self.grants.verdict(path, Access::Read) == Verdict::Denied
     }
 
-    fn covers(&self, is_wanted: fn(&Overmount) -> bool) -> impl Iterator<Item = &AbsPath> {
+    fn masked_paths(&self, is_wanted: fn(&Overmount) -> bool) -> impl Iterator<Item = &AbsPath> {
         let workspace = &self.grants.workspace;
         self.plan.steps.iter().filter_map(move |step| match step {
-            Step::Cover { path, cover } if is_wanted(cover) && path.is_within(workspace) => {
-                Some(path)
-            }
+            Step::Mask { path, mask } if is_wanted(mask) && path.is_within(workspace) => Some(path),
             _ => None,
         })
     }
@@ -268,15 +261,15 @@ impl ProbeChooser<'_> {
     fn in_project(&self, path: &AbsPath) -> String {
         match path.relative_to(&self.grants.workspace) {
             Some(below) => below.display().to_string(),
-            None => short(path, &self.grants.home),
+            None => tilde_path(path, &self.grants.home),
         }
     }
 }
 
-/// Namespaces of one's own are the way to undo mounts.
+/// Probes the creation of namespaces, which would allow undoing mounts.
 fn namespaces() -> PromiseProbe {
     probe(
-        "the walls themselves",
+        "the sandbox itself",
         "unshare user and mounts",
         ProbeTrial::Refused(vec![ProbeAttempt::new(ProbeFunction::Namespaces, "")]),
     )
@@ -294,7 +287,7 @@ fn more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", {count} more") }
 }
 
-/// Reading `path`, or a file in it, where the caller itself could.
+/// Returns an attempt to read `path`, or a file in it, if the caller itself can.
 fn readable(path: &AbsPath, copies: &[AbsPath]) -> Option<ProbeAttempt> {
     if copies.contains(path) {
         return None;
@@ -318,7 +311,7 @@ fn readable(path: &AbsPath, copies: &[AbsPath]) -> Option<ProbeAttempt> {
     ))
 }
 
-/// Directories in `path` that the caller can list.
+/// Returns the directories in `path` that the caller can list.
 fn directories(path: &AbsPath) -> Vec<AbsPath> {
     let Ok(entries) = fs::read_dir(path.as_path()) else { return Vec::new() };
     let mut found: Vec<AbsPath> = entries

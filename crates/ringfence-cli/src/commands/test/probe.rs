@@ -1,41 +1,41 @@
-//! A promise, how it is tried, and what came of it.
+//! A guarantee, its probe, and the verdict.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// The script that does the deeds.
+/// The script that makes the attempts.
 pub(super) const SCRIPT: &str = include_str!("probes.sh");
 
-/// A promise of the policy and the deeds that would break it.
+/// A guarantee of the policy, and the attempts that would break it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PromiseProbe {
-    /// What is promised, in a word or two.
+    /// The guarantee, in a few words.
     pub(super) promise: &'static str,
-    /// What is tried, for people.
+    /// The attempts, in a few words.
     pub(super) tried: String,
     pub(super) trial: ProbeTrial,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeTrial {
-    /// All of it has to work.
+    /// All attempts must succeed.
     Works(Vec<ProbeAttempt>),
-    /// None of it may work.
+    /// All attempts must fail.
     Refused(Vec<ProbeAttempt>),
-    /// Why nothing is tried.
+    /// The reason why nothing is tried.
     Nothing(&'static str),
 }
 
-/// One deed on one target.
+/// One function of the script on one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProbeAttempt {
-    pub(super) deed: ProbeFunction,
+    pub(super) function: ProbeFunction,
     pub(super) target: OsString,
 }
 
 impl ProbeAttempt {
-    pub(super) fn new(deed: ProbeFunction, target: impl Into<OsString>) -> Self {
-        Self { deed, target: target.into() }
+    pub(super) fn new(function: ProbeFunction, target: impl Into<OsString>) -> Self {
+        Self { function, target: target.into() }
     }
 }
 
@@ -70,27 +70,27 @@ impl ProbeFunction {
         }
     }
 
-    /// When it was done.
-    fn done(self) -> &'static str {
+    /// Returns the result text of an attempt that succeeded.
+    fn success_text(self) -> &'static str {
         match self {
             ProbeFunction::Look => "it was read",
             ProbeFunction::List => "it was listed",
-            ProbeFunction::Make => "it was made",
+            ProbeFunction::Make => "it was created",
             ProbeFunction::Append => "it was opened",
             ProbeFunction::Leave => "it is on the host",
-            ProbeFunction::Variable => "it was passed on",
+            ProbeFunction::Variable => "it was passed",
             ProbeFunction::Signal => "it was killed",
-            ProbeFunction::Namespaces => "they were made",
-            ProbeFunction::Connect => "it answered",
+            ProbeFunction::Namespaces => "they were created",
+            ProbeFunction::Connect => "it connected",
             ProbeFunction::Interface => "there is one",
         }
     }
 
-    /// When it was not done and no program said why.
-    fn not_done(self) -> &'static str {
+    /// Returns the result text of an attempt that failed without an error message.
+    fn failure_text(self) -> &'static str {
         match self {
             ProbeFunction::Leave => "not on the host",
-            ProbeFunction::Variable => "not passed on",
+            ProbeFunction::Variable => "not passed",
             ProbeFunction::Interface => "there is none",
             ProbeFunction::Signal => "still alive",
             ProbeFunction::Connect => "no answer",
@@ -102,13 +102,13 @@ impl ProbeFunction {
         }
     }
 
-    /// Whether only the host can tell what came of it.
+    /// True if only the host can observe the result.
     fn is_seen_from_outside(self) -> bool {
         matches!(self, ProbeFunction::Leave | ProbeFunction::Signal)
     }
 }
 
-/// What became of a promise.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeVerdict {
     Held(String),
@@ -116,53 +116,52 @@ pub(super) enum ProbeVerdict {
     NotTried(String),
 }
 
-/// What a deed answered.
+/// The reply of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProbeReply {
     pub(super) status: i32,
-    pub(super) said: String,
+    pub(super) message: String,
 }
 
-/// What the host saw of a deed.
+/// The result of an attempt, observed on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostObservation {
     Trace,
     Nothing,
 }
 
-/// The arguments of the script for all acts, numbered as they come.
-pub(super) fn arguments<'a>(acts: impl Iterator<Item = &'a ProbeAttempt>) -> Vec<OsString> {
+/// Returns the script's arguments for all attempts, numbered in order.
+pub(super) fn script_arguments<'a>(acts: impl Iterator<Item = &'a ProbeAttempt>) -> Vec<OsString> {
     acts.enumerate()
         .flat_map(|(number, act)| {
-            [act.deed.word().into(), number.to_string().into(), act.target.clone()]
+            [act.function.word().into(), number.to_string().into(), act.target.clone()]
         })
         .collect()
 }
 
-/// The script's answers by number.
-pub(super) fn replies(output: &[u8]) -> BTreeMap<usize, ProbeReply> {
+/// Parses the script's replies, by number.
+pub(super) fn parse_replies(output: &[u8]) -> BTreeMap<usize, ProbeReply> {
     let one = |record: &[u8]| {
         let mut fields = record
             .splitn(3, |byte| *byte == 0x1f)
             .map(|field| String::from_utf8_lossy(field).into_owned());
         let number = fields.next()?.parse().ok()?;
-        Some((number, ProbeReply { status: fields.next()?.parse().ok()?, said: fields.next()? }))
+        Some((number, ProbeReply { status: fields.next()?.parse().ok()?, message: fields.next()? }))
     };
     output.split(|byte| *byte == 0x1e).filter_map(one).collect()
 }
 
 impl ProbeTrial {
-    pub(super) fn acts(&self) -> &[ProbeAttempt] {
+    pub(super) fn attempts(&self) -> &[ProbeAttempt] {
         match self {
             ProbeTrial::Works(acts) | ProbeTrial::Refused(acts) => acts,
             ProbeTrial::Nothing(_) => &[],
         }
     }
 
-    /// Judges what was answered inside and seen outside, one pair for each act.
+    /// Judges the replies from inside and the observations from outside, one pair per attempt.
     ///
-    /// A deed without an answer breaks the promise: whoever cannot show that it holds must
-    /// not say so.
+    /// An attempt without a reply counts as a broken guarantee: nothing shows that it holds.
     pub(super) fn judge(&self, answers: &[(Option<ProbeReply>, HostObservation)]) -> ProbeVerdict {
         let (acts, must_work) = match self {
             ProbeTrial::Nothing(why) => return ProbeVerdict::NotTried((*why).to_owned()),
@@ -173,42 +172,47 @@ impl ProbeTrial {
         let mut missing = 0;
         for (act, (reply, seen)) in acts.iter().zip(answers) {
             let Some(reply) = reply else {
-                return ProbeVerdict::Broken("no answer from inside".into());
+                return ProbeVerdict::Broken("no reply from inside".into());
             };
             let is_done = *seen == HostObservation::Trace
-                || (reply.status == 0 && !act.deed.is_seen_from_outside());
+                || (reply.status == 0 && !act.function.is_seen_from_outside());
             match (is_done, must_work) {
                 (false, _) if reply.status == 127 => missing += 1,
                 (true, true) if *seen == HostObservation::Trace => {
-                    return ProbeVerdict::Broken("it was left behind".into());
+                    return ProbeVerdict::Broken("it was not removed".into());
                 }
                 (true, true) => held = Some("works".to_owned()),
-                (true, false) => return ProbeVerdict::Broken(act.deed.done().to_owned()),
+                (true, false) => {
+                    return ProbeVerdict::Broken(act.function.success_text().to_owned());
+                }
                 (false, true) => {
                     return ProbeVerdict::Broken(
-                        message(&reply.said).unwrap_or_else(|| "it failed".into()),
+                        message(&reply.message).unwrap_or_else(|| "it failed".into()),
                     );
                 }
                 (false, false) => {
                     held = held.or_else(|| {
-                        Some(message(&reply.said).unwrap_or_else(|| act.deed.not_done().into()))
+                        Some(
+                            message(&reply.message)
+                                .unwrap_or_else(|| act.function.failure_text().into()),
+                        )
                     })
                 }
             }
         }
         match held {
             Some(text) => ProbeVerdict::Held(text),
-            None if missing > 0 => ProbeVerdict::NotTried("no tool for it here".into()),
+            None if missing > 0 => ProbeVerdict::NotTried("no tool for it".into()),
             None => ProbeVerdict::NotTried("nothing to try".into()),
         }
     }
 }
 
-/// What is left of `cat: FILE: Permission denied` without the program and the file.
-fn message(said: &str) -> Option<String> {
-    let line = said.lines().rev().find(|line| !line.trim().is_empty())?;
+/// Returns `Permission denied` from `cat: FILE: Permission denied`.
+fn message(output: &str) -> Option<String> {
+    let line = output.lines().rev().find(|line| !line.trim().is_empty())?;
     let last = line.rsplit(": ").next().unwrap_or(line).trim();
-    // Python writes the number in front.
+    // Python writes the errno in front.
     let last = last
         .split_once("] ")
         .filter(|(number, _)| number.starts_with("[Errno"))
@@ -220,12 +224,12 @@ fn message(said: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn reply(status: i32, said: &str) -> (Option<ProbeReply>, HostObservation) {
-        (Some(ProbeReply { status, said: said.into() }), HostObservation::Nothing)
+    fn reply(status: i32, message: &str) -> (Option<ProbeReply>, HostObservation) {
+        (Some(ProbeReply { status, message: message.into() }), HostObservation::Nothing)
     }
 
-    fn refused(deed: ProbeFunction) -> ProbeTrial {
-        ProbeTrial::Refused(vec![ProbeAttempt::new(deed, "/x")])
+    fn refused(function: ProbeFunction) -> ProbeTrial {
+        ProbeTrial::Refused(vec![ProbeAttempt::new(function, "/x")])
     }
 
     #[track_caller]
@@ -238,36 +242,44 @@ mod tests {
     }
 
     #[test]
-    fn every_deed_can_break_its_promise() {
+    fn every_attempt_can_break_its_guarantee() {
         use ProbeFunction::*;
-        for deed in [Look, List, Make, Append, Leave, Variable, Signal, Namespaces, Connect] {
+        for function in [Look, List, Make, Append, Leave, Variable, Signal, Namespaces, Connect] {
             let (done, _) = reply(0, "");
-            let seen = if deed.is_seen_from_outside() {
+            let seen = if function.is_seen_from_outside() {
                 HostObservation::Trace
             } else {
                 HostObservation::Nothing
             };
-            check(&refused(deed), (done, seen), ProbeVerdict::Broken(deed.done().into()));
             check(
-                &refused(deed),
-                (None, HostObservation::Nothing),
-                ProbeVerdict::Broken("no answer from inside".into()),
+                &refused(function),
+                (done, seen),
+                ProbeVerdict::Broken(function.success_text().into()),
             );
             check(
-                &refused(deed),
+                &refused(function),
+                (None, HostObservation::Nothing),
+                ProbeVerdict::Broken("no reply from inside".into()),
+            );
+            check(
+                &refused(function),
                 reply(1, "x: y: Permission denied\n"),
                 ProbeVerdict::Held("Permission denied".into()),
             );
-            check(&refused(deed), reply(1, ""), ProbeVerdict::Held(deed.not_done().into()));
+            check(
+                &refused(function),
+                reply(1, ""),
+                ProbeVerdict::Held(function.failure_text().into()),
+            );
         }
     }
 
     #[test]
-    fn a_trace_on_the_host_counts_more_than_the_word_from_inside() {
+    fn trace_on_the_host_overrides_the_reply_from_inside() {
         check(
             &refused(ProbeFunction::Make),
             (reply(1, "denied").0, HostObservation::Trace),
-            ProbeVerdict::Broken("it was made".into()),
+            ProbeVerdict::Broken("it was created".into()),
         );
         check(
             &refused(ProbeFunction::Leave),
@@ -277,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_open_file_breaks_the_promise_for_all() {
+    fn one_readable_file_breaks_the_guarantee() {
         let trial = ProbeTrial::Refused(vec![
             ProbeAttempt::new(ProbeFunction::Look, "/a"),
             ProbeAttempt::new(ProbeFunction::Look, "/b"),
@@ -293,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_fails_is_a_broken_promise() {
+    fn failing_work_is_a_broken_guarantee() {
         let works = ProbeTrial::Works(vec![ProbeAttempt::new(ProbeFunction::Make, "/x")]);
         check(&works, reply(0, ""), ProbeVerdict::Held("works".into()));
         check(
@@ -304,16 +316,16 @@ mod tests {
         check(
             &works,
             (reply(0, "").0, HostObservation::Trace),
-            ProbeVerdict::Broken("it was left behind".into()),
+            ProbeVerdict::Broken("it was not removed".into()),
         );
     }
 
     #[test]
-    fn a_missing_tool_is_no_success() {
+    fn missing_tool_is_not_a_success() {
         check(
             &refused(ProbeFunction::Connect),
             reply(127, ""),
-            ProbeVerdict::NotTried("no tool for it here".into()),
+            ProbeVerdict::NotTried("no tool for it".into()),
         );
         check(
             &ProbeTrial::Nothing("nothing there"),
@@ -323,15 +335,15 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_found_by_their_numbers() {
-        let found = replies(b"1\x1f2\x1fcat: x: no\nway\x1e0\x1f0\x1f\x1enoise");
-        assert_eq!(found[&1], ProbeReply { status: 2, said: "cat: x: no\nway".into() });
+    fn replies_are_found_by_their_numbers() {
+        let found = parse_replies(b"1\x1f2\x1fcat: x: no\nway\x1e0\x1f0\x1f\x1enoise");
+        assert_eq!(found[&1], ProbeReply { status: 2, message: "cat: x: no\nway".into() });
         assert_eq!(found[&0].status, 0);
         assert_eq!(found.len(), 2);
     }
 
     #[test]
-    fn messages_lose_the_program_and_the_file() {
+    fn message_drops_the_program_and_the_file() {
         assert_eq!(
             message("OSError: [Errno 101] Network is unreachable").as_deref(),
             Some("Network is unreachable")

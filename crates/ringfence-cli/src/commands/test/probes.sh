@@ -1,10 +1,10 @@
-# Runs in the sandbox. Arguments come in threes: a deed, its number, its target.
-# A deed succeeds if what it names can be done; 127 means that the tool for it is missing.
-# What a deed reads is never printed: it might be a secret.
+# Runs in the sandbox. Arguments come in threes: a function, its number, its target.
+# A function succeeds if the attempt succeeds; 127 means that the tool for it is missing.
+# The content of a file is never printed: it might be a secret.
 LC_ALL=C
 export LC_ALL
 
-# A file may be shown as empty: it was read if there is a byte of it.
+# A file may be shown as empty: it was read only if it has a byte.
 look() { head -c 1 -- "$1" | grep -q '^'; }
 list() { ls -- "$1" >/dev/null; }
 make() { true >"$1" && rm -f -- "$1"; }
@@ -12,7 +12,7 @@ append() { true >>"$1"; }
 leave() { true >"$1"; }
 variable() { env | grep -q "^$1=" || grep -aqs "$1=" /proc/[0-9]*/environ; }
 
-# Numbers in here are not the host's: what happens to have the same one is spared.
+# A pid in here is not the host's: a process in here with the same pid is not signalled.
 signal() {
     if [ "$1" = 1 ] || [ "$1" = "$$" ]; then return 1; fi
     kill -TERM "$1"
@@ -23,7 +23,7 @@ namespaces() {
     unshare --user --map-root-user --mount true
 }
 
-# A way out is an interface besides the loopback; nothing is sent anywhere to find out.
+# Looks for an interface other than the loopback; sends nothing.
 interface() { grep -v -e 'lo:' -e '|' /proc/net/dev | grep -q :; }
 
 connect() {
@@ -37,7 +37,7 @@ connect() {
 }
 
 while [ $# -ge 3 ]; do
-    said=$("$1" "$3" 2>&1 </dev/null)
-    printf '%s\037%s\037%s\036' "$2" "$?" "$said"
+    message=$("$1" "$3" 2>&1 </dev/null)
+    printf '%s\037%s\037%s\036' "$2" "$?" "$message"
     shift 3
 done

@@ -1,16 +1,16 @@
-//! The promises on one screen.
+//! The results as a table.
 
 use serde_json::{Value, json};
 
 use super::probe::{ProbeVerdict, PromiseProbe};
-use crate::output::{ColorMode, cell, printable};
+use crate::output::{ColorMode, fit_cell, printable};
 
-/// All that is shown.
+/// The results.
 pub(super) struct TestTable {
-    /// Where, and under which policy.
+    /// The project and its policy.
     pub(super) headline: String,
     pub(super) rows: Vec<(PromiseProbe, ProbeVerdict)>,
-    /// Starting and ending a sandbox, in milliseconds.
+    /// The time to start and end a sandbox, in milliseconds.
     pub(super) start_ms: Option<f64>,
 }
 
@@ -23,25 +23,26 @@ impl TestTable {
         self.rows.iter().filter(|(_, verdict)| matches!(verdict, ProbeVerdict::Held(_))).count()
     }
 
-    /// At most 80 columns wide.
+    /// Formats the table, at most 80 columns wide.
     pub(super) fn text(&self, paint: ColorMode) -> String {
         let mut text = format!("{}\n\n", paint.strong(&printable(&self.headline)));
         for (probe, verdict) in &self.rows {
             let (mark, result) = match verdict {
-                ProbeVerdict::Held(said) => {
-                    (paint.good("✓"), cell(said, RESULT).trim_end().to_owned())
+                ProbeVerdict::Held(result) => {
+                    (paint.good("✓"), fit_cell(result, RESULT).trim_end().to_owned())
                 }
-                ProbeVerdict::Broken(said) => {
-                    (paint.bad("✗"), paint.bad(cell(&format!("FAIL {said}"), RESULT).trim_end()))
-                }
+                ProbeVerdict::Broken(result) => (
+                    paint.bad("✗"),
+                    paint.bad(fit_cell(&format!("FAIL {result}"), RESULT).trim_end()),
+                ),
                 ProbeVerdict::NotTried(why) => {
-                    (paint.faint("–"), paint.faint(cell(why, RESULT).trim_end()))
+                    (paint.faint("–"), paint.faint(fit_cell(why, RESULT).trim_end()))
                 }
             };
             text.push_str(&format!(
                 "  {mark} {} {} {result}\n",
-                cell(probe.promise, PROMISE),
-                cell(&probe.tried, TRIED)
+                fit_cell(probe.promise, PROMISE),
+                fit_cell(&probe.tried, TRIED)
             ));
         }
         text.push_str(&format!("\n{}\n", self.summary(paint)));
@@ -52,7 +53,7 @@ impl TestTable {
         let (held, broken) = (self.held(), self.broken());
         let counts = format!(
             "{held} {} held, {broken} broken",
-            if held == 1 { "promise" } else { "promises" }
+            if held == 1 { "guarantee" } else { "guarantees" }
         );
         let counts = if broken == 0 { paint.good(&counts) } else { paint.bad(&counts) };
         match self.start_ms {
@@ -63,14 +64,14 @@ impl TestTable {
 
     pub(super) fn json(&self) -> Value {
         let row = |(probe, verdict): &(PromiseProbe, ProbeVerdict)| {
-            let (state, said) = match verdict {
-                ProbeVerdict::Held(said) => ("held", said),
-                ProbeVerdict::Broken(said) => ("broken", said),
-                ProbeVerdict::NotTried(said) => ("not-tried", said),
+            let (state, result) = match verdict {
+                ProbeVerdict::Held(result) => ("held", result),
+                ProbeVerdict::Broken(result) => ("broken", result),
+                ProbeVerdict::NotTried(result) => ("not-tried", result),
             };
             let targets: Vec<_> =
-                probe.trial.acts().iter().map(|act| act.target.to_string_lossy()).collect();
-            json!({ "promise": probe.promise, "tried": probe.tried, "targets": targets, "state": state, "result": said })
+                probe.trial.attempts().iter().map(|act| act.target.to_string_lossy()).collect();
+            json!({ "promise": probe.promise, "tried": probe.tried, "targets": targets, "state": state, "result": result })
         };
         json!({
             "held": self.held(),
@@ -106,7 +107,7 @@ mod tests {
                 ),
                 row(
                     "the network",
-                    "look for a way out",
+                    "look for an interface",
                     ProbeVerdict::Broken("it answered".into()),
                 ),
                 row("your other secrets", &"x".repeat(90), ProbeVerdict::NotTried("y".repeat(90))),
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_promise_is_loud() {
+    fn broken_guarantee_is_marked_as_failure() {
         let text = table().text(ColorMode::Plain);
         assert!(
             text.contains(
@@ -126,12 +127,12 @@ mod tests {
         );
         assert!(
             text.contains(
-                "  ✗ the network           look for a way out           FAIL it answered\n"
+                "  ✗ the network           look for an interface        FAIL it answered\n"
             ),
             "{text}"
         );
         assert!(
-            text.ends_with("\n1 promise held, 1 broken; a sandbox starts and ends in 6.9 ms\n"),
+            text.ends_with("\n1 guarantee held, 1 broken; a sandbox starts and ends in 6.9 ms\n"),
             "{text}"
         );
         assert_eq!(table().json()["broken"], 1);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_a_terminal() {
+    fn table_fits_a_terminal() {
         assert!(table().text(ColorMode::Plain).lines().all(|line| line.chars().count() <= 80));
     }
 }

@@ -1,27 +1,27 @@
-//! Connecting to a host ends as the kernel's own call would.
+//! `connect` to a host ends as the kernel's own syscall would.
 
 use ringfence_testkit::{each_user, python};
 
-use super::served::Served;
+use super::served::HttpOrigin;
 use crate::project;
 
-/// What a Python program says that knows two ports of the host: one where somebody answers, and
-/// one where nobody ever does.
+/// Checks the output of a Python program that gets two ports of the host: one with a server, and
+/// one that never accepts.
 #[track_caller]
 fn says(code: &str, expected: &str) {
     let Some(python) = python() else { return };
     each_user(|user| {
         let project = project(user);
         project.write("try.py", code);
-        let ran = Served::start(python).run(&project, python, "try.py");
-        assert_eq!(ran.ok(), expected, "{}", ran.talk());
+        let ran = HttpOrigin::start(python).run(&project, python, "try.py");
+        assert_eq!(ran.ok(), expected, "{}", ran.stderr_text());
     });
 }
 
-/// A signal of the whole process ends the call of one thread at most, and none sees a number that
-/// is the kernel's own (512).
+/// A signal to the process interrupts at most one thread, and no thread sees the kernel's internal
+/// errno 512.
 #[test]
-fn a_signal_of_the_process_ends_calls_with_a_known_number() {
+fn connect_interrupted_by_a_signal_returns_a_known_errno() {
     says(
         "import ctypes, errno, os, signal, socket, struct, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -46,7 +46,7 @@ os._exit(0)
 }
 
 #[test]
-fn a_socket_that_is_in_use_stays_what_it_is() {
+fn socket_in_use_keeps_its_state() {
     says(
         "import errno, select, socket, sys
 host = ('127.0.0.1', int(sys.argv[1]))
@@ -66,7 +66,7 @@ carried.setblocking(True); print(carried.recv(5), errno.errorcode[carried.connec
 }
 
 #[test]
-fn a_time_limit_of_the_socket_is_one_for_connecting() {
+fn socket_timeout_applies_to_connect() {
     says(
         "import errno, socket, struct, sys
 client = socket.socket(); client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('2l', 0, 300000))

@@ -1,10 +1,10 @@
-//! What comes with languages.
+//! Network clients of languages' standard libraries.
 
 use ringfence_testkit::python;
 
 use super::{inside, on_a_lan};
 
-/// What is said at each of the ports, in the order of the alphabet.
+/// The response of each port, in alphabetical order.
 const HELLOS: [&str; 4] = [
     "hello from http://app.test",
     "hello from http://app.test:8080",
@@ -12,9 +12,9 @@ const HELLOS: [&str; 4] = [
     "hello from https://app.test:8443",
 ];
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn node_fetches() {
+fn node_fetch_reaches_an_allowed_host() {
     on_a_lan(&["node"], |project, lan| {
         project.write(
             "fetch.mjs",
@@ -31,9 +31,9 @@ console.log(back === body);
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn node_asks_by_http_and_https() {
+fn node_http_and_https_reach_an_allowed_host() {
     on_a_lan(&["node"], |project, lan| {
         project.write(
             "ask.js",
@@ -53,9 +53,9 @@ fn node_asks_by_http_and_https() {
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn python_asks() {
+fn python_urllib_reaches_an_allowed_host() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
         project.write(
@@ -78,9 +78,9 @@ for turn in range(3):
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn python_asks_by_asyncio() {
+fn python_asyncio_reaches_an_allowed_host() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
         project.write(
@@ -111,9 +111,9 @@ asyncio.run(main())
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn a_connection_becomes_a_web_socket() {
+fn web_socket_upgrade_works() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
         project.write(
@@ -140,9 +140,9 @@ for port in 80, 8080, 443, 8443:
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn events_of_a_socket_are_waited_for_before_it_is_connected() {
+fn epoll_on_a_socket_before_connect_works() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
         project.write(
@@ -176,9 +176,9 @@ for where in ('app.test', 7), ('app.test', 8080), ('app.test', 80), ('11.22.33.9
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn go_asks() {
+fn go_reaches_an_allowed_host() {
     on_a_lan(&["go"], |project, lan| {
         project.write(
             "ask.go",
@@ -208,7 +208,7 @@ func main() {
 "#,
         );
         project.sh_bare("GO111MODULE=off go build -o ask ask.go").ok();
-        // Names are looked up by the language's own means, and by the C library's.
+        // Names are resolved by Go's own resolver, and by the C library's.
         for means in ["go", "cgo"] {
             let said = inside(lan, &format!("GODEBUG=netdns={means} ./ask | sort"));
             assert_eq!(said, HELLOS.map(|hello| [hello; 5].join("\n")).join("\n"), "{means}");
@@ -216,9 +216,9 @@ func main() {
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn java_asks() {
+fn java_reaches_an_allowed_host() {
     on_a_lan(&["java", "javac"], |project, lan| {
         project.write(
             "Ask.java",

@@ -8,7 +8,7 @@ use ringfence_testkit::{TestNetwork, TestOutput, TestProject, python};
 
 use super::on_a_lan;
 
-/// Connects so many at once to a port, and speaks on all of them in turn, twice, before any ends.
+/// Opens many connections to a port, and talks on each in turn, twice, before any closes.
 const CODE: &str = "import socket, sys, threading
 count, port = int(sys.argv[1]), int(sys.argv[2])
 said = b'hello\\n' if port == 7 else b'GET /hello HTTP/1.1\\r\\nHost: app.test\\r\\n\\r\\n'
@@ -35,22 +35,22 @@ for _ in range(2):
     print(sum(map(hears, all)))
 ";
 
-/// `ringfence` with the limit of open files that most systems set.
+/// `ringfence` with the usual open-file limit.
 fn with_the_usual_limit(project: &TestProject, lan: &TestNetwork<'_>) -> Command {
     let mut command = lan.command();
     command.args(["sh", "-c", "ulimit -Sn 1024 && exec \"$@\"", "sh"]).arg(project.binary());
     command
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn five_hundred_at_once_are_handed_over_and_looked_at() {
+fn five_hundred_concurrent_connections_work() {
     let Some(python) = python() else { return };
     on_a_lan(&[], |project, lan| {
         project.write("try.py", CODE);
         for port in ["7", "80"] {
             let mut command = with_the_usual_limit(project, lan);
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 command.args([
                     "run",
                     "--allow-host",
@@ -63,29 +63,32 @@ fn five_hundred_at_once_are_handed_over_and_looked_at() {
                 ]),
                 b"",
             );
-            assert_eq!(ran.ok(), "500\n500", "port {port}\n{}", ran.talk());
+            assert_eq!(ran.ok(), "500\n500", "port {port}\n{}", ran.stderr_text());
         }
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn what_runs_inside_may_open_as_many_files_as_before() {
+fn open_file_limit_inside_is_unchanged() {
     on_a_lan(&[], |project, lan| {
         for network in [&["--allow-host", "app.test"][..], &["--net", "none"], &["--net", "full"]] {
             let mut command = with_the_usual_limit(project, lan);
             let ran =
-                TestOutput::of(command.arg("run").args(network).args(["-c", "ulimit -Sn"]), b"");
-            assert_eq!(ran.ok(), "1024", "{network:?}\n{}", ran.talk());
+                TestOutput::run(command.arg("run").args(network).args(["-c", "ulimit -Sn"]), b"");
+            assert_eq!(ran.ok(), "1024", "{network:?}\n{}", ran.stderr_text());
         }
         let runtime = project.home().join("run");
         fs::create_dir(&runtime).unwrap();
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
-        project.user.own(&runtime);
+        project.user.chown(&runtime);
         let session = |words: &[&str]| {
             let mut command = with_the_usual_limit(project, lan);
-            TestOutput::of(command.arg("session").args(words).env("XDG_RUNTIME_DIR", &runtime), b"")
-                .ok()
+            TestOutput::run(
+                command.arg("session").args(words).env("XDG_RUNTIME_DIR", &runtime),
+                b"",
+            )
+            .ok()
         };
         session(&["start", "--name", "limited", "--allow-host", "app.test"]);
         let said = session(&["exec", "limited", "-c", "ulimit -Sn"]);
@@ -94,8 +97,8 @@ fn what_runs_inside_may_open_as_many_files_as_before() {
     });
 }
 
-/// So many connect at once, in one process of as many threads, and wait: more than there are
-/// places for. It says when all have begun.
+/// One process with many threads, each in a waiting `connect`: more than there are slots. Prints
+/// when all have started.
 const FLOOD: &str = "import os, socket, sys, threading
 def one():
     try: socket.create_connection((sys.argv[1], int(sys.argv[2])))
@@ -107,7 +110,7 @@ sys.stdin.read()
 os._exit(0)
 ";
 
-/// Whoever listens lets nobody in, and those who fill its queue have come.
+/// Listens without accepting, with a full queue.
 const DEAF: &str = "import socket
 def deaf():
     server = socket.create_server(('127.0.0.1', 0)); server.listen(0)
@@ -116,7 +119,7 @@ def deaf():
     return server, full
 ";
 
-/// Tries for a while to be answered by a port of `app.test`.
+/// Tries for a while to get a response from a port of `app.test`.
 const ANSWERED: &str = "import subprocess, sys, time
 def answered(seconds):
     end = time.monotonic() + seconds
@@ -132,9 +135,9 @@ def flood(*where):
     return child
 ";
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn who_is_killed_while_it_connects_leaves_its_place() {
+fn killed_connecting_process_frees_its_slot() {
     let Some(python) = python() else { return };
     on_a_lan(&[], |project, lan| {
         project.write("flood.py", FLOOD);
@@ -155,13 +158,13 @@ print(isinstance(before, OSError), answered(10))
             python,
             "try.py",
         ]);
-        assert_eq!(ran.ok(), "True b'HELLO\\n'", "{}", ran.talk());
+        assert_eq!(ran.ok(), "True b'HELLO\\n'", "{}", ran.stderr_text());
     });
 }
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn who_connects_within_keeps_nobody_from_connecting_to_a_host() {
+fn connects_inside_do_not_block_connects_to_a_host() {
     let Some(python) = python() else { return };
     on_a_lan(&[], |project, lan| {
         project.write("flood.py", FLOOD);
@@ -179,6 +182,6 @@ while time.monotonic() < end:
         );
         project.write("try.py", code);
         let ran = lan.run(&["--allow-host", "app.test", "--", python, "try.py"]);
-        assert_eq!(ran.ok(), "b'HELLO\\n'\nwithin", "{}", ran.talk());
+        assert_eq!(ran.ok(), "b'HELLO\\n'\nwithin", "{}", ran.stderr_text());
     });
 }

@@ -1,27 +1,27 @@
-//! A network that is left by a proxy: the variables of whoever runs ringfence name it.
+//! An upstream proxy, named by environment variables of the user.
 
 use ringfence_testkit::{TestNetwork, TestOutput};
 
 use super::on_a_lan;
 use super::records::connections;
 
-/// The proxy of the network, by the way that it is reached for everything.
+/// The upstream proxy for all protocols.
 const PROXY: &str = "http://me:hush@11.22.33.9:3128";
 const BY_PROXY: &[(&str, &str)] = &[("HTTPS_PROXY", PROXY), ("http_proxy", PROXY)];
 
-/// What the proxy was asked for.
+/// The tunnels that the proxy was asked for.
 fn tunnels(lan: &TestNetwork<'_>) -> Vec<String> {
-    lan.heard().lines().filter(|line| line.contains(" CONNECT ")).map(str::to_owned).collect()
+    lan.server_log().lines().filter(|line| line.contains(" CONNECT ")).map(str::to_owned).collect()
 }
 
-/// Promise: P73
+/// Promise: upstream-proxy
 #[test]
-fn hosts_are_reached_by_the_proxy_of_the_network() {
+fn hosts_are_reached_through_the_upstream_proxy() {
     on_a_lan(&["curl", "env"], |project, lan| {
         let run = |words: &[&str]| {
             lan.run_with(BY_PROXY, &[&["--allow-host", "far.test"], words].concat())
         };
-        // Handed over, and looked at on the way in both manners.
+        // Passed through directly, and inspected in both ways.
         let places = [
             "http://far.test:8080",
             "https://far.test:8443",
@@ -39,10 +39,10 @@ fn hosts_are_reached_by_the_proxy_of_the_network() {
             tunnels(lan),
             ports.map(|port| format!("3128 CONNECT far.test:{port} basic bwu6ahvzaa=="))
         );
-        // What is looked at is looked at all the same.
+        // Inspected connections are still inspected.
         run(&["-c", "! curl -sSf -H 'Host: other.test' http://far.test/hello"]).ok();
-        assert!(!lan.heard().contains("GET other.test"), "{}", lan.heard());
-        // By the proxy inside.
+        assert!(!lan.server_log().contains("GET other.test"), "{}", lan.server_log());
+        // Through the proxy inside.
         project.write_at(
             &project.home().join("proxied.toml"),
             "version = 1\n[network]\nproxy-variables = true\n",
@@ -51,7 +51,7 @@ fn hosts_are_reached_by_the_proxy_of_the_network() {
         let line = "curl -sS --cacert ca.crt https://far.test/hello && curl -sS http://far.test:8080/hello";
         let said = run(&["--policy", &policy, "-c", line]).ok();
         assert_eq!(said, "hello from https://far.test\nhello from http://far.test:8080");
-        // An address that is listed, and nothing of the proxy inside or on record.
+        // A listed address; the upstream proxy shows neither inside nor in the audit log.
         let address = "curl -sS http://11.22.33.2:8080/hello";
         assert_eq!(
             lan.run_with(BY_PROXY, &["--allow-host", "11.22.33.2", "-c", address]).ok(),
@@ -71,9 +71,9 @@ fn hosts_are_reached_by_the_proxy_of_the_network() {
     });
 }
 
-/// Promise: P73
+/// Promise: upstream-proxy
 #[test]
-fn the_proxy_of_the_network_reaches_nobody_who_is_not_listed() {
+fn upstream_proxy_reaches_only_allowed_hosts() {
     on_a_lan(&["curl"], |project, lan| {
         for host in ["far.test:8080", "app.test:8080", "11.22.33.9:3128", "11.22.33.2:8080"] {
             lan.run_with(
@@ -83,14 +83,17 @@ fn the_proxy_of_the_network_reaches_nobody_who_is_not_listed() {
             .ok();
         }
         assert_eq!(tunnels(lan), [""; 0]);
-        let told = connections(project);
-        assert!(!told.is_empty() && told.iter().all(|one| one["result"] == "blocked"), "{told:?}");
+        let report = connections(project);
+        assert!(
+            !report.is_empty() && report.iter().all(|one| one["result"] == "blocked"),
+            "{report:?}"
+        );
     });
 }
 
-/// Promise: P73
+/// Promise: upstream-proxy
 #[test]
-fn what_no_proxy_names_is_reached_without() {
+fn no_proxy_hosts_are_reached_directly() {
     on_a_lan(&["curl"], |_, lan| {
         let line = "curl -sS http://app.test:8080/hello";
         for (no_proxy, expected) in [
@@ -108,7 +111,7 @@ fn what_no_proxy_names_is_reached_without() {
             );
             assert_eq!(tunnels(lan).len(), expected, "{no_proxy}");
         }
-        // Nothing on this machine is reached by it.
+        // Hosts on this machine are not reached through it.
         let here = "curl -sS http://127.0.0.1:8080/hello";
         assert_eq!(
             lan.run_with(BY_PROXY, &["--allow-localhost=8080", "-c", here]).ok(),
@@ -118,15 +121,15 @@ fn what_no_proxy_names_is_reached_without() {
     });
 }
 
-/// Promise: P73
+/// Promise: upstream-proxy
 #[test]
-fn what_the_proxy_of_the_network_says_is_on_record() {
+fn upstream_proxy_errors_are_audited() {
     on_a_lan(&["curl"], |project, lan| {
         let cases = [
-            ("http://me:hush@11.22.33.9:3129", "wants a name and a password (407)"),
-            ("http://11.22.33.9:3130", "said 502 Bad Gateway"),
-            ("http://11.22.33.9:9", "was not reached: Connection refused"),
-            ("http://nowhere.test:3128", "the proxy of this network: the name has no address"),
+            ("http://me:hush@11.22.33.9:3129", "requires a user name and a password (407)"),
+            ("http://11.22.33.9:3130", "answered 502 Bad Gateway"),
+            ("http://11.22.33.9:9", "cannot be reached: Connection refused"),
+            ("http://nowhere.test:3128", "the upstream proxy: the name has no address"),
         ];
         for (count, (proxy, said)) in cases.into_iter().enumerate() {
             for port in ["8080", "80"] {
@@ -134,9 +137,9 @@ fn what_the_proxy_of_the_network_says_is_on_record() {
                 let variables = [("ALL_PROXY", proxy)];
                 lan.run_with(&variables, &["--allow-host", "far.test", "-c", &line]).ok();
             }
-            let told = connections(project);
-            let of_these: Vec<_> = told.iter().skip(2 * count).collect();
-            assert_eq!(of_these.len(), 2, "{told:?}");
+            let report = connections(project);
+            let of_these: Vec<_> = report.iter().skip(2 * count).collect();
+            assert_eq!(of_these.len(), 2, "{report:?}");
             for one in of_these {
                 assert!(
                     one["result"] == "failed"
@@ -149,9 +152,9 @@ fn what_the_proxy_of_the_network_says_is_on_record() {
     });
 }
 
-/// Promise: P73
+/// Promise: upstream-proxy
 #[test]
-fn a_variable_that_names_no_proxy_is_refused_before_anything_runs() {
+fn invalid_proxy_variable_is_refused_before_anything_runs() {
     on_a_lan(&[], |project, lan| {
         for (variable, value) in [
             ("HTTPS_PROXY", "socks5://me:hush@11.22.33.9:1080"),
@@ -161,14 +164,19 @@ fn a_variable_that_names_no_proxy_is_refused_before_anything_runs() {
         ] {
             let run = |words: &[&str]| -> TestOutput { lan.run_with(&[(variable, value)], words) };
             let ran = run(&["--allow-host", "app.test", "touch", "ran"]);
-            ran.ends(125);
+            ran.expect_status(125);
             assert!(
-                ran.talk().contains(&format!("{variable} ")) && ran.talk().contains("hint: "),
+                ran.stderr_text().contains(&format!("{variable} "))
+                    && ran.stderr_text().contains("hint: "),
                 "{}",
-                ran.talk()
+                ran.stderr_text()
             );
-            assert!(!ran.talk().contains("hush") && !project.has("ran"), "{}", ran.talk());
-            // Where nobody is reached, it is nobody's business.
+            assert!(
+                !ran.stderr_text().contains("hush") && !project.has("ran"),
+                "{}",
+                ran.stderr_text()
+            );
+            // Without a network the variable is ignored.
             run(&["--net", "none", "true"]).ok();
         }
     });

@@ -5,7 +5,7 @@ use ringfence_testkit::{TestOutput, TestUser, python};
 use super::{inside, on_a_lan};
 use crate::tools::own_toolchain;
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
 fn npm_installs_from_a_registry() {
     on_a_lan(&["npm", "node"], |project, lan| {
@@ -20,14 +20,14 @@ fn npm_installs_from_a_registry() {
         let said = inside(lan, "npm install >/dev/null && node -p 'require(\"dep\")'");
         assert_eq!(said, "42");
         assert!(
-            lan.heard().contains("443 app.test GET app.test /npm/-/dep-1.2.3.tgz"),
+            lan.server_log().contains("443 app.test GET app.test /npm/-/dep-1.2.3.tgz"),
             "{}",
-            lan.heard()
+            lan.server_log()
         );
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
 fn pip_installs_from_an_index() {
     on_a_lan(&[], |_, lan| {
@@ -37,14 +37,14 @@ fn pip_installs_from_an_index() {
         );
         assert_eq!(inside(lan, &line), "42");
         assert!(
-            lan.heard().contains("443 app.test GET app.test /dep-1.2.3-py3-none-any.whl"),
+            lan.server_log().contains("443 app.test GET app.test /dep-1.2.3-py3-none-any.whl"),
             "{}",
-            lan.heard()
+            lan.server_log()
         );
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
 fn cargo_fetches_from_a_registry() {
     on_a_lan(&["cargo", "rustc", "jq"], |project, lan| {
@@ -63,12 +63,12 @@ fn cargo_fetches_from_a_registry() {
             .arg(project.binary());
         let line = "export CARGO_REGISTRIES_HERE_INDEX=sparse+https://app.test/index/ CARGO_HTTP_CAINFO=ca.crt; cargo fetch -q && cargo metadata --offline --format-version 1 | jq -r '.packages[] | .name' | sort";
         let ran =
-            TestOutput::of(command.args(["run", "--allow-host", "app.test:443", "-c", line]), b"");
+            TestOutput::run(command.args(["run", "--allow-host", "app.test:443", "-c", line]), b"");
         assert_eq!(ran.ok(), "app\ndep");
         assert!(
-            lan.heard().contains("443 app.test GET app.test /crates/dep-1.2.3.crate"),
+            lan.server_log().contains("443 app.test GET app.test /crates/dep-1.2.3.crate"),
             "{}",
-            lan.heard()
+            lan.server_log()
         );
     });
 }

@@ -1,24 +1,24 @@
-//! Every connection is on record, whether it was let through or not.
+//! Every connection is audited, allowed or denied.
 
 use ringfence_testkit::{TestNetwork, TestOutput, TestProject, each_user, python};
 use serde_json::Value;
 
 use super::on_a_lan;
-use super::served::Served;
+use super::served::HttpOrigin;
 use crate::project;
 
-/// What is on record of connections.
+/// The audit records of connections.
 #[track_caller]
 pub(super) fn connections(project: &TestProject) -> Vec<Value> {
     let log =
-        TestOutput::of(project.ringfence().args(["log", "--json", "--operation", "connect"]), b"")
+        TestOutput::run(project.ringfence().args(["log", "--json", "--operation", "connect"]), b"")
             .ok();
     log.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
 }
 
-/// Promise: P70
+/// Promise: connections-recorded
 #[test]
-fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
+fn connection_is_audited_with_host_and_byte_counts() {
     on_a_lan(&["curl"], |project, lan| {
         let asks = [
             "app.test/hello",
@@ -29,10 +29,10 @@ fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
         ];
         let line = asks.map(|place| format!("curl -4sS http://{place}")).join("; ");
         lan.run(&["--allow-host", "app.test", "-c", &format!("{line}; true")]).ok();
-        let told = connections(project);
+        let report = connections(project);
         let of =
-            |target: &str| told.iter().filter(|one| one["target"] == target).collect::<Vec<_>>();
-        let [checked] = of("app.test:80")[..] else { panic!("{told:?}") };
+            |target: &str| report.iter().filter(|one| one["target"] == target).collect::<Vec<_>>();
+        let [checked] = of("app.test:80")[..] else { panic!("{report:?}") };
         assert_eq!(
             (&checked["result"], &checked["policy"], &checked["count"]),
             (&"allowed".into(), &"allow app.test".into(), &1.into())
@@ -50,21 +50,21 @@ fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
         assert!(leads(checked, "80"), "{checked}");
         let carried = |key: &str| checked[key].as_u64().unwrap_or_default();
         assert!(carried("sent") > 50 && carried("received") > 100, "{checked}");
-        let [plain] = of("app.test:8080")[..] else { panic!("{told:?}") };
+        let [plain] = of("app.test:8080")[..] else { panic!("{report:?}") };
         assert_eq!(
             (&plain["count"], plain.get("sent"), leads(plain, "8080")),
             (&2.into(), None, true),
             "{plain}"
         );
-        let [down] = of("app.test:9")[..] else { panic!("{told:?}") };
+        let [down] = of("app.test:9")[..] else { panic!("{report:?}") };
         assert!(
             down["result"] == "failed"
                 && down["reason"].as_str().is_some_and(|why| why.contains("refused")),
             "{down}"
         );
-        let [refused] = of("other.test")[..] else { panic!("{told:?}") };
+        let [refused] = of("other.test")[..] else { panic!("{report:?}") };
         assert_eq!(refused["result"], "blocked");
-        let events = TestOutput::of(
+        let events = TestOutput::run(
             project.ringfence().args(["log", "--ocsf", "--operation", "connect"]),
             b"",
         )
@@ -80,9 +80,9 @@ fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
     });
 }
 
-/// What the proxy inside does not listen to is told of.
+/// A request that the proxy inside refuses is reported.
 #[test]
-fn a_request_that_could_mean_two_hosts_is_told_of() {
+fn ambiguous_proxy_request_is_reported() {
     on_a_lan(&["curl"], |project, lan| {
         project.write_at(
             &project.home().join(".config/ringfence/policy.toml"),
@@ -91,17 +91,17 @@ fn a_request_that_could_mean_two_hosts_is_told_of() {
         let line =
             "curl -4sS -o /dev/null -w '%{http_code}' -H 'Host: other.test' http://app.test/hello";
         assert_eq!(lan.run(&["--allow-host", "app.test", "-c", line]).ok(), "400");
-        let told = connections(project);
-        let is_told = |one: &Value| {
+        let report = connections(project);
+        let is_reported = |one: &Value| {
             one["result"] == "blocked"
-                && one["policy"].as_str().is_some_and(|why| why.contains("does not listen"))
+                && one["policy"].as_str().is_some_and(|why| why.contains("rejects the request"))
         };
-        assert!(told.iter().any(is_told), "{told:?}");
+        assert!(report.iter().any(is_reported), "{report:?}");
     });
 }
 
-/// Says something to the one, begins to connect to the other, and ends. Whoever waits for events
-/// of its socket already is carried.
+/// Sends to one host, starts to connect to the other, and ends. A socket that is already polled is
+/// relayed by ringfence.
 const BEGUN: &str = "import os, select, socket, sys
 def begin(port):
     client = socket.socket(); client.setblocking(False)
@@ -113,31 +113,32 @@ more = begin(int(sys.argv[2]))
 os._exit(0)
 ";
 
-/// What a sandbox has begun when it ends is on record, with what was carried until then.
+/// Connections that are open when a sandbox ends are audited with their byte counts.
 ///
-/// Promise: P70
+/// Promise: connections-recorded
 #[test]
-fn what_a_sandbox_has_begun_is_told_when_it_ends() {
+fn open_connections_are_audited_when_the_sandbox_ends() {
     let Some(python) = python() else { return };
     each_user(|user| {
         let project = project(user);
         project.write("begun.py", BEGUN);
-        let served = Served::start(python);
+        let served = HttpOrigin::start(python);
         served.run(&project, python, "begun.py").ok();
         let (answers, silent) = served.ports();
-        let told = connections(&project);
+        let report = connections(&project);
         let of = |port: &str| {
-            told.iter()
+            report
+                .iter()
                 .filter(|one| one["target"] == format!("127.0.0.1:{port}"))
                 .collect::<Vec<_>>()
         };
-        let [carried] = of(answers)[..] else { panic!("{told:?}") };
+        let [carried] = of(answers)[..] else { panic!("{report:?}") };
         assert_eq!(
             (&carried["sent"], &carried["received"]),
             (&1000.into(), &5.into()),
             "{carried}"
         );
-        let [unfinished] = of(silent)[..] else { panic!("{told:?}") };
+        let [unfinished] = of(silent)[..] else { panic!("{report:?}") };
         assert_eq!(
             (&unfinished["result"], &unfinished["reason"]),
             (&"failed".into(), &"the sandbox has ended".into()),
@@ -146,42 +147,43 @@ fn what_a_sandbox_has_begun_is_told_when_it_ends() {
     });
 }
 
-/// What `run --json` says of a line of shell.
+/// The `run --json` result of a shell line.
 #[track_caller]
 fn outcome(lan: &TestNetwork<'_>, words: &[&str]) -> Value {
     serde_json::from_str(&lan.run(&[&["--json"], words].concat()).ok()).expect("one object")
 }
 
-/// Promise: P70
+/// Promise: connections-recorded
 #[test]
-fn connections_are_in_the_result_and_told_of_once() {
+fn connections_are_in_the_result_once() {
     on_a_lan(&["curl"], |project, lan| {
         let line = "curl -4sS http://app.test/hello; curl -4sS http://app.test:8080/hello; curl -4sS http://other.test/; true";
         for observe in ["denials", "all"] {
             let before = connections(project).len();
             let said =
                 outcome(lan, &["--observe", observe, "--allow-host", "app.test", "-c", line]);
-            let told = said["connections"].as_array().expect("a list");
+            let report = said["connections"].as_array().expect("a list");
             let targets: Vec<_> =
-                told.iter().map(|one| one["target"].as_str().unwrap_or_default()).collect();
+                report.iter().map(|one| one["target"].as_str().unwrap_or_default()).collect();
             assert_eq!(targets, ["app.test:80", "app.test:8080"], "{said}");
             assert!(
-                told[0]["sent"].as_u64().is_some_and(|sent| sent > 50) && told[1]["sent"].is_null(),
+                report[0]["sent"].as_u64().is_some_and(|sent| sent > 50)
+                    && report[1]["sent"].is_null(),
                 "{said}"
             );
-            assert!(told.iter().all(|one| one["count"] == 1
+            assert!(report.iter().all(|one| one["count"] == 1
                 && one["program"].as_str().is_some_and(|program| program.ends_with("/curl"))));
             let allowed = said["allowed"].as_array().into_iter().flatten();
             assert_eq!(allowed.filter(|one| one["operation"] == "connect").count(), 0, "{said}");
-            // The two, and the name that was refused.
+            // The two connections, and the denied name.
             assert_eq!(connections(project).len() - before, 3, "{observe}");
         }
     });
 }
 
-/// Promise: P70
+/// Promise: connections-recorded
 #[test]
-fn who_looked_up_a_name_is_told() {
+fn name_lookup_is_reported_with_its_program() {
     on_a_lan(&["curl"], |_, lan| {
         let said =
             outcome(lan, &["--allow-host", "app.test", "-c", "curl -sS http://other.test/; true"]);
@@ -195,11 +197,11 @@ fn who_looked_up_a_name_is_told() {
     });
 }
 
-/// What is told where the network is shut, whatever is observed.
+/// Reports without a network, for every `observe` setting.
 ///
-/// Promise: P70
+/// Promise: connections-recorded
 #[test]
-fn whom_a_program_means_is_told_where_the_network_is_shut() {
+fn contacted_hosts_are_reported_without_a_network() {
     const CODE: &str = "import socket
 def tried(act):
     try: act()
@@ -220,18 +222,18 @@ names.sendto(b'x', names.getsockname()); print(names.recv(9))
         for observe in ["denials", "all"] {
             let said =
                 outcome(lan, &["--observe", observe, "--net", "none", "--", python, "try.py"]);
-            let told = said["denials"]
+            let report = said["denials"]
                 .as_array()
                 .expect("a list")
                 .iter()
                 .filter(|one| one["operation"] == "connect");
-            let mut told: Vec<_> = told
+            let mut report: Vec<_> = report
                 .map(|one| {
                     (one["target"].as_str().unwrap_or_default(), &one["rule"], &one["count"])
                 })
                 .collect();
-            // A name is told by the thread that answers lookups, beside the others.
-            told.sort_unstable_by_key(|one| one.0);
+            // The DNS responder's thread reports names, in no fixed order with the others.
+            report.sort_unstable_by_key(|one| one.0);
             let expected = [
                 "11.22.33.1:80",
                 "11.22.33.2:81",
@@ -241,26 +243,26 @@ names.sendto(b'x', names.getsockname()); print(names.recv(9))
                 "other.test",
             ];
             assert_eq!(
-                told.iter().map(|one| one.0).collect::<Vec<_>>(),
+                report.iter().map(|one| one.0).collect::<Vec<_>>(),
                 expected,
                 "{observe}: {said}"
             );
-            assert!(told.iter().all(|one| one.1 == "network.mode = none"), "{said}");
+            assert!(report.iter().all(|one| one.1 == "network.mode = none"), "{said}");
             assert_eq!(said["stdout"], "b'x'\n");
         }
-        // Where some can be reached, datagrams are told of in both ways as well.
+        // With some hosts allowed, datagrams are reported in both ways as well.
         for observe in ["denials", "all"] {
             let said = outcome(
                 lan,
                 &["--observe", observe, "--allow-host", "app.test", "--", python, "try.py"],
             );
-            let told: Vec<_> = said["denials"]
+            let report: Vec<_> = said["denials"]
                 .as_array()
                 .expect("a list")
                 .iter()
                 .map(|one| &one["target"])
                 .collect();
-            assert!(told.iter().any(|one| **one == "11.22.33.3:84/udp"), "{observe}: {told:?}");
+            assert!(report.iter().any(|one| **one == "11.22.33.3:84/udp"), "{observe}: {report:?}");
         }
     });
 }

@@ -1,41 +1,41 @@
-//! Whoever is not listed is not reached, and is reported by name.
+//! A host that is not allowed is not reached, and is reported by name.
 
 use std::time::Duration;
 
-use ringfence_testkit::{TestNetwork, TestOutput, python, soon};
+use ringfence_testkit::{TestNetwork, TestOutput, becomes_true, python};
 use serde_json::Value;
 
 use super::{inside, on_a_lan};
 
-/// A line that says something to a server bare, and nothing inside with these flags; whom it
-/// meant is reported as `target`, for a reason that has these words in it.
+/// Checks that a line reaches a server bare and not inside with these flags, and that `target` is
+/// reported as denied for this reason.
 #[track_caller]
 fn refused(lan: &TestNetwork<'_>, flags: &[&str], line: &str, (target, reason): (&str, &str)) {
-    let before = lan.heard();
+    let before = lan.server_log();
     lan.bare(line).ok();
-    let bare = lan.heard();
-    assert!(bare.len() > before.len(), "`{line}` bare is not heard: the probe cannot succeed");
+    let bare = lan.server_log();
+    assert!(bare.len() > before.len(), "`{line}` bare does not arrive: the probe cannot succeed");
     let ran = lan.run(&[&["--json"], flags, &["-c", line]].concat());
-    assert_eq!(lan.heard(), bare, "`{line}` came through");
+    assert_eq!(lan.server_log(), bare, "`{line}` came through");
     let said: Value =
-        serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.talk()));
+        serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr_text()));
     let denials = said["denials"].as_array().unwrap_or_else(|| panic!("{said}"));
-    let is_told = |denial: &Value| {
+    let is_reported = |denial: &Value| {
         denial["operation"] == "connect"
             && denial["target"] == target
             && denial["rule"].as_str().is_some_and(|rule| rule.contains(reason))
     };
     assert!(
-        denials.iter().any(is_told),
+        denials.iter().any(is_reported),
         "`{line}`: {target} because of `{reason}` is not in {denials:#?}"
     );
 }
 
-const UNLISTED: &str = "no entry of `allow` speaks of it";
+const UNLISTED: &str = "no entry of `allow` matches";
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn a_name_that_is_not_listed() {
+fn unlisted_host_name_is_refused() {
     on_a_lan(&["curl", "nc"], |_, lan| {
         let app = ["--allow-host", "app.test"];
         refused(lan, &app, "curl -sS http://other.test/hello", ("other.test", UNLISTED));
@@ -46,7 +46,7 @@ fn a_name_that_is_not_listed() {
             ("other.test", UNLISTED),
         );
         refused(lan, &app, "echo x | nc -N deep.app.test 7", ("deep.app.test", UNLISTED));
-        // What is below a name does not speak of the name.
+        // An entry for subdomains does not match the domain itself.
         refused(
             lan,
             &["--allow-host", "*.app.test"],
@@ -68,19 +68,19 @@ fn a_name_that_is_not_listed() {
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn a_name_that_is_not_listed_does_not_leave_the_machine() {
+fn unlisted_host_name_is_not_sent_to_dns() {
     on_a_lan(&["getent"], |_, lan| {
         let line = "getent hosts the-secret.evil.test || true";
         refused(lan, &["--allow-host", "app.test"], line, ("the-secret.evil.test", UNLISTED));
-        assert!(lan.heard().contains("the-secret.evil.test"), "{}", lan.heard());
+        assert!(lan.server_log().contains("the-secret.evil.test"), "{}", lan.server_log());
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn another_port() {
+fn unlisted_port_is_refused() {
     on_a_lan(&["curl", "nc"], |_, lan| {
         let one = ["--allow-host", "app.test:8080"];
         refused(lan, &one, "curl -sS http://app.test/hello", ("app.test:80", UNLISTED));
@@ -92,12 +92,12 @@ fn another_port() {
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn an_address_that_is_not_listed() {
+fn unlisted_address_is_refused() {
     on_a_lan(&["curl"], |_, lan| {
         let app = ["--allow-host", "app.test", "--allow-host", "11.22.33.8/30"];
-        // A neighbour, the very address of a host that is listed by its name, and beside a range.
+        // A neighbour, the address of a host that is allowed by name, and one just outside a range.
         for address in
             ["11.22.33.2", "11.22.33.1", "11.22.33.7", "11.22.33.12", "169.254.169.254", "10.9.8.7"]
         {
@@ -128,36 +128,36 @@ fn an_address_that_is_not_listed() {
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn the_hosts_loopback_in_every_spelling() {
+fn host_loopback_is_refused_in_every_spelling() {
     on_a_lan(&["curl", "nc"], |_, lan| {
         let app = ["--allow-host", "app.test"];
         for spelling in
             ["127.0.0.1", "127.1", "0x7f000001", "2130706433", "017700000001", "[::ffff:127.0.0.1]"]
         {
             let line = format!("curl -sS 'http://{spelling}:8080/hello'");
-            refused(lan, &app, &line, ("127.0.0.1:8080", "a loopback of its own"));
+            refused(lan, &app, &line, ("127.0.0.1:8080", "its own loopback"));
         }
         refused(
             lan,
             &app,
             "curl -sS 'http://[::1]:8080/hello'",
-            ("[::1]:8080", "a loopback of its own"),
+            ("[::1]:8080", "its own loopback"),
         );
         refused(
             lan,
             &app,
             "curl -sS http://0.0.0.0:8080/hello",
-            ("0.0.0.0:8080", "a loopback of its own"),
+            ("0.0.0.0:8080", "its own loopback"),
         );
         refused(
             lan,
             &app,
             "echo x | nc -N localhost 7 || true",
-            ("127.0.0.1:7", "a loopback of its own"),
+            ("127.0.0.1:7", "its own loopback"),
         );
-        // Where nobody is on either side, nobody is kept away.
+        // A port without a listener on either side gives ECONNREFUSED, and no denial.
         let ran = lan.run(&[
             "--json",
             "--allow-host",
@@ -174,17 +174,17 @@ fn the_hosts_loopback_in_every_spelling() {
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn a_listed_name_that_stands_for_a_guarded_address() {
+fn listed_name_with_a_guarded_address_is_refused() {
     on_a_lan(&["curl", "nc"], |_, lan| {
         for (name, reason) in [
-            ("inner.test", "it stands for 10.9.8.7 (private), which has to be allowed itself"),
+            ("inner.test", "it stands for 10.9.8.7 (private), which must be allowed by address"),
             (
                 "metadata.test",
-                "it stands for 169.254.169.254 (the metadata service of a cloud), which has to be allowed itself",
+                "it stands for 169.254.169.254 (cloud metadata service), which must be allowed by address",
             ),
-            ("local.test", "it stands for 127.0.0.1 (loopback), which has to be allowed itself"),
+            ("local.test", "it stands for 127.0.0.1 (loopback), which must be allowed by address"),
         ] {
             for port in ["80", "8080"] {
                 let wide = ["--allow-host", name, "--allow-host", "0.0.0.0/0"];
@@ -211,7 +211,7 @@ fn a_listed_name_that_stands_for_a_guarded_address() {
 }
 
 #[test]
-fn guarded_address_of_a_listed_name_stands_in_the_last_line_with_a_command_that_opens_it() {
+fn guarded_address_is_reported_with_a_command_that_opens_it() {
     on_a_lan(&["curl"], |project, lan| {
         let ran = lan.run(&[
             "--allow-host",
@@ -219,57 +219,62 @@ fn guarded_address_of_a_listed_name_stands_in_the_last_line_with_a_command_that_
             "-c",
             "curl -sSf http://inner.test:8080/hello",
         ]);
-        let line = "ringfence: 1 host was denied (inner.test: it leads to 10.9.8.7, which is not allowed); see: ringfence explain --last";
-        assert!(ran.status != 0 && ran.talk().contains(line), "{}", ran.talk());
-        let explained = TestOutput::of(project.ringfence().args(["explain", "--last"]), b"").text();
+        let line = "ringfence: 1 host was denied (inner.test: it resolves to 10.9.8.7, which is not allowed); see: ringfence explain --last";
+        assert!(ran.status != 0 && ran.stderr_text().contains(line), "{}", ran.stderr_text());
+        let explained =
+            TestOutput::run(project.ringfence().args(["explain", "--last"]), b"").text();
         assert!(explained.contains("ringfence allow host 10.9.8.7:8080"), "{explained}");
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn a_listed_name_that_leads_elsewhere_the_second_time() {
+fn dns_rebinding_of_a_listed_name_is_refused() {
     on_a_lan(&["curl"], |project, lan| {
         let ask = "curl -sS http://app.test:8080/hello";
         let line = format!("{ask}; touch asked; while test -e asked; do sleep 0.02; done; {ask}");
         let ran = std::thread::scope(|scope| {
             let run = scope.spawn(|| lan.run(&["--json", "--allow-host", "app.test", "-c", &line]));
-            assert!(soon(Duration::from_secs(20), || project.has("asked")), "{}", lan.heard());
-            // In its place: what is mounted is this very file.
+            assert!(
+                becomes_true(Duration::from_secs(20), || project.has("asked")),
+                "{}",
+                lan.server_log()
+            );
+            // Written in place: this very file is mounted.
             std::fs::write(lan.at("hosts"), "10.9.8.7 app.test\n").expect("the file is ours");
             std::fs::remove_file(project.at("asked")).expect("it is there");
             run.join().expect("a run does not panic")
         });
         let said: Value =
-            serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.talk()));
+            serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr_text()));
         assert_eq!(said["stdout"], "hello from http://app.test:8080\n");
         let denial = &said["denials"][0];
         assert_eq!(denial["target"], "app.test:8080", "{said}");
         assert_eq!(
             denial["rule"],
-            "it stands for 10.9.8.7 (private), which has to be allowed itself"
+            "it stands for 10.9.8.7 (private), which must be allowed by address"
         );
-        assert_eq!(lan.heard().lines().count(), 1, "{}", lan.heard());
+        assert_eq!(lan.server_log().lines().count(), 1, "{}", lan.server_log());
         lan.bare(ask).ok();
-        assert_eq!(lan.heard().lines().count(), 2, "{}", lan.heard());
+        assert_eq!(lan.server_log().lines().count(), 2, "{}", lan.server_log());
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn talk_that_is_meant_for_another_name() {
+fn host_header_or_sni_of_another_host_is_refused() {
     on_a_lan(&["curl", "openssl", "nc"], |project, lan| {
         let app = ["--allow-host", "app.test"];
-        let meant = "it is meant for other.test";
+        let reason = "it names another host: other.test";
         refused(
             lan,
             &app,
             "curl -sS -H 'Host: other.test' http://app.test/hello",
-            ("app.test:80", meant),
+            ("app.test:80", reason),
         );
         let tls = "curl -sS --cacert ca.crt --connect-to other.test:443:app.test:443 https://other.test/hello";
-        refused(lan, &app, tls, ("app.test:443", meant));
-        // Nobody is named, in what is no HTTP and in TLS.
+        refused(lan, &app, tls, ("app.test:443", reason));
+        // TLS without a server name.
         let nameless = "printf 'GET /hello HTTP/1.1\\r\\nHost: app.test\\r\\nConnection: close\\r\\n\\r\\n' | openssl s_client -quiet -noservername -connect app.test:443";
         refused(
             lan,
@@ -277,14 +282,14 @@ fn talk_that_is_meant_for_another_name() {
             &format!("{{ {nameless}; sleep 0.2; }} 2>/dev/null"),
             ("app.test:443", ""),
         );
-        // The second request of a connection is looked at like the first.
-        let before = lan.heard();
+        // The second request of a connection is checked like the first.
+        let before = lan.server_log();
         let two = "printf 'GET /hello HTTP/1.1\\r\\nHost: app.test\\r\\n\\r\\nGET /second HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n' | nc -N app.test 80 || true";
         lan.run(&["--allow-host", "app.test", "-c", two]).ok();
-        assert!(!lan.heard()[before.len()..].contains("/second"), "{}", lan.heard());
+        assert!(!lan.server_log()[before.len()..].contains("/second"), "{}", lan.server_log());
         lan.bare(two).ok();
-        assert!(lan.heard().contains("other.test /second"), "{}", lan.heard());
-        // Whoever wants none of this says so.
+        assert!(lan.server_log().contains("other.test /second"), "{}", lan.server_log());
+        // The policy can switch the check off.
         project.write_at(
             &project.home().join(".config/ringfence/policy.toml"),
             "version = 1\n[network]\nsni = \"off\"\n",
@@ -293,9 +298,9 @@ fn talk_that_is_meant_for_another_name() {
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn datagrams() {
+fn unlisted_datagrams_are_refused() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
         project.write(
@@ -340,41 +345,41 @@ except OSError as error:
     });
 }
 
-/// Promise: P67
+/// Promise: other-hosts
 #[test]
-fn everybody_where_the_list_is_empty() {
+fn empty_allow_list_refuses_every_host() {
     on_a_lan(&["curl"], |project, lan| {
         let file = project.home().join(".config/ringfence/policy.toml");
         let line = "curl -sS http://11.22.33.1:8080/hello";
         project.write_at(&file, "version = 1\n[network]\nmode = \"allow-list\"\nallow = []\n");
-        // One that is chosen is not meant, and nothing runs.
+        // The mode needs a host, so nothing runs.
         let ran = lan.run(&["-c", "touch ran"]);
-        assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.talk());
+        assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.stderr_text());
         assert!(
-            ran.talk()
+            ran.stderr_text()
                 .contains("policy.toml:3: `mode = allow-list` needs at least one host in `allow`"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
-        lan.run(&["--net", "allow-list", "-c", "true"]).ends(125);
-        // Something else is on it: of hosts, nobody is.
+        lan.run(&["--net", "allow-list", "-c", "true"]).expect_status(125);
+        // A port of this machine is allowed, but no host.
         let port = ["--allow-localhost", "1"];
         refused(lan, &port, "curl -sS http://app.test:8080/hello", ("app.test", UNLISTED));
         refused(lan, &port, line, ("11.22.33.1:8080", UNLISTED));
-        // One that is not chosen opens nothing.
+        // Without the mode, an empty list opens nothing.
         project.write_at(&file, "version = 1\n[network]\nallow = []\n");
-        let before = lan.heard();
+        let before = lan.server_log();
         lan.run(&["-c", &format!("! {line}")]).ok();
-        assert_eq!(lan.heard(), before);
+        assert_eq!(lan.server_log(), before);
     });
 }
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn another_way_for_a_connection() {
+fn source_routing_and_interface_options_are_refused() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
-        // A header that leads every packet to another host first, and the like.
+        // A routing header that sends every packet to another host first, and similar options.
         project.write(
             "way.py",
             "import socket, sys
@@ -407,8 +412,8 @@ s.setsockopt(1, 9, 1)
     });
 }
 
-/// One process connects to a host that is listed and hands the connection on to another, which
-/// makes it anew and connects it to somebody else. Its own are `app.test` and `other.test`.
+/// One process connects to the allowed host `app.test` and passes the socket to another, which
+/// disconnects it and connects it to `other.test`.
 const HANDED_ON: &str = "import array, ctypes, os, socket, sys
 one, other = socket.socketpair()
 if os.fork():
@@ -427,9 +432,9 @@ except OSError as error:
 got.sendall(b'from one who was not let\\n'); got.recv(1)
 ";
 
-/// Promise: P71
+/// Promise: host-network
 #[test]
-fn a_connection_that_somebody_else_has_made() {
+fn passed_connection_cannot_be_reconnected_elsewhere() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
         project.write("pass.py", HANDED_ON);
@@ -439,17 +444,19 @@ fn a_connection_that_somebody_else_has_made() {
             &format!("{python} pass.py"),
             ("other.test", UNLISTED),
         );
-        // Its address is known, and nobody is asked for a name: it stays connected to whom it was.
+        // By address, without a name lookup: the socket stays connected to the first host.
         project.write(
             "pass.py",
             HANDED_ON.replace("'other.test'", "'11.22.33.2'").replace("'app.test'", "'11.22.33.1'"),
         );
-        let before = lan.heard();
+        let before = lan.server_log();
         let ran = lan.run(&["--allow-host", "11.22.33.1:7", "-c", &format!("{python} pass.py")]);
         assert!(
-            ran.status == 1 && ran.text().contains("already connected") && lan.heard() == before,
+            ran.status == 1
+                && ran.text().contains("already connected")
+                && lan.server_log() == before,
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
     });
 }

@@ -1,18 +1,18 @@
-//! git and ssh.
+//! git and ssh with allowed hosts.
 
 use ringfence_testkit::{TestNetwork, TestProject, TestUser, skip};
 
 use super::{inside, on_a_lan};
 
-/// A repository beside the servers, with one commit.
+/// Makes a repository for the servers, with one commit.
 fn repository(lan: &TestNetwork<'_>) {
-    lan.served(
+    lan.run_as_server(
         "git init -q --bare git/x.git && git -C git/x.git config http.receivepack true && git clone -q git/x.git work 2>/dev/null && cd work && echo one > file && git add file && git commit -qm one && git push -q origin HEAD:main && git -C ../git/x.git symbolic-ref HEAD refs/heads/main",
     )
     .ok();
 }
 
-/// Clones, changes and pushes by `url`; what the repository holds then.
+/// Clones, changes and pushes by `url`; returns the repository's content.
 #[track_caller]
 fn round(lan: &TestNetwork<'_>, environment: &str, url: &str) -> String {
     inside(
@@ -21,12 +21,12 @@ fn round(lan: &TestNetwork<'_>, environment: &str, url: &str) -> String {
             "export {environment}; git clone -q {url} copy && cd copy && echo two >> file && git commit -qam two && git push -q origin HEAD:main && git fetch -q"
         ),
     );
-    lan.served("git -C git/x.git show main:file").ok()
+    lan.run_as_server("git -C git/x.git show main:file").ok()
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn git_clones_and_pushes_by_https() {
+fn git_clones_and_pushes_over_https() {
     on_a_lan(&["git"], |_, lan| {
         repository(lan);
         assert_eq!(
@@ -34,9 +34,9 @@ fn git_clones_and_pushes_by_https() {
             "one\ntwo"
         );
         assert!(
-            lan.heard().contains("443 app.test POST app.test /git/x.git/git-receive-pack"),
+            lan.server_log().contains("443 app.test POST app.test /git/x.git/git-receive-pack"),
             "{}",
-            lan.heard()
+            lan.server_log()
         );
         assert_eq!(
             inside(lan, "git clone -q http://app.test/git/x.git plain && cat plain/file"),
@@ -45,8 +45,7 @@ fn git_clones_and_pushes_by_https() {
     });
 }
 
-/// How ssh is called in the project, with a key that the server knows; `None` where nobody can
-/// serve it.
+/// The ssh command line for the project, with a key that the server accepts; `None` without sshd.
 fn ssh(project: &TestProject, lan: &TestNetwork<'_>) -> Option<String> {
     if !TestUser::runner_is_root() {
         skip("only the superuser can serve ssh");
@@ -62,16 +61,16 @@ fn ssh(project: &TestProject, lan: &TestNetwork<'_>) -> Option<String> {
     ))
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn ssh_logs_in() {
+fn ssh_logs_in_to_an_allowed_host() {
     on_a_lan(&["ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
         let Some(ssh) = ssh(project, lan) else { return };
         assert_eq!(
             inside(lan, &format!("echo over the wire | {ssh} root@app.test 'tr a-z A-Z; id -u'")),
             "OVER THE WIRE\n0"
         );
-        // A forwarded port is one of the sandbox's own.
+        // A forwarded port is in the sandbox.
         let line = format!(
             "{ssh} -f -N -o ExitOnForwardFailure=yes -L 9007:127.0.0.1:7 root@app.test </dev/null >/dev/null 2>&1 && bash -c 'exec 3<>/dev/tcp/127.0.0.1/9007; echo through >&3; head -1 <&3'"
         );
@@ -79,9 +78,9 @@ fn ssh_logs_in() {
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn git_clones_and_pushes_by_ssh() {
+fn git_clones_and_pushes_over_ssh() {
     on_a_lan(&["git", "ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
         repository(lan);
         let Some(ssh) = ssh(project, lan) else { return };

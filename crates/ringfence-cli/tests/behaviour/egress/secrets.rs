@@ -1,18 +1,18 @@
-//! Values that are put into requests on the way, and are nowhere inside.
+//! Secret values that ringfence inserts into requests, and that are nowhere inside.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{TestNetwork, TestOutput, TestProject, needs, python, soon};
+use ringfence_testkit::{TestNetwork, TestOutput, TestProject, becomes_true, needs, python};
 
 use super::on_a_lan;
 use super::records::connections;
 
-/// What nobody inside has. It is searched for everywhere, so it stands nowhere else.
+/// The value that must not be inside. The tests search for it, so it is written only here.
 const VALUE: &str = "tulip-47-harbour";
-/// The same for `grep`, which does not find itself by it.
+/// The same as a pattern for `grep` that does not match its own command line.
 const PATTERN: &str = "tulip-4[7]-harbour";
 
 const POLICY: &str = "version = 1
@@ -37,21 +37,21 @@ fn trusting(project: &TestProject, lan: &TestNetwork<'_>, policy: &str) -> Comma
     command
 }
 
-/// A line that makes a request to `app.test`, and what of the value that host hears.
+/// Checks what a request of `line` to `app.test` carries when it arrives there.
 #[track_caller]
 fn put_in(project: &TestProject, lan: &TestNetwork<'_>, line: &str, expect: &str) {
-    let before = lan.heard().len();
-    let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
+    let before = lan.server_log().len();
+    let said = TestOutput::run(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
     assert!(said.contains("hello from https://app.test"), "`{line}`: {said}");
-    let heard = lan.heard().split_off(before);
+    let heard = lan.server_log().split_off(before);
     assert!(heard.contains(expect), "`{line}`: `{expect}` is not in {heard}");
 }
 
 const BEARER: &str = "443 app.test app.test Authorization Bearer tulip-47-harbour\n";
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn the_host_that_is_meant_gets_the_value_from_whatever_program() {
+fn secret_is_sent_to_its_host_by_every_program() {
     on_a_lan(&["curl", "wget"], |project, lan| {
         put_in(
             project,
@@ -59,7 +59,7 @@ fn the_host_that_is_meant_gets_the_value_from_whatever_program() {
             "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/hello",
             BEARER,
         );
-        // GnuTLS is told by no variable.
+        // GnuTLS has no variable for a CA bundle.
         put_in(
             project,
             lan,
@@ -73,9 +73,9 @@ fn the_host_that_is_meant_gets_the_value_from_whatever_program() {
     });
 }
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn so_it_does_from_languages() {
+fn secret_is_sent_to_its_host_by_every_language() {
     on_a_lan(&["node", "git"], |project, lan| {
         let Some(python) = python() else { return };
         let authorization = "{ headers: { Authorization: `Bearer ${process.env.APP_TOKEN}` } }";
@@ -96,13 +96,13 @@ print(requests.get('https://app.test/hello', headers=headers).text)
     });
 }
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn nobody_else_gets_it() {
+fn secret_is_sent_to_no_other_host_or_header() {
     on_a_lan(&["curl"], |project, lan| {
         let headers = "-H \"Authorization: Bearer $APP_TOKEN\" -H \"X-Key: $APP_TOKEN\" -H \"X-Other: $APP_TOKEN\"";
         let lines = [
-            // Another host, another port, in the clear, and another header.
+            // Another host, another port, plain HTTP, and another header.
             format!("curl -skS {headers} https://other.test/hello"),
             format!("curl -skS {headers} https://other.test:8443/hello"),
             format!("curl -sS {headers} http://app.test/hello"),
@@ -111,24 +111,25 @@ fn nobody_else_gets_it() {
             format!("curl -skS {headers} --connect-to other.test:443:app.test:443 https://other.test/hello"),
             format!("curl -sS {headers} -H 'Host: other.test' https://app.test/hello"),
             format!("curl -sS {headers} --request-target https://other.test/hello https://app.test/hello"),
-            // Its own body, its own path.
+            // In the body, and in the path.
             "curl -sS -d \"$APP_TOKEN\" https://app.test/echo; curl -sS https://app.test/$APP_TOKEN".to_owned(),
         ];
         for line in &lines {
-            TestOutput::of(
+            TestOutput::run(
                 trusting(project, lan, POLICY).args(["-c", &format!("{line} || true")]),
                 b"",
             )
             .ok();
         }
-        assert!(!lan.heard().contains(VALUE), "{}", lan.heard());
-        let placeholders =
-            lan.heard().matches("Authorization Bearer ringfence-placeholder-APP_TOKEN").count();
-        assert_eq!(placeholders, 4, "{}", lan.heard());
-        // What the host that is meant says back, it says without it; of other headers none is
-        // touched.
+        assert!(!lan.server_log().contains(VALUE), "{}", lan.server_log());
+        let placeholders = lan
+            .server_log()
+            .matches("Authorization Bearer ringfence-placeholder-APP_TOKEN")
+            .count();
+        assert_eq!(placeholders, 4, "{}", lan.server_log());
+        // The value is masked in the response of the right host; other headers are unchanged.
         let line = format!("curl -sS {headers} https://app.test/headers");
-        let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
+        let said = TestOutput::run(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
         assert!(said.contains("Authorization: Bearer ****************"), "{said}");
         assert!(
             said.contains("X-Key: ringfence-placeholder-APP_TOKEN")
@@ -138,9 +139,9 @@ fn nobody_else_gets_it() {
     });
 }
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn it_is_nowhere_inside() {
+fn secret_value_is_nowhere_inside() {
     on_a_lan(&["curl", "grep"], |project, lan| {
         let line = format!(
             "env > variables; curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/headers
@@ -154,7 +155,7 @@ echo done > done; exec sleep 60"
             .spawn()
             .unwrap();
         assert!(
-            soon(Duration::from_secs(30), || project.has("done")),
+            becomes_true(Duration::from_secs(30), || project.has("done")),
             "it did not come to its end"
         );
         let found = holders(child.id());
@@ -167,23 +168,23 @@ echo done > done; exec sleep 60"
         assert!(variables.contains("\nAPP_TOKEN=ringfence-placeholder-APP_TOKEN\n"), "{variables}");
         assert!(!variables.contains(VALUE), "{variables}");
         assert_eq!(found, Vec::<String>::new(), "processes that have it");
-        // Nor is it on record, while it is that it was sent.
+        // It is not in the audit log either, but the fact that it was sent is.
         assert!(project.sh_bare(&format!("grep -rl '{PATTERN}' ~ . || true")).ok().is_empty());
-        let told = connections(project);
+        let report = connections(project);
         assert!(
-            told.iter().any(|one| one["target"] == "app.test:443"
+            report.iter().any(|one| one["target"] == "app.test:443"
                 && one["secrets"] == serde_json::json!(["APP_TOKEN"])),
-            "{told:?}"
+            "{report:?}"
         );
     });
 }
 
-/// The processes below `keeper`, which is outside and has the value, that have it as well: in
-/// their variables, their arguments or anywhere in their memory.
+/// The descendants of `keeper`, which is outside and has the value, that have it as well: in the
+/// environment, the arguments or anywhere in memory.
 fn holders(keeper: u32) -> Vec<String> {
-    // Whoever is about to start another program is a copy of the keeper for a moment.
+    // A forked child is a copy of the keeper until it calls `exec`.
     let mut found = Vec::new();
-    soon(Duration::from_secs(2), || {
+    becomes_true(Duration::from_secs(2), || {
         found = holders_now(keeper);
         found.is_empty()
     });
@@ -203,7 +204,7 @@ fn holders_now(keeper: u32) -> Vec<String> {
             .filter_map(|word| word.parse().ok())
             .collect::<Vec<u32>>()
     };
-    // On the way to ringfence there are programs that lead into the network.
+    // Ringfence is started through programs that enter the test network.
     let mut keeper = keeper;
     while !fs::read_link(format!("/proc/{keeper}/exe"))
         .is_ok_and(|program| program.ends_with("ringfence"))
@@ -227,7 +228,7 @@ fn holders_now(keeper: u32) -> Vec<String> {
     found
 }
 
-/// All that a process has in its memory, as far as it may be read.
+/// All readable memory of a process.
 fn memory(pid: u32) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -247,11 +248,11 @@ fn memory(pid: u32) -> Vec<u8> {
     all
 }
 
-/// What a program hears does not depend on whether it guesses right, as long as that is not all.
+/// A response does not show whether a partial guess of the value is right.
 ///
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn it_cannot_be_guessed_letter_by_letter() {
+fn secret_cannot_be_guessed_letter_by_letter() {
     on_a_lan(&[], |project, lan| {
         let Some(python) = python() else { return };
         project.write(
@@ -273,55 +274,55 @@ for guess in sys.argv[1:]:
         );
         let guesses = ["t", "q", "tulip-47-harbou", "qqqqqqqqqqqqqqq", "tulip", "qulip"];
         let line = format!("{python} guess.py {}", guesses.join(" "));
-        let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
+        let said = TestOutput::run(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
         let pieces: Vec<&str> = said.lines().collect();
         assert_eq!((pieces[0], pieces[2], pieces[4]), (pieces[1], pieces[3], pieces[5]), "{said}");
     });
 }
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn a_host_that_nobody_vouches_for_gets_nothing() {
+fn host_with_an_untrusted_certificate_gets_no_secret() {
     on_a_lan(&["curl", "openssl"], |project, lan| {
-        lan.served("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout x.key -out x.crt -subj /CN=other").ok();
+        lan.run_as_server("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout x.key -out x.crt -subj /CN=other").ok();
         project.write("ca.crt", fs::read_to_string(lan.at("x.crt")).unwrap());
         let line = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/hello";
-        let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
+        let said = TestOutput::run(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
         assert!(
             said.starts_with("ringfence: TLS or HTTP with app.test failed: ")
                 && said.contains("UnknownIssuer"),
             "{said}"
         );
-        assert!(!lan.heard().contains("hello"), "{}", lan.heard());
-        let told = connections(project);
+        assert!(!lan.server_log().contains("hello"), "{}", lan.server_log());
+        let report = connections(project);
         assert!(
-            told.iter().any(|one| one["result"] == "failed" && one["target"] == "app.test:443"),
-            "{told:?}"
+            report.iter().any(|one| one["result"] == "failed" && one["target"] == "app.test:443"),
+            "{report:?}"
         );
     });
 }
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn by_the_proxy_it_is_the_same() {
+fn secret_is_sent_through_the_proxy() {
     on_a_lan(&["curl"], |project, lan| {
         let policy = POLICY.replacen("[network]\n", "[network]\nproxy-variables = true\n", 1);
         for target in ["https://app.test/hello", "https://other.test/hello"] {
             let line = format!("curl -skS -H \"Authorization: Bearer $APP_TOKEN\" {target}");
-            TestOutput::of(trusting(project, lan, &policy).args(["-c", &line]), b"").ok();
+            TestOutput::run(trusting(project, lan, &policy).args(["-c", &line]), b"").ok();
         }
-        let heard = lan.heard();
+        let heard = lan.server_log();
         assert!(heard.contains(BEARER) && heard.matches(VALUE).count() == 1, "{heard}");
-        // One that looks names up itself.
+        // A client that resolves names itself.
         let line = "curl -sS --socks5 127.0.0.1:3128 http://app.test:8080/hello";
-        let said = TestOutput::of(trusting(project, lan, &policy).args(["-c", line]), b"").ok();
+        let said = TestOutput::run(trusting(project, lan, &policy).args(["-c", line]), b"").ok();
         assert_eq!(said, "hello from http://app.test:8080");
     });
 }
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn in_a_session_it_is_the_same() {
+fn secret_is_sent_in_a_session() {
     on_a_lan(&["curl"], |project, lan| {
         let file = project.home().join(".config/ringfence/policy.toml");
         project.write_at(&file, POLICY);
@@ -333,14 +334,14 @@ fn in_a_session_it_is_the_same() {
                 .arg("session")
                 .args(words)
                 .env("XDG_RUNTIME_DIR", &runtime);
-            TestOutput::of(
+            TestOutput::run(
                 command.env("APP_TOKEN", VALUE).env("SSL_CERT_FILE", project.root().join("ca.crt")),
                 b"",
             )
         };
         fs::create_dir(&runtime).unwrap();
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
-        project.user.own(&runtime);
+        project.user.chown(&runtime);
         let id = session(&["start"]).ok();
         let asks = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/headers";
         let about: serde_json::Value =
@@ -353,13 +354,13 @@ fn in_a_session_it_is_the_same() {
             said.iter().all(|said| said.contains("Authorization: Bearer ****************")),
             "{said:?}"
         );
-        assert_eq!(lan.heard().matches(BEARER).count(), 3, "{}", lan.heard());
+        assert_eq!(lan.server_log().matches(BEARER).count(), 3, "{}", lan.server_log());
     });
 }
 
-/// Promise: P72
+/// Promise: secret-values
 #[test]
-fn what_cannot_be_done_is_refused_before_anything_runs() {
+fn invalid_secret_settings_are_refused_before_anything_runs() {
     if !needs(&["touch"]) {
         return;
     }
@@ -367,12 +368,16 @@ fn what_cannot_be_done_is_refused_before_anything_runs() {
         let refused = |change: &dyn Fn(&mut Command), words: &[&str]| {
             let mut command = trusting(project, lan, POLICY);
             change(&mut command);
-            let ran = TestOutput::of(command.args(["-c", "touch ran"]), b"");
-            assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.talk());
+            let ran = TestOutput::run(command.args(["-c", "touch ran"]), b"");
+            assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.stderr_text());
             words.iter().for_each(|word| {
-                assert!(ran.talk().contains(word), "`{word}` is not in {}", ran.talk())
+                assert!(
+                    ran.stderr_text().contains(word),
+                    "`{word}` is not in {}",
+                    ran.stderr_text()
+                )
             });
-            assert!(!ran.talk().contains("tulip"), "{}", ran.talk());
+            assert!(!ran.stderr_text().contains("tulip"), "{}", ran.stderr_text());
         };
         let certificates = |file: &'static str| {
             move |command: &mut Command| {
@@ -380,29 +385,29 @@ fn what_cannot_be_done_is_refused_before_anything_runs() {
             }
         };
         let words = [
-            "cannot put secrets into requests",
-            "/nowhere/ca.crt cannot be read",
+            "cannot insert secrets into requests",
+            "cannot read the certificates in /nowhere/ca.crt",
             "No such file",
-            "let SSL_CERT_FILE name a file",
+            "set SSL_CERT_FILE to a file",
         ];
         refused(&certificates("/nowhere/ca.crt"), &words);
-        refused(&certificates("/etc/hostname"), &["no certificate is in /etc/hostname"]);
+        refused(&certificates("/etc/hostname"), &["no certificate found in /etc/hostname"]);
         refused(
             &|command| {
                 command.env("APP_TOKEN", "tulip\r\nX: y");
             },
-            &["policy.toml:5:7: the value of `APP_TOKEN` cannot stand in a header"],
+            &["policy.toml:5:7: the value of `APP_TOKEN` cannot be used in a header"],
         );
         let full = |command: &mut Command| {
             command.args(["--net", "full"]);
         };
-        refused(&full, &["secrets", "nobody stands on the way"]);
-        // Where it is not set, there is nothing to put in.
+        refused(&full, &["secrets", "cannot insert secrets"]);
+        // Without the variable there is no value to insert.
         let mut unset = trusting(project, lan, POLICY);
         unset
             .env_remove("APP_TOKEN")
             .env("SSL_CERT_FILE", "/nowhere")
             .args(["-c", "echo ${APP_TOKEN-unset} ${SSL_CERT_FILE-unset}"]);
-        assert_eq!(TestOutput::of(&mut unset, b"").ok(), "unset unset");
+        assert_eq!(TestOutput::run(&mut unset, b"").ok(), "unset unset");
     });
 }

@@ -1,15 +1,14 @@
-//! Ports of the host's loopback with somebody behind them.
+//! Servers on the host's loopback.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use ringfence_testkit::{TestOutput, TestProject};
 
-/// Two ports of the host: at one somebody answers, at the other nobody ever does. Ends with its
-/// standard input.
+/// Two ports of the host: one with a server, one that never accepts. Ends with its standard input.
 const SERVED: &str = "import socket, sys, threading
 answers, silent = socket.socket(), socket.socket()
-for server, room in (answers, 8), (silent, 0): server.bind(('127.0.0.1', 0)); server.listen(room)
+for server, backlog in (answers, 8), (silent, 0): server.bind(('127.0.0.1', 0)); server.listen(backlog)
 kept = []
 for _ in range(4):
     client = socket.socket(); client.setblocking(False); client.connect_ex(silent.getsockname()); kept.append(client)
@@ -20,13 +19,13 @@ print(answers.getsockname()[1], silent.getsockname()[1], flush=True)
 sys.stdin.read()
 ";
 
-/// That program. Ends when dropped.
-pub(super) struct Served {
+/// The running program. Ends when dropped.
+pub(super) struct HttpOrigin {
     program: Child,
     ports: String,
 }
 
-impl Served {
+impl HttpOrigin {
     #[track_caller]
     pub(super) fn start(python: &str) -> Self {
         let mut program = Command::new(python);
@@ -43,12 +42,12 @@ impl Served {
         Self { program, ports }
     }
 
-    /// The one where somebody answers, and the other.
+    /// The port with a server, and the other.
     pub(super) fn ports(&self) -> (&str, &str) {
         self.ports.trim().split_once(' ').expect("two ports")
     }
 
-    /// Runs a script of the project, which may reach both and is given them.
+    /// Runs a script in the project with both ports allowed and as arguments.
     #[track_caller]
     pub(super) fn run(&self, project: &TestProject, python: &str, script: &str) -> TestOutput {
         let (answers, silent) = self.ports();
@@ -57,7 +56,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for HttpOrigin {
     fn drop(&mut self) {
         drop(self.program.stdin.take());
         let _ = self.program.wait();

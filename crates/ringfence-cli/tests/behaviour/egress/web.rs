@@ -1,8 +1,8 @@
-//! Programs of the shell.
+//! Network clients of the shell.
 
 use super::{inside, on_a_lan};
 
-/// How every server of the network can be asked, and what it says.
+/// The URL and the response of every server.
 const PLACES: [(&str, &str); 4] = [
     ("http://app.test/hello", "hello from http://app.test"),
     ("http://app.test:8080/hello", "hello from http://app.test:8080"),
@@ -10,23 +10,27 @@ const PLACES: [(&str, &str); 4] = [
     ("https://app.test:8443/hello", "hello from https://app.test:8443"),
 ];
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn no_proxy_is_needed_nor_set() {
+fn no_proxy_variables_are_set() {
     on_a_lan(&["env"], |_, lan| {
         let said = inside(lan, "env").to_lowercase();
         assert!(said.contains("path=") && !said.contains("proxy"), "{said}");
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn curl_asks() {
+fn curl_reaches_an_allowed_host() {
     on_a_lan(&["curl"], |_, lan| {
         for (place, said) in PLACES {
             assert_eq!(inside(lan, &format!("curl -sS --cacert ca.crt {place}")), said);
         }
-        assert!(lan.heard().contains("443 app.test GET app.test /hello"), "{}", lan.heard());
+        assert!(
+            lan.server_log().contains("443 app.test GET app.test /hello"),
+            "{}",
+            lan.server_log()
+        );
         // Several at once, several on one connection, and more than fits into a buffer.
         let many = "curl -sS --cacert ca.crt --parallel https://app.test/hello https://app.test:8443/hello http://app.test/hello http://app.test/hello | sort";
         assert_eq!(inside(lan, many).lines().count(), 4);
@@ -36,7 +40,7 @@ fn curl_asks() {
             "http://app.test/echo",
             "http://app.test:8080/echo",
         ] {
-            // With its length said first, in pieces, and without waiting for leave to send it.
+            // With a content length, chunked, and without waiting for `100 Continue`.
             for how in ["", "-H 'Transfer-Encoding: chunked'", "-H Expect:"] {
                 let line = format!(
                     "head -c 3000000 /dev/urandom > sent; curl -sS --cacert ca.crt {how} --data-binary @sent {place} | cmp - sent"
@@ -47,9 +51,9 @@ fn curl_asks() {
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn curl_asks_by_either_kind_of_address() {
+fn curl_works_over_ipv4_and_ipv6() {
     on_a_lan(&["curl"], |_, lan| {
         for kind in ["-4", "-6"] {
             for (place, said) in PLACES {
@@ -60,7 +64,7 @@ fn curl_asks_by_either_kind_of_address() {
                 );
             }
         }
-        // A host that has only one kind is reached by whichever the program prefers.
+        // A host with one kind of address is reached whatever the program prefers.
         for kind in ["-4", "-6"] {
             let line = format!("curl -sS {kind} http://six.test:8080/hello");
             assert_eq!(
@@ -75,9 +79,9 @@ fn curl_asks_by_either_kind_of_address() {
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn wget_asks() {
+fn wget_reaches_an_allowed_host() {
     on_a_lan(&["wget"], |_, lan| {
         for (place, said) in PLACES {
             assert_eq!(inside(lan, &format!("wget -q -O- --ca-certificate=ca.crt {place}")), said);
@@ -85,9 +89,9 @@ fn wget_asks() {
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn nc_talks() {
+fn nc_reaches_an_allowed_host() {
     on_a_lan(&["nc"], |_, lan| {
         assert_eq!(inside(lan, "echo one line | nc -N app.test 7"), "ONE LINE");
         assert_eq!(
@@ -104,9 +108,9 @@ fn nc_talks() {
     });
 }
 
-/// Promise: P66
+/// Promise: allowed-hosts
 #[test]
-fn bash_talks() {
+fn bash_dev_tcp_reaches_an_allowed_host() {
     on_a_lan(&["bash"], |_, lan| {
         let line = "bash -c 'exec 3<>/dev/tcp/app.test/7; echo from bash >&3; head -1 <&3'";
         assert_eq!(inside(lan, line), "FROM BASH");

@@ -1,6 +1,6 @@
-//! What stays inside works, with the network shut and with a list.
+//! Connections within the sandbox work, without a network and with an allow list.
 
-use ringfence_testkit::{compiled, each_user, needs, python, skip};
+use ringfence_testkit::{compile, each_user, needs, python, skip};
 
 use crate::project;
 
@@ -10,7 +10,7 @@ const NETWORKS: [&[&str]; 3] = [
     &["--net", "allow-list", "--allow-localhost", "1"],
 ];
 
-/// A Python program says the same with every network.
+/// Checks that a Python program prints the same with every network mode.
 #[track_caller]
 fn says(code: &str, expected: &str) {
     let Some(python) = python() else { return };
@@ -19,27 +19,27 @@ fn says(code: &str, expected: &str) {
         project.write("try.py", code);
         for network in NETWORKS {
             let ran = project.run([network, &["--", python, "try.py"]].concat());
-            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.talk());
+            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.stderr_text());
         }
     });
 }
 
-/// A program in C says the same with every network.
+/// Checks that a C program prints the same with every network mode.
 #[track_caller]
 fn program_says(source: &str, expected: &str) {
     each_user(|user| {
         let project = project(user);
-        let Some(_) = compiled(&project, "program", source) else { return };
+        let Some(_) = compile(&project, "program", source) else { return };
         for network in NETWORKS {
             let ran = project.run([network, &["./program"]].concat());
-            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.talk());
+            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.stderr_text());
         }
     });
 }
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn asyncio_talks_to_itself() {
+fn asyncio_sockets_work_within_the_sandbox() {
     says(
         "import asyncio, socket
 async def back(reader, writer):
@@ -68,9 +68,9 @@ asyncio.run(main())
     );
 }
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn processes_talk_to_each_other() {
+fn processes_talk_within_the_sandbox() {
     says(
         "import multiprocessing, multiprocessing.connection, multiprocessing.managers
 def double(n): return 2 * n
@@ -93,27 +93,27 @@ if __name__ == '__main__':
     );
 }
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn a_program_like_those_on_tokio_talks_to_itself() {
+fn tokio_style_program_works_within_the_sandbox() {
     program_says(
         include_str!("programs/tokio.c"),
         "tcp: hello\ntcp6: hello\nunix: hello\nudp: datagram\nblocking: written\nchild: 0",
     );
 }
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn a_program_like_bun_starts_spawns_and_serves() {
+fn bun_style_program_works_within_the_sandbox() {
     program_says(
         include_str!("programs/bun.c"),
         "start: in memory\nspawn: through cat 0\nmessage: with a descriptor\nserve: GET\nunix: served",
     );
 }
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn processes_share_memory_queues_and_locks() {
+fn shared_memory_queues_and_locks_work_within_the_sandbox() {
     says(
         "import multiprocessing, concurrent.futures
 from multiprocessing import shared_memory, managers
@@ -140,8 +140,8 @@ if __name__ == '__main__':
     );
 }
 
-/// Children of a cluster share a port that their parent listens at and hands over; workers have
-/// ports for messages; both serve by sockets of files as well.
+/// Cluster children share a listening port that their parent passes on; worker threads use message
+/// ports; both also serve Unix sockets.
 const CLUSTER: &str = "
 const cluster = require('cluster'), net = require('net'), http = require('http');
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
@@ -179,9 +179,9 @@ if (!isMainThread) {
 }
 ";
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn node_clusters_and_works_in_threads() {
+fn node_clusters_and_worker_threads_work() {
     if !needs(&["node"]) {
         return;
     }
@@ -191,14 +191,14 @@ fn node_clusters_and_works_in_threads() {
         for network in NETWORKS {
             let ran = project.run([network, &["--", "node", "try.cjs"]].concat());
             let expected = "served served served served by a file\nworker 0 worker 1 2\nended 0";
-            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.talk());
+            assert_eq!(ran.ok(), expected, "{network:?}\n{}", ran.stderr_text());
         }
     });
 }
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn sockets_of_every_kind_reach_within() {
+fn sockets_of_every_kind_work_within_the_sandbox() {
     says(
         "import os, socket, threading
 a, b = socket.socketpair(); a.sendall(b'pair'); print(b.recv(9))
@@ -227,12 +227,12 @@ for family, host in (socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'):
     );
 }
 
-/// Whoever serves a socket of the sandbox's files is told who has come, as far as that is known
-/// where others connect; it takes no process, unless whoever connects has to wait.
+/// `SO_PEERCRED` at a Unix socket shows the caller, or pid 0 where a helper connects; a helper
+/// process is used only if the `connect` has to wait.
 ///
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn sockets_of_files_are_connected_as_the_caller() {
+fn unix_socket_peer_is_the_caller() {
     says(
         "import os, socket, struct, threading, time
 def next_process():
@@ -262,9 +262,9 @@ print(struct.unpack('2l', clients[2].getsockopt(socket.SOL_SOCKET, socket.SO_SND
     );
 }
 
-/// The first thread of a process may end before the others do.
+/// The main thread of a process may end before the others.
 #[test]
-fn threads_that_outlive_the_first_reach_within() {
+fn threads_that_outlive_the_main_thread_can_connect() {
     if !has_thread_pidfds() {
         return;
     }
@@ -284,7 +284,7 @@ ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)
     );
 }
 
-/// Whether the kernel knows descriptors of threads (6.9): before, only the first can be asked.
+/// Returns true if the kernel has pidfds of threads (6.9); before, only the main thread works.
 fn has_thread_pidfds() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel tells");
     let mut numbers =
@@ -296,9 +296,9 @@ fn has_thread_pidfds() -> bool {
     is_known
 }
 
-/// Promise: P68
+/// Promise: own-sockets
 #[test]
-fn a_server_of_the_project_is_asked_by_its_tests() {
+fn project_tests_reach_their_own_server() {
     if !needs(&["node", "curl"]) {
         return;
     }
@@ -317,7 +317,12 @@ const server = http.createServer((_, answer) => answer.end('served')).listen(0, 
         );
         for network in NETWORKS {
             let ran = project.run([network, &["--", "node", "try.mjs"]].concat());
-            assert_eq!(ran.ok(), "served\nserved\nserved\nserved", "{network:?}\n{}", ran.talk());
+            assert_eq!(
+                ran.ok(),
+                "served\nserved\nserved\nserved",
+                "{network:?}\n{}",
+                ran.stderr_text()
+            );
         }
     });
 }

@@ -5,10 +5,10 @@
 //! changes.
 
 /// A name and the line of shell that it stands for.
-pub(super) type Line = (&'static str, &'static str);
+pub(super) type CorpusLine = (&'static str, &'static str);
 
 /// Commands that read, change and commit in one repository.
-pub(super) const LOCAL: &[Line] = &[
+pub(super) const LOCAL: &[CorpusLine] = &[
     ("status-short", "git status --short --branch"),
     ("status-v2", "git status --porcelain=v2 --branch --show-stash --ignored"),
     ("log-stat", "git log --stat"),
@@ -71,7 +71,7 @@ pub(super) const LOCAL: &[Line] = &[
 ];
 
 /// Commands that use remotes, other work trees, submodules and patches.
-pub(super) const SHARED: &[Line] = &[
+pub(super) const SHARED: &[CorpusLine] = &[
     ("remote", "git remote -v && git branch -r"),
     ("fetch", "git fetch"),
     (
@@ -103,7 +103,7 @@ pub(super) const SHARED: &[Line] = &[
         "git -c protocol.file.allow=always clone --recurse-submodules \"$C/origin.git\" \"$T/deep\" && git -C \"$T/deep\" submodule status --recursive",
     ),
     ("rm-clones", "rm -rf \"$T/copy\" \"$T/deep\" && git status --short"),
-    ("worktree-add", "git worktree add -b beside \"$T/tree\" main && git worktree list"),
+    ("worktree-add", "git worktree add -b linked \"$T/tree\" main && git worktree list"),
     (
         "worktree-commit",
         "cd \"$T/tree\" && echo t >> README.md && git commit -am tree && git status --short",

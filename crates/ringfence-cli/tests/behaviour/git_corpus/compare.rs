@@ -24,22 +24,22 @@ pub(super) fn add_outcome(state: &mut State, ran: &TestOutput, base: &Path) {
 
 /// Reader of a world's files that reads each of them again only after a change.
 #[derive(Default)]
-pub(super) struct Reader {
-    known: HashMap<PathBuf, (Stamp, String)>,
+pub(super) struct TreeReader {
+    known: HashMap<PathBuf, (CorpusFileStamp, String)>,
 }
 
 /// Stamps of the indexes and ref tables, which are not compared.
-pub(super) type Stamps = BTreeMap<PathBuf, Stamp>;
+pub(super) type Stamps = BTreeMap<PathBuf, CorpusFileStamp>;
 
 /// Attributes that change with the content of a file: inode, size and times.
-pub(super) type Stamp = (u64, u64, SystemTime, i64, i64);
+pub(super) type CorpusFileStamp = (u64, u64, SystemTime, i64, i64);
 
-fn stamp(metadata: &Metadata) -> Stamp {
+fn stamp(metadata: &Metadata) -> CorpusFileStamp {
     let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     (metadata.ino(), metadata.size(), written, metadata.ctime(), metadata.ctime_nsec())
 }
 
-impl Reader {
+impl TreeReader {
     /// Adds every file, directory and link below `directory`: type, mode, owner and content.
     ///
     /// Objects, indexes and ref tables are left out: packs, cached file times and names of tables

@@ -1,6 +1,6 @@
 //! Differences between git inside and git bare that are known, each with its reason.
 //!
-//! An entry whose difference is over fails the test, so that the list cannot rot.
+//! An entry whose difference no longer occurs fails the test, so that the list stays current.
 
 /// A command that may differ.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Repository shapes: layouts and states that real projects have.
 
-use super::commands::Line;
+use super::commands::CorpusLine;
 
 /// A kind of repository.
 pub(super) struct Shape {
@@ -17,7 +17,7 @@ pub(super) struct Shape {
     /// The directory in which commands run, relative to the top.
     pub(super) place: &'static str,
     /// Commands of this shape alone, which come first.
-    pub(super) own: &'static [Line],
+    pub(super) own: &'static [CorpusLine],
     /// The way in.
     pub(super) through: Through,
 }

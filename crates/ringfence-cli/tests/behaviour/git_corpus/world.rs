@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use ringfence_testkit::{TestOutput, TestProject, TestUser};
 
-use super::compare::{Reader, Stamps, State, add_outcome};
+use super::compare::{Stamps, State, TreeReader, add_outcome};
 use super::shapes::{Shape, Through};
 use crate::sessions::ringfence;
 
@@ -19,14 +19,14 @@ const BASE: &str = include_str!("base.sh");
 pub(super) struct World {
     shape: &'static Shape,
     project: TestProject,
-    access: Access,
-    reader: RefCell<Reader>,
+    access: WorldAccess,
+    reader: RefCell<TreeReader>,
     /// The files and indexes at the last look of the host's git, and its output.
     last_look: RefCell<(State, Stamps, State)>,
 }
 
 /// The way in which a world's commands run.
-enum Access {
+enum WorldAccess {
     /// On the host, without ringfence.
     Bare,
     /// Each by `ringfence run`.
@@ -41,18 +41,18 @@ impl World {
     pub(super) fn bare(shape: &'static Shape, user: TestUser) -> Self {
         let project = crate::project(user);
         make(shape, &project);
-        Self::with(shape, project, Access::Bare)
+        Self::with(shape, project, WorldAccess::Bare)
     }
 
     /// Makes a copy of this world whose commands run inside.
     #[track_caller]
     pub(super) fn twin(&self) -> Self {
-        let mut twin = Self::with(self.shape, crate::project(self.project.user), Access::Bare);
+        let mut twin = Self::with(self.shape, crate::project(self.project.user), WorldAccess::Bare);
         twin.become_like(self);
         twin
     }
 
-    fn with(shape: &'static Shape, project: TestProject, access: Access) -> Self {
+    fn with(shape: &'static Shape, project: TestProject, access: WorldAccess) -> Self {
         Self { shape, project, access, reader: RefCell::default(), last_look: RefCell::default() }
     }
 
@@ -74,12 +74,12 @@ impl World {
             self.shape.place
         );
         let ran = match &self.access {
-            Access::Bare => self.project.sh_bare(&line),
-            Access::Runs => TestOutput::of(
+            WorldAccess::Bare => self.project.sh_bare(&line),
+            WorldAccess::Runs => TestOutput::run(
                 self.project.ringfence().arg("run").args(opened(&self.project)).args(["-c", &line]),
                 b"",
             ),
-            Access::Session(id) => TestOutput::of(
+            WorldAccess::Session(id) => TestOutput::run(
                 ringfence(&self.project).args(["session", "exec", id, "-c", &line]),
                 b"",
             ),
@@ -129,10 +129,10 @@ impl World {
     }
 
     fn stop(&self) -> String {
-        let Access::Session(id) = &self.access else { return String::new() };
-        let stopped = TestOutput::of(ringfence(&self.project).args(["session", "stop", id]), b"");
+        let WorldAccess::Session(id) = &self.access else { return String::new() };
+        let stopped = TestOutput::run(ringfence(&self.project).args(["session", "stop", id]), b"");
         stopped.ok();
-        stopped.talk()
+        stopped.stderr_text()
     }
 
     /// Makes this world a copy of `other`: at the beginning, and after a difference.
@@ -146,7 +146,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if let Access::Session(id) = &self.access {
+        if let WorldAccess::Session(id) = &self.access {
             let _ = ringfence(&self.project)
                 .args(["session", "stop", id])
                 .stderr(Stdio::null())
@@ -167,14 +167,14 @@ fn copy_code(project: &TestProject, from: &Path, to: &Path, place: &Path) {
          cd {} && git update-index -q --refresh; git submodule --quiet foreach --recursive 'git update-index -q --refresh'; true",
         place.display()
     );
-    TestOutput::of(project.command("/bin/sh").args(["-c", &script]).current_dir("/"), b"").ok();
+    TestOutput::run(project.command("/bin/sh").args(["-c", &script]).current_dir("/"), b"").ok();
 }
 
 /// Makes a world ready for commands inside.
 #[track_caller]
-fn entered(shape: &Shape, project: &TestProject) -> Access {
+fn entered(shape: &Shape, project: &TestProject) -> WorldAccess {
     if let Through::Runs = shape.through {
-        return Access::Runs;
+        return WorldAccess::Runs;
     }
     let runtime = project.home().join("run");
     if !runtime.exists() {
@@ -182,13 +182,13 @@ fn entered(shape: &Shape, project: &TestProject) -> Access {
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700))
             .expect("the directory was just made");
     }
-    Access::Session(
-        TestOutput::of(ringfence(project).args(["session", "start"]).args(opened(project)), b"")
+    WorldAccess::Session(
+        TestOutput::run(ringfence(project).args(["session", "start"]).args(opened(project)), b"")
             .ok(),
     )
 }
 
-/// Flags that open the remotes beside the project.
+/// Flags that open the remotes next to the project.
 fn opened(project: &TestProject) -> Vec<String> {
     let remotes = [("--write", "origin.git"), ("--write", "lib.git"), ("--read", "inner.git")];
     let places = remotes.map(|(flag, name)| (flag, project.home().join("code").join(name)));
@@ -222,5 +222,5 @@ fn make(shape: &Shape, project: &TestProject) {
         shape.state,
     );
     let ran = project.sh_bare(&script);
-    assert!(ran.status == 0, "shape {}: {}\n{}", shape.name, ran.text(), ran.talk());
+    assert!(ran.status == 0, "shape {}: {}\n{}", shape.name, ran.text(), ran.stderr_text());
 }

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ringfence_testkit::{
-    SECRET, TestOutput, TestProject, TestUser, each_user, finish, fuse_for_all, needs,
-    processes_with, signal, soon,
+    SECRET, TestOutput, TestProject, TestUser, becomes_true, each_user, finish, fuse_for_all,
+    needs, processes_with, signal,
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::project;
 const KILL: i32 = 9;
 const TERM: i32 = 15;
 
-/// To a process and all that are in its group.
+/// Signals a process group.
 fn signal_group(pid: u32, number: i32) {
     let group = rustix::process::Pid::from_raw(pid as i32).expect("a process id is not zero");
     let signal = rustix::process::Signal::from_named_raw(number).expect("a signal with a name");
@@ -26,22 +26,22 @@ fn signal_group(pid: u32, number: i32) {
 }
 
 /// An agent that holds a conversation.
-struct Agent {
+struct ScriptedAgent {
     project: TestProject,
-    /// Where its shell stands.
+    /// The working directory of its shell.
     cwd: PathBuf,
     mode: &'static str,
     calls: u32,
 }
 
-/// A call that was rewritten, and what becomes of it.
-struct Call {
+/// A rewritten call.
+struct CallResult {
     id: String,
     arguments: Value,
     line: String,
 }
 
-impl Agent {
+impl ScriptedAgent {
     fn new(user: TestUser) -> Self {
         let project = project(user);
         let cwd = project.root().to_owned();
@@ -64,7 +64,7 @@ impl Agent {
     fn hook(&self, input: &Value) -> Value {
         self.project.ringfence();
         let binary = self.project.binary().to_str().expect("text").to_owned();
-        answer(&TestOutput::of(
+        answer(&TestOutput::run(
             self.command(&binary).args(["hook", "claude-code"]),
             input.to_string().as_bytes(),
         ))
@@ -72,7 +72,7 @@ impl Agent {
 
     /// Asks the hook before a command.
     #[track_caller]
-    fn before(&mut self, arguments: Value) -> (Call, String) {
+    fn before(&mut self, arguments: Value) -> (CallResult, String) {
         self.calls += 1;
         let id = format!("toolu_{:03}", self.calls);
         let mut input = self.input("PreToolUse");
@@ -82,11 +82,11 @@ impl Agent {
         let said = self.hook(&input)["hookSpecificOutput"].clone();
         let decision = said["permissionDecision"].as_str().unwrap_or("nothing").to_owned();
         let line = said["updatedInput"]["command"].as_str().unwrap_or_default().to_owned();
-        (Call { id, arguments, line }, decision)
+        (CallResult { id, arguments, line }, decision)
     }
 
-    /// The shell that runs a call, which says at its end where it stands.
-    fn shell(&self, call: &Call, input: &str) -> Command {
+    /// The shell that runs a call and prints its directory at the end.
+    fn shell(&self, call: &CallResult, input: &str) -> Command {
         let whole = format!(
             "eval {} {input} && pwd -P >| {}",
             quoted(&call.line),
@@ -101,41 +101,44 @@ impl Agent {
         self.project.home().join("cwd")
     }
 
-    /// Tells the hook that a command has ended; answers what it says of that.
-    fn after(&mut self, call: &Call, status: i32) -> String {
+    /// Reports the end of a command to the hook; returns the hook's response.
+    fn after(&mut self, call: &CallResult, status: i32) -> String {
         let mut input = self.input(if status == 0 { "PostToolUse" } else { "PostToolUseFailure" });
         input["tool_name"] = "Bash".into();
         input["tool_input"] = call.arguments.clone();
         input["tool_use_id"] = call.id.clone().into();
-        let told = self.hook(&input)["hookSpecificOutput"]["additionalContext"]
+        let report = self.hook(&input)["hookSpecificOutput"]["additionalContext"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        if let Ok(cwd) = fs::read_to_string(self.kept()) {
+        // Empty while a parallel call writes it.
+        if let Ok(cwd) = fs::read_to_string(self.kept())
+            && !cwd.is_empty()
+        {
             self.cwd = cwd.trim_end().into();
         }
-        told
+        report
     }
 
     /// A call from beginning to end.
     #[track_caller]
     fn call(&mut self, line: &str) -> TestOutput {
-        self.told(line).0
+        self.call_and_report(line).0
     }
 
-    /// The same, with what the hook says afterwards.
+    /// The same, with the hook's response afterwards.
     #[track_caller]
-    fn told(&mut self, line: &str) -> (TestOutput, String) {
+    fn call_and_report(&mut self, line: &str) -> (TestOutput, String) {
         let (call, decision) = self.before(json!({ "command": line }));
         assert_eq!(decision, "allow", "{line}");
-        let ran = TestOutput::of(&mut self.shell(&call, "< /dev/null"), b"");
-        let told = self.after(&call, ran.status);
-        (ran, told)
+        let ran = TestOutput::run(&mut self.shell(&call, "< /dev/null"), b"");
+        let report = self.after(&call, ran.status);
+        (ran, report)
     }
 
-    /// A call that goes on, in a process group of its own.
+    /// Starts a call in a process group of its own.
     #[track_caller]
-    fn begin(&mut self, arguments: Value) -> (Call, Child) {
+    fn begin(&mut self, arguments: Value) -> (CallResult, Child) {
         let (call, decision) = self.before(arguments);
         assert_eq!(decision, "allow");
         let mut command = self.shell(&call, "< /dev/null");
@@ -160,7 +163,7 @@ impl Agent {
         let marker = self.project.home().display().to_string();
         let is_gone = || processes_with(&marker).is_empty() && self.sockets() == 0;
         assert!(
-            soon(Duration::from_secs(20), is_gone),
+            becomes_true(Duration::from_secs(20), is_gone),
             "{:?}, {} sockets",
             processes_with(&marker),
             self.sockets()
@@ -172,11 +175,11 @@ impl Agent {
     }
 }
 
-/// Promise: P159
+/// Promise: conversation-session
 #[test]
 fn conversation_is_one_shell_and_leaves_nothing() {
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         let root = agent.project.root().display().to_string();
         agent.call("echo kept > /tmp/kept; export COLOUR=blue; greet() { echo \"hello $1\"; }; shopt -s extglob").ok();
         assert_eq!(
@@ -188,19 +191,19 @@ fn conversation_is_one_shell_and_leaves_nothing() {
         assert_eq!(agent.call("pwd; go() { cd ../sub; }").ok(), format!("{root}/src"));
         agent.call("go").ok();
         assert_eq!(agent.call("pwd").ok(), format!("{root}/sub"));
-        // A line that fails or ends outside of the project leaves the directory as it was.
-        agent.call("cd ../src; false").ends(1);
+        // A line that fails or ends outside the project does not change the directory.
+        agent.call("cd ../src; false").expect_status(1);
         assert_eq!(agent.call("pwd").ok(), format!("{root}/sub"));
         agent.call("cd /tmp").ok();
         assert_eq!(agent.call("pwd; ls /tmp").ok(), format!("{root}/sub\nkept"));
         agent.call("cd ..").ok();
-        // A shell that stands in another project runs nothing.
+        // A shell in another project runs nothing.
         let (lost, _) = agent.before(json!({ "command": "pwd" }));
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             agent.shell(&lost, "< /dev/null").current_dir(agent.project.home().join("code/other")),
             b"",
         );
-        assert!(ran.status == 125 && ran.text().is_empty(), "{} {}", ran.text(), ran.talk());
+        assert!(ran.status == 125 && ran.text().is_empty(), "{} {}", ran.text(), ran.stderr_text());
         agent.after(&lost, 125);
         // A server in the background, by the line and by the agent.
         agent.call("python3 -m http.server --bind 127.0.0.1 5173 > /dev/null 2>&1 &").ok();
@@ -212,11 +215,13 @@ fn conversation_is_one_shell_and_leaves_nothing() {
         // Parallel calls do not wait for each other.
         let (slow, slow_runs) =
             agent.begin(json!({ "command": "echo $COLOUR; touch /tmp/begun; while [ ! -e /tmp/done ]; do sleep 0.05; done; echo slow" }));
-        assert!(soon(Duration::from_secs(20), || agent.call("test -e /tmp/begun").status == 0));
+        assert!(
+            becomes_true(Duration::from_secs(20), || agent.call("test -e /tmp/begun").status == 0)
+        );
         assert_eq!(agent.call("pwd; cat /tmp/kept; touch /tmp/done").ok(), format!("{root}\nkept"));
         assert_eq!(finish(slow_runs).ok(), "blue\nslow");
         agent.after(&slow, 0);
-        // The agent ends the call that serves; the rest goes on.
+        // The agent ends the call with the server; the others continue.
         signal_group(server.id(), TERM);
         finish(server);
         agent.after(&serving, 143);
@@ -226,40 +231,39 @@ fn conversation_is_one_shell_and_leaves_nothing() {
     });
 }
 
-/// Promise: P159
+/// Promise: conversation-session
 #[test]
-fn calls_of_a_conversation_end_as_they_would_alone() {
+fn calls_of_a_conversation_have_their_own_status_and_output() {
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         agent.call("export COLOUR=blue; echo x > /tmp/x").ok();
-        // A call that takes too long is killed by the agent: the command ends, and the shell lives
-        // on.
+        // The agent kills a call that takes too long: the command ends, and the shell continues.
         let (late, runs) = agent.begin(json!({ "command": "touch begun; sleep 300; touch late" }));
-        assert!(soon(Duration::from_secs(20), || agent.project.has("begun")));
+        assert!(becomes_true(Duration::from_secs(20), || agent.project.has("begun")));
         signal_group(runs.id(), KILL);
         finish(runs);
         agent.after(&late, 137);
         assert_eq!(agent.call("echo $COLOUR; cat /tmp/x; pgrep -c sleep").text(), "blue\nx\n0");
         assert!(!agent.project.has("late"));
         // Statuses, signals, a shell that ends.
-        agent.call("(exit 7)").ends(7);
-        agent.call("kill -TERM $BASHPID").ends(143);
-        agent.call("exit 3").ends(3);
+        agent.call("(exit 7)").expect_status(7);
+        agent.call("kill -TERM $BASHPID").expect_status(143);
+        agent.call("exit 3").expect_status(3);
         assert_eq!(agent.call("echo \"${COLOUR-gone}\"; cat /tmp/x").ok(), "gone\nx");
         // Both streams in one place keep their order; much output arrives whole.
         let (mixed, _) = agent
             .before(json!({ "command": "for i in 1 2 3; do echo out$i; echo err$i >&2; done" }));
         let line = format!("{{ {} ; }} 2>&1", mixed.line);
         assert_eq!(
-            TestOutput::of(agent.command("bash").args(["-c", &line]), b"").ok(),
+            TestOutput::run(agent.command("bash").args(["-c", &line]), b"").ok(),
             "out1\nerr1\nout2\nerr2\nout3\nerr3"
         );
         agent.after(&mixed, 0);
         let large = agent.call("head -c 20000000 /dev/zero | tr '\\0' x; echo; echo end >&2");
-        assert_eq!((large.stdout.len(), large.talk().trim_end()), (20_000_001, "end"));
+        assert_eq!((large.stdout.len(), large.stderr_text().trim_end()), (20_000_001, "end"));
         // Standard input arrives.
         let (reads, _) = agent.before(json!({ "command": "read first; echo \"<$first>\"; wc -c" }));
-        let ran = TestOutput::of(
+        let ran = TestOutput::run(
             &mut agent.shell(&reads, ""),
             &[b"one\n".as_slice(), &[b'y'; 300_000]].concat(),
         );
@@ -271,17 +275,17 @@ fn calls_of_a_conversation_end_as_they_would_alone() {
 }
 
 #[test]
-fn refusals_are_told_with_their_call_and_rules_hold() {
+fn denials_are_reported_with_their_call() {
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         agent.call("true").ok();
-        let (ran, told) = agent.told("cat .env; cat ~/.ssh/id_rsa");
+        let (ran, report) = agent.call_and_report("cat .env; cat ~/.ssh/id_rsa");
         assert!(ran.status != 0 && !ran.text().contains(SECRET), "{}", ran.text());
         if fuse_for_all() {
-            assert!(told.contains(".env") && told.contains("<sandbox_violations>"), "{told}");
+            assert!(report.contains(".env") && report.contains("<sandbox_violations>"), "{report}");
         }
-        let (_, told) = agent.told("cat README");
-        assert_eq!(told, "");
+        let (_, report) = agent.call_and_report("cat README");
+        assert_eq!(report, "");
         // Plan mode has a session of its own, in which nothing can be written.
         agent.call("echo x > /tmp/x").ok();
         agent.mode = "plan";
@@ -289,16 +293,16 @@ fn refusals_are_told_with_their_call_and_rules_hold() {
         assert!(
             ran.status != 0 && ran.text() == "hello" && !agent.project.has("made"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
         agent.mode = "default";
         assert_eq!(agent.call("touch made; cat /tmp/x").ok(), "x");
-        // Claude Code's own settings are part of what a session is started with.
+        // Claude Code's settings are part of the session's start parameters.
         agent.project.write(
             ".claude/settings.json",
             r#"{"permissions": {"deny": ["Read(./README)"], "ask": ["Bash(make *)"]}}"#,
         );
-        agent.call("cat README").ends(1);
+        agent.call("cat README").expect_status(1);
         let (asked, decision) = agent.before(json!({ "command": "make all" }));
         assert!(
             decision == "ask" && asked.line.contains("--conversation"),
@@ -314,16 +318,16 @@ fn refusals_are_told_with_their_call_and_rules_hold() {
                 .write_at(&agent.project.home().join(".config/ringfence/policy.toml"), text)
         };
         policy("version = 1\n[filesystem]\ndeny = [\"~/code/app/README\"]\n");
-        agent.call("cat README").ends(1);
+        agent.call("cat README").expect_status(1);
         agent.end();
         agent.assert_nothing_left();
     });
 }
 
 #[test]
-fn narrowing_that_cannot_be_applied_makes_the_sandbox_anew() {
+fn narrowing_that_cannot_be_applied_restarts_the_sandbox() {
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         agent.call("echo x > /tmp/x; touch made").ok();
         agent.project.write_at(
             &agent.project.home().join(".config/ringfence/policy.toml"),
@@ -334,10 +338,10 @@ fn narrowing_that_cannot_be_applied_makes_the_sandbox_anew() {
             !agent.project.has("other") && ran.text().is_empty(),
             "{} {}",
             ran.text(),
-            ran.talk()
+            ran.stderr_text()
         );
-        assert!(ran.talk().contains("the sandbox was made anew"), "{}", ran.talk());
-        assert!(!agent.call("true").talk().contains("anew"));
+        assert!(ran.stderr_text().contains("the sandbox was recreated"), "{}", ran.stderr_text());
+        assert!(!agent.call("true").stderr_text().contains("recreated"));
         agent.end();
         agent.assert_nothing_left();
     });
@@ -346,7 +350,7 @@ fn narrowing_that_cannot_be_applied_makes_the_sandbox_anew() {
 #[test]
 fn many_first_calls_start_one_session() {
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         let begun: Vec<_> = (0..6)
             .map(|number| agent.begin(json!({ "command": format!("echo x > /tmp/{number}") })))
             .collect();
@@ -364,12 +368,12 @@ fn many_first_calls_start_one_session() {
 #[test]
 fn killed_sandboxes_and_keepers_are_replaced() {
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         agent.call("echo x > /tmp/x").ok();
         let about = || -> Value {
             let binary = agent.project.binary().to_str().expect("text").to_owned();
             let list =
-                TestOutput::of(agent.command(&binary).args(["session", "list", "--json"]), b"")
+                TestOutput::run(agent.command(&binary).args(["session", "list", "--json"]), b"")
                     .ok();
             serde_json::from_str::<Value>(&list).expect("JSON")[0].clone()
         };
@@ -395,12 +399,12 @@ fn killed_sandboxes_and_keepers_are_replaced() {
     });
 }
 
-/// Promise: P159
+/// Promise: conversation-session
 #[test]
 fn session_ends_with_its_agent_and_after_idle_time() {
     each_user(|user| {
-        // The agent is a program that is no shell; when it is killed, its session ends.
-        let mut agent = Agent::new(user);
+        // The agent is a program that is not a shell; when it is killed, its session ends.
+        let mut agent = ScriptedAgent::new(user);
         let (call, _) = agent.before(json!({ "command": "sleep 300 & echo started" }));
         let program = format!(
             "import os,time\nos.system({:?})\nopen(\"called\", \"w\")\ntime.sleep(300)",
@@ -413,7 +417,7 @@ fn session_ends_with_its_agent_and_after_idle_time() {
             .stderr(Stdio::null())
             .spawn()
             .expect("it starts");
-        assert!(soon(Duration::from_secs(20), || agent.project.has("called")));
+        assert!(becomes_true(Duration::from_secs(20), || agent.project.has("called")));
         assert_eq!(agent.sockets(), 1);
         child.kill().expect("it runs");
         child.wait().expect("it ends");
@@ -429,7 +433,7 @@ fn session_ends_with_its_agent_and_after_idle_time() {
 #[test]
 fn policy_can_keep_a_sandbox_for_each_call() {
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         let policy = "version = 1\n[sandbox]\nhook-session = \"call\"\n";
         agent.project.write_at(&agent.project.home().join(".config/ringfence/policy.toml"), policy);
         agent.call("echo x > /tmp/x").ok();
@@ -438,14 +442,14 @@ fn policy_can_keep_a_sandbox_for_each_call() {
     });
 }
 
-/// The user may continue a rebase between two calls: no call leaves a program there for that.
+/// The user may continue a rebase between two calls, so no call leaves an exec line there.
 #[test]
 fn background_call_leaves_no_program_for_the_user_to_run() {
     if !needs(&["git"]) {
         return;
     }
     each_user(|user| {
-        let mut agent = Agent::new(user);
+        let mut agent = ScriptedAgent::new(user);
         agent.project.sh_bare("git init -q && git add README && git commit -qm one").ok();
         agent.call("true").ok();
         let planted = "mkdir -p .git/rebase-merge && cd .git/rebase-merge && echo 'exec touch owned' > git-rebase-todo && echo ../../x > strategy";

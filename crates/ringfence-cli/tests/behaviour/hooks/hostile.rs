@@ -1,4 +1,4 @@
-//! Calls that somebody made to get past the hook.
+//! Calls made to bypass the hook.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use super::{hook, input, verdict};
 use crate::project;
 
 #[test]
-fn a_path_is_judged_by_all_that_an_agent_may_read_in_it() {
+fn paths_with_spaces_tildes_and_dots_are_denied() {
     each_user(|user| {
         let project = project(user);
         for path in [
@@ -59,7 +59,7 @@ fn a_path_is_judged_by_all_that_an_agent_may_read_in_it() {
 }
 
 #[test]
-fn a_glob_leaves_out_what_every_reader_of_it_leaves_out() {
+fn ambiguous_globs_are_denied() {
     let project = project(TestUser::User);
     for (glob, expect) in [
         ("*.rs", "nothing"),
@@ -79,17 +79,17 @@ fn a_glob_leaves_out_what_every_reader_of_it_leaves_out() {
 }
 
 #[test]
-fn only_what_a_shell_takes_for_nothing_is_no_command() {
+fn only_shell_whitespace_counts_as_an_empty_command() {
     let project = project(TestUser::User);
     assert_eq!(verdict(&project, "Bash", json!({ "command": " \t\n" })), "nothing");
-    // Names of programs, for a shell.
+    // For a shell these are program names.
     for line in ["\u{a0}", "\u{2028}", "\u{3000}", "\r", "\u{b}", "\u{85}"] {
         assert_eq!(verdict(&project, "Bash", json!({ "command": line })), "allow", "{line:?}");
     }
 }
 
 #[test]
-fn no_line_ends_the_hook() {
+fn deeply_nested_lines_do_not_crash_the_hook() {
     let project = project(TestUser::User);
     for line in [
         "[[ ".to_owned() + &"! ".repeat(40_000),
@@ -98,12 +98,17 @@ fn no_line_ends_the_hook() {
     ] {
         let ran =
             hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": line })));
-        assert!(ran.status == 0 && !ran.stdout.is_empty(), "{}: {}", &line[..10], ran.talk());
+        assert!(
+            ran.status == 0 && !ran.stdout.is_empty(),
+            "{}: {}",
+            &line[..10],
+            ran.stderr_text()
+        );
     }
 }
 
 #[test]
-fn a_hook_that_nobody_hears_blocks() {
+fn hook_with_full_output_streams_blocks() {
     let project = project(TestUser::User);
     let full = || {
         Stdio::from(File::options().write(true).open("/dev/full").expect("a device that is full"))
@@ -119,9 +124,9 @@ fn a_hook_that_nobody_hears_blocks() {
     assert_eq!(status(&mut project.ringfence()), Some(2));
 }
 
-/// As when memory ends, or the stack: it is killed before it can say anything.
+/// As when memory or stack runs out: the hook is killed before it can respond.
 #[test]
-fn a_hook_that_dies_blocks() {
+fn killed_hook_blocks() {
     let project = project(TestUser::User);
     let mut command = project.ringfence();
     let mut hook = command

@@ -1,4 +1,4 @@
-//! Inputs as the agents' documentation has them, each with the one answer to it.
+//! Inputs from the agents' documentation, each with the expected response.
 
 use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
@@ -27,7 +27,7 @@ fn check(agent: &str, recorded: &str) {
         let cases: Vec<Value> = serde_json::from_str(&at_home(recorded, &project))
             .expect("the recorded inputs are JSON");
         for case in &cases {
-            let ran = TestOutput::of(
+            let ran = TestOutput::run(
                 project.ringfence().args(["hook", agent]),
                 case["input"].to_string().as_bytes(),
             );
@@ -37,7 +37,7 @@ fn check(agent: &str, recorded: &str) {
                 case["status"].as_i64(),
                 "{says}: {} {}",
                 ran.text(),
-                ran.talk()
+                ran.stderr_text()
             );
             let answer: Value = if ran.stdout.is_empty() {
                 Value::Null
@@ -45,23 +45,25 @@ fn check(agent: &str, recorded: &str) {
                 serde_json::from_slice(&ran.stdout).expect("JSON")
             };
             assert_eq!(answer, case["answer"], "{says}");
-            // With status 2, standard error is the reason; else it is nobody's.
+            // With status 2, standard error is the reason; otherwise it is ignored.
             match case["stderr"].as_str() {
-                Some(reason) => assert!(ran.talk().contains(reason), "{says}: {}", ran.talk()),
-                None => assert_eq!(ran.talk(), "", "{says}"),
+                Some(reason) => {
+                    assert!(ran.stderr_text().contains(reason), "{says}: {}", ran.stderr_text())
+                }
+                None => assert_eq!(ran.stderr_text(), "", "{says}"),
             }
         }
     });
 }
 
-/// Promise: P84
+/// Promise: hook-protocol
 #[test]
-fn claude_code_is_answered_as_its_documentation_demands() {
+fn claude_code_inputs_get_the_documented_response() {
     check("claude-code", CLAUDE_CODE);
 }
 
-/// Promise: P84
+/// Promise: hook-protocol
 #[test]
-fn codex_is_answered_as_its_documentation_demands() {
+fn codex_inputs_get_the_documented_response() {
     check("codex", CODEX);
 }

@@ -9,8 +9,8 @@ fn submodules() {
             ".gitmodules",
             "[submodule \"lib\"]\n\tpath = lib\n\turl = https://github.com/me/lib.git\n",
         );
-        lan.served(LIBRARY).ok();
-        let commit = lan.served("git -C made rev-parse HEAD").ok();
+        lan.run_as_server(LIBRARY).ok();
+        let commit = lan.run_as_server("git -C made rev-parse HEAD").ok();
         let line = format!(
             "git init -q && git add .gitmodules && git update-index --add --cacheinfo 160000,{commit},lib && git -c user.name=A -c user.email=a@b commit -qm one"
         );

@@ -20,8 +20,8 @@ fn write_settings(project: &TestProject, file: &str, content: &str, line: &str) 
     );
 }
 
-/// Puts a library and a plugin into the repository that Maven asks, and its authority into Java's
-/// list.
+/// Puts a library and a plugin into the repository that Maven uses, and its CA into Java's trust
+/// store.
 ///
 /// The plugin copies the library's file `answer` to `target/answer`.
 const REPOSITORY: &str = r#"
@@ -89,14 +89,14 @@ fn maven() {
         works("Maven", project, lan, REPOSITORY);
         assert_eq!(project.read("target/answer").as_deref(), Some("42\n"));
         assert!(
-            lan.heard().contains("443 repo.maven.apache.org GET repo.maven.apache.org /maven2/dep/dep/1.2.3/dep-1.2.3.jar"),
+            lan.server_log().contains("443 repo.maven.apache.org GET repo.maven.apache.org /maven2/dep/dep/1.2.3/dep-1.2.3.jar"),
             "{}",
-            lan.heard()
+            lan.server_log()
         );
     });
 }
 
-/// Compiles a program, and runs it before tests. It needs no library and no plugin of other makers.
+/// Compiles a program, and runs it before tests, without third-party libraries or plugins.
 const BUILD: &str = "apply plugin: 'java'
 task answer(type: JavaExec, dependsOn: classes) {
     classpath = sourceSets.main.runtimeClasspath

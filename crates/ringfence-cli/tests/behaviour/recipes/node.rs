@@ -1,4 +1,4 @@
-//! Recipes of programs that run on node: a development server and a browser that is driven.
+//! Recipes of Node.js programs: a development server and a driven browser.
 
 use std::path::Path;
 

@@ -23,7 +23,7 @@ fn uv() {
     });
 }
 
-/// Poetry asks PyPI for JSON, which a plain file server does not choose by itself.
+/// Poetry asks PyPI for JSON, which a plain file server does not select.
 const JSON: &str = r#"python3 - <<'END'
 import hashlib, json
 wheel = 'dep-1.2.3-py3-none-any.whl'
@@ -38,7 +38,7 @@ packages.put('www', 'pypi/dep/1.2.3/json', json.dumps({'info': info, 'urls': [re
 END
 "#;
 
-/// Poetry trusts the authorities of its own package `certifi` alone.
+/// Poetry trusts only the CAs of its own package `certifi`.
 fn trust() -> String {
     format!(
         "mount --bind bundle {}/lib/python3.*/site-packages/certifi/cacert.pem\n",

@@ -7,7 +7,7 @@ from io import BytesIO
 from ringfence_client import AuthenticatedClient
 from ringfence_client.api.executions import execute
 from ringfence_client.api.skills import list_files, upload_skills
-from ringfence_client.models import Archive, Command, ExecuteResult, Problem, Uploaded
+from ringfence_client.models import Archive, Command, ExecuteResult, Problem, UploadResult
 from ringfence_client.types import File
 
 client = AuthenticatedClient(base_url=os.environ["RINGFENCE_URL"], token=os.environ["RINGFENCE_TOKEN"])
@@ -15,7 +15,7 @@ client = AuthenticatedClient(base_url=os.environ["RINGFENCE_URL"], token=os.envi
 with open(os.environ["ARCHIVE"], "rb") as archive:
     form = Archive(file=File(payload=BytesIO(archive.read()), file_name="skills.zip"))
 uploaded = upload_skills.sync("alice", "helper", client=client, body=form)
-assert isinstance(uploaded, Uploaded), uploaded
+assert isinstance(uploaded, UploadResult), uploaded
 skill = uploaded.skills[0]
 
 command = Command(command="python3 run.py; cat /etc/shadow")

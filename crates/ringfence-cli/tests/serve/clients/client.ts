@@ -1,4 +1,4 @@
-// What docs/clients.md shows, in full: bring a skill, run a command in it, read the result.
+// The example of docs/clients.md in full: upload a skill, run a command in it, read the result.
 import { readFileSync } from "node:fs";
 import createClient from "openapi-fetch";
 import type { paths } from "./service.js";
@@ -8,9 +8,9 @@ const client = createClient<paths>({
   headers: { Authorization: `Bearer ${process.env.RINGFENCE_TOKEN}` },
 });
 
-const shelf = { userId: "alice", agentId: "helper" };
+const owner = { userId: "alice", agentId: "helper" };
 const uploaded = await client.POST("/v1/skills/{userId}/{agentId}/upload", {
-  params: { path: shelf },
+  params: { path: owner },
   body: { file: "" },
   bodySerializer() {
     const form = new FormData();
@@ -22,7 +22,7 @@ if (uploaded.error) throw new Error(`${uploaded.error.code}: ${uploaded.error.me
 const skill = uploaded.data.skills[0];
 
 const ran = await client.POST("/v1/skills/{userId}/{agentId}/{skillId}/execute", {
-  params: { path: { ...shelf, skillId: skill.skillId } },
+  params: { path: { ...owner, skillId: skill.skillId } },
   body: { command: "python3 run.py; cat /etc/shadow" },
 });
 if (ran.error) throw new Error(`${ran.error.code}: ${ran.error.message}`);
@@ -30,7 +30,7 @@ if (!("exitCode" in ran.data)) throw new Error("only streams of events have no r
 const result = ran.data;
 
 const absent = await client.GET("/v1/skills/{userId}/{agentId}/{skillId}/files", {
-  params: { path: { ...shelf, skillId: "nothing" } },
+  params: { path: { ...owner, skillId: "nothing" } },
 });
 console.log(
   JSON.stringify({

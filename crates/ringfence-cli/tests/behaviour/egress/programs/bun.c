@@ -1,7 +1,7 @@
-// What Bun asks of the kernel when it starts, spawns and serves: a look whether there is io_uring,
+// The syscalls of Bun when it starts, spawns and serves: a check for io_uring,
 // its event loop by epoll_pwait2 without anything to fall back to, timers and wakers as descriptors,
 // files in memory for what children are given, pairs of sockets for their streams and messages with
-// descriptors in them, children told of by pidfd, one server for both kinds of addresses.
+// descriptors in them, children reported by pidfd, one server for both kinds of addresses.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -46,7 +46,7 @@ static void until(int fd) {
         int count = syscall(SYS_epoll_pwait2, loop, ready, 1024, &limit, 0, 8);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) perror("epoll_pwait2"), exit(9);
-        if (count == 0) puts("nobody wakes us"), exit(9);
+        if (count == 0) puts("no event arrived"), exit(9);
         for (int i = 0; i < count; i++)
             if (ready[i].data.fd == fd) return;
     }

@@ -1,6 +1,6 @@
-// What a program on tokio asks of the kernel, in the order in which it does: a poller with a waker
+// The syscalls of a program on tokio, in its order: a poller with a waker
 // and a copy of itself, a pair of sockets for signals, everything edge-triggered and registered
-// after it has begun to connect, children told of by SIGCHLD, blocking work on other threads.
+// after it has begun to connect, children reported by SIGCHLD, blocking work on other threads.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -36,7 +36,7 @@ static void until(int fd, unsigned events) {
         struct epoll_event ready[64];
         int count = epoll_wait(poller, ready, 64, 20000);
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) puts("nobody wakes us"), exit(9);
+        if (count <= 0) puts("no event arrived"), exit(9);
         for (int i = 0; i < count; i++)
             if (ready[i].data.fd == fd && ready[i].events & (events | EPOLLERR)) return;
     }
@@ -62,8 +62,8 @@ static void talk(const char *what, struct sockaddr *at, socklen_t length) {
     if (at->sa_family != AF_UNIX) MUST(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
     MUST(bind(listener, at, length)), MUST(listen(listener, 1024));
     watch(listener, EPOLLIN | EPOLLRDHUP | EPOLLET);
-    socklen_t room = length;
-    if (at->sa_family != AF_UNIX) MUST(getsockname(listener, at, &room));
+    socklen_t address_size = length;
+    if (at->sa_family != AF_UNIX) MUST(getsockname(listener, at, &address_size));
     int client = MUST(socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (connect(client, at, length) && errno != EINPROGRESS) perror("connect"), exit(9);
     watch(client, BOTH);

@@ -1,4 +1,4 @@
-//! The door over HTTP: who comes in, how many, and when they are gone.
+//! MCP over HTTP: authentication, session limits and disconnects.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,16 +7,21 @@ use std::time::Duration;
 use ringfence_testkit::{TestOutput, TestUser};
 use serde_json::{Value, json};
 
-use crate::{Hall, drive, project, shell};
+use crate::{HttpServer, drive, project, shell};
 
-/// Sends one request, and answers its status, its head and its body.
-fn send(hall: &Hall, start: &str, headers: &[(&str, &str)], body: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
+/// Sends one request and returns its status, head and body.
+fn send(
+    http: &HttpServer,
+    start: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(http.address()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a socket");
     let mut head =
         format!("{start} HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
     headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
-    // It may be answered before it was sent.
+    // The server may respond before the whole request was sent.
     let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -28,26 +33,26 @@ fn send(hall: &Hall, start: &str, headers: &[(&str, &str)], body: &str) -> (u16,
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}"#;
 
-/// The version of the protocol that has no sessions.
+/// The protocol version without sessions.
 const NEWEST: &str = "2026-07-28";
 
-/// The headers of a client that does everything right.
+/// The headers of a valid request.
 fn right<'a>(host: &'a str, bearer: &'a str) -> Vec<(&'a str, &'a str)> {
     let accept = ("Accept", "application/json, text/event-stream");
     vec![("Host", host), ("Authorization", bearer), accept, ("Content-Type", "application/json")]
 }
 
-/// Promise: P91
+/// Promise: mcp-http
 #[test]
-fn only_who_knows_the_token_and_says_where_it_goes_is_served() {
+fn requests_need_the_token_and_a_valid_host_and_origin() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
-    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let http = HttpServer::open(&project, &[]);
+    let (host, bearer) = (http.address().to_owned(), format!("Bearer {}", http.token));
     let check = |start: &str, change: &[(&str, &str)], expect: u16| {
         let mut headers = right(&host, &bearer);
         headers.retain(|(name, _)| change.iter().all(|(changed, _)| changed != name));
         headers.extend(change.iter().filter(|(_, value)| !value.is_empty()));
-        let (status, head, body) = send(&hall, start, &headers, INITIALIZE);
+        let (status, head, body) = send(&http, start, &headers, INITIALIZE);
         assert_eq!(status, expect, "{start} {change:?}: {head}\n{body}");
     };
     let port = host.rsplit(':').next().unwrap_or_default().to_owned();
@@ -59,24 +64,24 @@ fn only_who_knows_the_token_and_says_where_it_goes_is_served() {
     check("GET /", &[("Authorization", "")], 401);
     check("POST /", &[], 404);
     check("POST /mcp/../x", &[], 404);
-    // A page in a browser, by a name that leads to us, and from another origin.
+    // A page in a browser: by a foreign host name that resolves to us, and from another origin.
     check("POST /mcp", &[("Host", &format!("evil.example:{port}"))], 403);
     check("POST /mcp", &[("Host", "127.0.0.1:1")], 403);
     check("POST /mcp", &[("Origin", "https://evil.example")], 403);
     check("POST /mcp", &[("Origin", "null")], 403);
     check("POST /mcp", &[("Origin", &format!("http://localhost:{port}"))], 403);
     check("PUT /mcp", &[], 405);
-    let (status, ..) = send(&hall, "POST /mcp", &right(&host, &bearer), &" ".repeat(17 << 20));
+    let (status, ..) = send(&http, "POST /mcp", &right(&host, &bearer), &" ".repeat(17 << 20));
     assert_eq!(status, 413);
 }
 
 #[test]
-fn whoever_does_not_know_the_token_is_answered_once() {
+fn connection_closes_after_a_401() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
-    let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
+    let http = HttpServer::open(&project, &[]);
+    let mut stream = TcpStream::connect(http.address()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
-    // One who asks on and on and reads nothing would keep its place for ever.
+    // A client that pipelines requests and reads nothing would occupy a slot for ever.
     let _ = stream.write_all("GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3).as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -85,19 +90,19 @@ fn whoever_does_not_know_the_token_is_answered_once() {
 }
 
 #[test]
-fn every_address_of_loopback_is_one_that_clients_can_use() {
+fn every_loopback_address_is_usable() {
     let project = project(TestUser::User);
     for address in ["127.0.0.2:0", "[::1]:0"] {
-        let hall = Hall::open(&project, &[address]);
-        let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
-        let (status, head, body) = send(&hall, "POST /mcp", &right(&host, &bearer), INITIALIZE);
+        let http = HttpServer::open(&project, &[address]);
+        let (host, bearer) = (http.address().to_owned(), format!("Bearer {}", http.token));
+        let (status, head, body) = send(&http, "POST /mcp", &right(&host, &bearer), INITIALIZE);
         assert_eq!(status, 200, "{address}: {head}\n{body}");
     }
 }
 
-/// Promise: P91
+/// Promise: mcp-http
 #[test]
-fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() {
+fn non_loopback_addresses_and_short_tokens_are_refused() {
     let project = project(TestUser::User);
     for (address, token) in [
         ("0.0.0.0:0", None),
@@ -109,21 +114,21 @@ fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() 
         let mut server = project.ringfence();
         server.args(["mcp", "--http", address]);
         server.envs(token.map(|token| ("RINGFENCE_MCP_TOKEN", token)));
-        let ran = TestOutput::of(&mut server, b"");
-        ran.ends(125);
+        let ran = TestOutput::run(&mut server, b"");
+        ran.expect_status(125);
         assert!(ran.stdout.is_empty(), "{address} {token:?}");
     }
 }
 
-/// Promise: P91
+/// Promise: mcp-http
 #[test]
-fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
+fn sessions_have_own_shells_and_sessionless_clients_share_one() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
+    let http = HttpServer::open(&project, &[]);
     let ask = |mode: &str, line: &str| {
-        let told =
-            drive(&json!({ "server": hall.server(), "mode": mode, "steps": [shell(line)] }))?;
-        Some(told["results"][0]["structured"]["stdout"].clone())
+        let report =
+            drive(&json!({ "server": http.server(), "mode": mode, "steps": [shell(line)] }))?;
+        Some(report["results"][0]["structured"]["stdout"].clone())
     };
     let Some(first) = ask("legacy", "echo $X; X=old") else { return };
     assert_eq!((first, ask("legacy", "echo $X").unwrap_or_default()), (json!("\n"), json!("\n")));
@@ -133,10 +138,10 @@ fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
 }
 
 #[test]
-fn a_version_without_sessions_has_none_by_a_header_either() {
+fn session_header_is_ignored_in_the_sessionless_version() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
-    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let http = HttpServer::open(&project, &[]);
+    let (host, bearer) = (http.address().to_owned(), format!("Bearer {}", http.token));
     let ask = |line: &str, more: &[(&str, &str)]| {
         let mut headers = right(&host, &bearer);
         headers.extend([
@@ -152,7 +157,7 @@ fn a_version_without_sessions_has_none_by_a_header_either() {
         });
         let params = json!({ "name": "shell", "arguments": { "command": line }, "_meta": meta });
         send(
-            &hall,
+            &http,
             "POST /mcp",
             &headers,
             &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })
@@ -165,13 +170,13 @@ fn a_version_without_sessions_has_none_by_a_header_either() {
     assert!(body.contains("X=common"), "{body}");
 }
 
-/// In the newest version a question is an answer, and whoever does not come again says so to
-/// nobody.
+/// In the newest version a permission request is a response, and a client that does not call again
+/// sends no cancellation.
 #[test]
-fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
+fn abandoned_permission_requests_do_not_block_calls() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
-    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let http = HttpServer::open(&project, &[]);
+    let (host, bearer) = (http.address().to_owned(), format!("Bearer {}", http.token));
     let ask = |name: &str, arguments: Value, more: Value| {
         let mut headers = right(&host, &bearer);
         headers.extend([
@@ -189,7 +194,7 @@ fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
             params.extend(more);
         }
         send(
-            &hall,
+            &http,
             "POST /mcp",
             &headers,
             &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })
@@ -217,16 +222,16 @@ fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
         )
     };
     let (first, last) = (come_again(0), come_again(149));
-    assert!(first.contains("no call waits under this"), "{first}");
-    assert!(last.contains("is open for this session"), "{last}");
+    assert!(first.contains("no call is waiting for this"), "{first}");
+    assert!(last.contains("is allowed for this session"), "{last}");
 }
 
 #[test]
-fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
+fn session_limit_holds_for_concurrent_handshakes() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
-    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
-    // All of them are known to come before the first has said what it wants.
+    let http = HttpServer::open(&project, &[]);
+    let (host, bearer) = (http.address().to_owned(), format!("Bearer {}", http.token));
+    // All connections are accepted before the first request is complete.
     let head: String =
         right(&host, &bearer).iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let head = format!(
@@ -234,7 +239,7 @@ fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
         INITIALIZE.len()
     );
     let mut streams: Vec<TcpStream> =
-        (0..20).map(|_| TcpStream::connect(hall.address()).expect("the server listens")).collect();
+        (0..20).map(|_| TcpStream::connect(http.address()).expect("the server listens")).collect();
     streams
         .iter_mut()
         .for_each(|stream| stream.write_all(head.as_bytes()).expect("the server reads"));
@@ -246,34 +251,34 @@ fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
         answer.starts_with("HTTP/1.1 200").then_some(())
     });
     assert_eq!(made.count(), 16);
-    // A handshake makes a session also where it names a version that has none.
+    // A handshake opens a session even if it names a version without sessions.
     let mut headers = right(&host, &bearer);
     headers.push(("MCP-Protocol-Version", NEWEST));
     let (status, head, body) =
-        send(&hall, "POST /mcp", &headers, &INITIALIZE.replace("2025-06-18", NEWEST));
+        send(&http, "POST /mcp", &headers, &INITIALIZE.replace("2025-06-18", NEWEST));
     assert_eq!(status, 503, "{head}\n{body}");
 }
 
-/// Opens a session, and answers its id.
-fn session(hall: &Hall, headers: &[(&str, &str)]) -> Option<String> {
-    let (status, head, _) = send(hall, "POST /mcp", headers, INITIALIZE);
+/// Opens a session and returns its id.
+fn session(http: &HttpServer, headers: &[(&str, &str)]) -> Option<String> {
+    let (status, head, _) = send(http, "POST /mcp", headers, INITIALIZE);
     let id = head.lines().find_map(|line| {
         line.to_ascii_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned)
     });
     (status == 200).then_some(id).flatten()
 }
 
-/// Promise: P92
+/// Promise: mcp-ends
 #[test]
-fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
+fn session_limit_holds_and_closing_a_session_ends_its_commands() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
-    let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
+    let http = HttpServer::open(&project, &[]);
+    let (host, bearer) = (http.address().to_owned(), format!("Bearer {}", http.token));
     let headers = right(&host, &bearer);
-    let ids: Vec<String> = (0..16).map_while(|_| session(&hall, &headers)).collect();
+    let ids: Vec<String> = (0..16).map_while(|_| session(&http, &headers)).collect();
     assert_eq!(ids.len(), 16);
-    assert_eq!(send(&hall, "POST /mcp", &headers, INITIALIZE).0, 503);
-    // One of them is in the middle of a command.
+    assert_eq!(send(&http, "POST /mcp", &headers, INITIALIZE).0, 503);
+    // One of them runs a command.
     let with = |id: &'static str| {
         let mut headers: Vec<(String, String)> =
             headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -284,7 +289,7 @@ fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
     let in_session = with(id);
     let in_session: Vec<(&str, &str)> =
         in_session.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let say = |message: Value| send(&hall, "POST /mcp", &in_session, &message.to_string());
+    let say = |message: Value| send(&http, "POST /mcp", &in_session, &message.to_string());
     say(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -300,7 +305,7 @@ fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
             })
         };
         assert!(waits(&|| project.has("begun")));
-        let (status, ..) = send(&hall, "DELETE /mcp", &in_session, "");
+        let (status, ..) = send(&http, "DELETE /mcp", &in_session, "");
         assert!((200..300).contains(&status), "{status}");
         let runs = || {
             let lines = std::fs::read_dir("/proc")
@@ -311,20 +316,20 @@ fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
         };
         assert!(waits(&|| !runs()), "its command has ended");
     });
-    assert!(session(&hall, &headers).is_some(), "there is room again");
+    assert!(session(&http, &headers).is_some(), "a closed session frees its slot");
 }
 
 #[test]
 fn refusal_of_a_large_body_arrives() {
     let project = project(TestUser::User);
-    let hall = Hall::open(&project, &[]);
+    let http = HttpServer::open(&project, &[]);
     let large = vec![b'x'; 12 << 20];
-    let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
+    let mut stream = TcpStream::connect(http.address()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a socket");
     let head = format!(
         "POST /elsewhere HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n",
-        hall.address(),
-        hall.token,
+        http.address(),
+        http.token,
         large.len()
     );
     stream

@@ -1,4 +1,4 @@
-//! A host without `/dev/fuse`: as much is enforced, less is told, and that is said.
+//! A host without `/dev/fuse`: enforcement is complete, reports are not, and a warning says so.
 
 use ringfence_testkit::{
     SECRET, TestOutput, TestProject, TestUser, each_user, fuse_for_all, needs,
@@ -8,23 +8,23 @@ use serde_json::Value;
 use crate::project;
 
 fn without_fuse(project: &TestProject, words: &[&str]) -> TestOutput {
-    TestOutput::of(project.ringfence_without_fuse().args(words), b"")
+    TestOutput::run(project.ringfence_without_fuse().args(words), b"")
 }
 
 #[track_caller]
 fn object(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.stderr_text()))
 }
 
-/// As every user, where the device is hidden.
+/// Runs `body` as every user with the device hidden.
 fn each_user_without_fuse(body: impl Fn(&TestProject)) {
     if needs(&["unshare", "mount", "setpriv"]) {
         each_user(|user: TestUser| body(&project(user)));
     }
 }
 
-/// What a command line was refused, each as `operation target explicit evidence`.
+/// Checks the denials of a command line, each as `operation target explicit evidence`.
 #[track_caller]
 fn check(line: &str, expected: &[&str]) {
     each_user_without_fuse(|project| {
@@ -33,7 +33,7 @@ fn check(line: &str, expected: &[&str]) {
             project.home().to_string_lossy().into_owned(),
             project.root().to_string_lossy().into_owned(),
         );
-        let told = said["denials"].as_array().expect("a list").iter().map(|denial| {
+        let report = said["denials"].as_array().expect("a list").iter().map(|denial| {
             let text = |name: &str| {
                 denial[name]
                     .as_str()
@@ -49,113 +49,112 @@ fn check(line: &str, expected: &[&str]) {
                 text("evidence")
             )
         });
-        // The order of files in a directory is the file system's.
-        let (mut told, mut expected) = (told.collect::<Vec<_>>(), expected.to_vec());
-        told.sort_unstable();
+        // The order of files in a directory depends on the file system.
+        let (mut report, mut expected) = (report.collect::<Vec<_>>(), expected.to_vec());
+        report.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(told, expected, "{line}\n{said}");
+        assert_eq!(report, expected, "{line}\n{said}");
         assert_eq!(said["blocked"], !expected.is_empty(), "{line}\n{said}");
     });
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn as_much_is_enforced() {
+fn enforcement_is_complete_without_fuse() {
     each_user_without_fuse(|project| {
         let line = "cat .env ~/.ssh/id_rsa ~/notes.txt ../other/main.rs; ls ~/.ssh; (echo x > .mcp.json); echo x > ok; exit 7";
         let ran = without_fuse(project, &["run", "-c", line]);
-        ran.ends(7);
+        ran.expect_status(7);
         assert!(
             !ran.text().contains(SECRET) && project.has("ok") && !project.has(".mcp.json"),
             "{}",
             ran.text()
         );
-        // What is not told of is said once, and not at every command.
+        // The warning is printed once, and not at every command.
         let warned = |ran: &TestOutput| {
-            ran.talk()
+            ran.stderr_text()
                 .lines()
                 .filter(|line| line.starts_with("ringfence: warning: not every denial is reported"))
                 .count()
         };
-        assert_eq!(warned(&ran), 1, "{}", ran.talk());
-        assert!(ran.talk().contains("/dev/fuse"), "{}", ran.talk());
-        assert_eq!(warned(without_fuse(project, &["run", "-c", line]).ends(7)), 0);
+        assert_eq!(warned(&ran), 1, "{}", ran.stderr_text());
+        assert!(ran.stderr_text().contains("/dev/fuse"), "{}", ran.stderr_text());
+        assert_eq!(warned(without_fuse(project, &["run", "-c", line]).expect_status(7)), 0);
     });
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn the_gap_is_shown_and_stops_nobody() {
+fn reporting_gap_is_shown_and_refuses_nothing() {
     each_user_without_fuse(|project| {
-        let is_told = |gaps: &Value| {
+        let check_gap = |gaps: &Value| {
             let [gap] = gaps.as_array().expect("a list").as_slice() else { panic!("{gaps}") };
             assert_eq!(
                 (&gap["what"], &gap["loss"]),
-                (&"denials".into(), &"telling".into()),
+                (&"denials".into(), &"reporting".into()),
                 "{gap}"
             );
             assert!(gap["why"].as_str().is_some_and(|why| why.contains("/dev/fuse")), "{gap}");
             assert!(gap["hint"].as_str().is_some_and(|hint| hint.starts_with("sudo ")), "{gap}");
         };
         let run = without_fuse(project, &["run", "--json", "--on-gap", "refuse", "-c", "true"]);
-        run.ends(0);
-        is_told(&object(&run)["gaps"]);
+        run.expect_status(0);
+        check_gap(&object(&run)["gaps"]);
         let plan = object(&without_fuse(project, &["plan", "--json"]));
-        is_told(&plan["gaps"]);
+        check_gap(&plan["gaps"]);
         assert!(!plan["steps"].to_string().contains("watch"), "{plan}");
         let text = without_fuse(project, &["plan"]).ok();
         assert!(
-            text.contains("\nuntold    denials: /dev/fuse cannot be opened")
+            text.contains("\nsilent    denials: /dev/fuse cannot be opened")
                 && text.contains("sudo chmod 666 /dev/fuse"),
             "{text}"
         );
         let doctor = without_fuse(project, &["doctor"]).ok();
         assert!(
-            doctor
-                .contains("limited  /dev/fuse        cannot be opened: refused reads are guessed"),
+            doctor.contains("limited  /dev/fuse        cannot be opened: denied reads are guessed"),
             "{doctor}"
         );
-        // The record has it too.
-        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        // The audit log has it too.
+        let log = TestOutput::run(project.ringfence().args(["log", "--json"]), b"").ok();
         assert!(log.lines().any(|line| line.contains(r#""gaps":["denials"]"#)), "{log}");
     });
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn a_gap_in_what_is_enforced_refuses_as_ever() {
+fn enforcement_gap_still_refuses() {
     each_user_without_fuse(|project| {
         project.write_at(
             &project.home().join(".config/ringfence/policy.toml"),
             "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n",
         );
         let ran = without_fuse(project, &["run", "-c", "touch ran"]);
-        ran.ends(125);
+        ran.expect_status(125);
         assert!(
-            ran.talk().contains("network.deny")
-                && !ran.talk().contains("denials")
+            ran.stderr_text().contains("network.deny")
+                && !ran.stderr_text().contains("denials")
                 && !project.has("ran"),
             "{}",
-            ran.talk()
+            ran.stderr_text()
         );
     });
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn a_device_that_serves_nothing_is_owned_up_to() {
+fn unusable_fuse_device_is_reported() {
     if !fuse_for_all() {
         return;
     }
     each_user_without_fuse(|project| {
         let run = |line: &str| {
             let mut ringfence = project.ringfence_after("mount --bind /dev/null /dev/fuse");
-            object(&TestOutput::of(ringfence.args(["run", "--json", "-c", line]), b""))
+            object(&TestOutput::run(ringfence.args(["run", "--json", "-c", line]), b""))
         };
         let said = run("cat .env ~/notes.txt");
         assert_eq!(
             (&said["gaps"][0]["what"], &said["gaps"][0]["loss"]),
-            (&"denials".into(), &"telling".into()),
+            (&"denials".into(), &"reporting".into()),
             "{said}"
         );
         assert!(!said["enforced"].to_string().contains("watch"), "{said}");
@@ -164,9 +163,9 @@ fn a_device_that_serves_nothing_is_owned_up_to() {
     });
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn what_was_refused_is_guessed() {
+fn denials_are_guessed_from_error_messages() {
     check("cat .env", &["read PROJECT/.env true guessed"]);
     check("cat sub/.env README > /dev/null", &["read PROJECT/sub/.env true guessed"]);
     check("cat ~/.ssh/id_rsa", &["read ~/.ssh/id_rsa true guessed"]);
@@ -181,26 +180,27 @@ fn what_was_refused_is_guessed() {
             "read PROJECT/sub/deeper/credentials.json true guessed",
         ],
     );
-    // What the usher refuses is told by the kernel, and not guessed as well.
+    // Denials of the notify handler are reported exactly, and not guessed as well.
     check("echo x > .mcp.json", &["create PROJECT/.mcp.json true kernel"]);
 }
 
-/// Promise: P132
+/// Promise: fuse-less-log
 #[test]
-fn plain_run_is_guessed_and_logged() {
+fn guessed_denials_of_a_plain_run_are_audited() {
     each_user_without_fuse(|project| {
         let ran = without_fuse(project, &["run", "-c", "echo out; cat .env; exit 3"]);
-        ran.ends(3);
+        ran.expect_status(3);
         assert_eq!(ran.text(), "out");
         let talk: Vec<String> = ran
-            .talk()
+            .stderr_text()
             .lines()
             .filter(|line| !line.starts_with("ringfence:"))
             .map(str::to_owned)
             .collect();
         assert_eq!(talk, ["cat: .env: Permission denied"]);
         let log =
-            TestOutput::of(project.ringfence().args(["log", "--json", "--blocked-only"]), b"").ok();
+            TestOutput::run(project.ringfence().args(["log", "--json", "--blocked-only"]), b"")
+                .ok();
         let records: Vec<Value> =
             log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let target = project.at(".env").display().to_string();
@@ -214,7 +214,7 @@ fn plain_run_is_guessed_and_logged() {
 }
 
 #[test]
-fn plain_run_keeps_the_order_of_both_streams_and_all_of_them() {
+fn plain_run_keeps_all_output_in_order() {
     each_user_without_fuse(|project| {
         let line = "for i in $(seq 300); do echo out $i; echo err $i >&2; done; head -c 300000 /dev/zero | tr '\\0' x >&2; exit 4";
         let both = project.home().join("both");
@@ -241,7 +241,7 @@ fn plain_run_keeps_the_order_of_both_streams_and_all_of_them() {
 }
 
 #[test]
-fn time_limit_holds_although_the_output_of_a_plain_run_is_not_read() {
+fn timeout_holds_while_the_output_is_not_read() {
     each_user_without_fuse(|project| {
         let mut command = project.ringfence_without_fuse();
         let (reader, writer) = std::io::pipe().expect("a pipe can be made");
@@ -259,7 +259,7 @@ fn time_limit_holds_although_the_output_of_a_plain_run_is_not_read() {
             .spawn()
             .expect("it starts");
         drop(command);
-        let ended = ringfence_testkit::soon(std::time::Duration::from_secs(30), || {
+        let ended = ringfence_testkit::becomes_true(std::time::Duration::from_secs(30), || {
             child.try_wait().expect("it is ours").is_some()
         });
         drop(reader);
@@ -268,9 +268,9 @@ fn time_limit_holds_although_the_output_of_a_plain_run_is_not_read() {
     });
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn what_a_command_says_of_itself_is_no_denial() {
+fn unrelated_error_messages_are_not_denials() {
     for line in [
         "echo 'cat: README: Permission denied' >&2; exit 1",
         "echo 'Permission denied: Operation not permitted' >&2; exit 1",
@@ -284,9 +284,9 @@ fn what_a_command_says_of_itself_is_no_denial() {
     }
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn hostile_text_does_no_harm() {
+fn hostile_error_text_is_harmless() {
     check(
         r"printf '\033]0;x\007\033[31mcat: .env: Permission denied\033[0m\n' >&2; exit 1",
         &["read PROJECT/.env true guessed"],
@@ -299,9 +299,9 @@ fn hostile_text_does_no_harm() {
     check("seq -f '/etc/%.0f: No such file or directory' 200000 >&2; exit 1", &[]);
 }
 
-/// Promise: P36
+/// Promise: without-fuse
 #[test]
-fn nothing_is_guessed_where_the_kernel_tells() {
+fn nothing_is_guessed_with_fuse() {
     if !fuse_for_all() {
         return;
     }

@@ -1,15 +1,15 @@
-//! Who makes files for the command must not be talked into more than the command may.
+//! The notify handler, which makes files for the command, grants no more than the policy.
 
 use ringfence_testkit::each_user;
 
 use crate::project;
 
-/// Promise: P17
+/// Promise: notify-rights
 #[test]
-fn more_is_opened_with_the_wish_to_create_than_without() {
+fn o_creat_opens_no_more_than_a_plain_open() {
     each_user(|user| {
         let project = project(user);
-        // Whatever is shut for a plain open is shut for one that would also create.
+        // A path that a plain open is refused stays refused with `O_CREAT`.
         let code = r#"
 import glob
 paths = ['HOME/.ssh/id_rsa', 'HOME/notes.txt', 'HOME/.gitconfig', '.env', 'sub/.env', '/etc/shadow', '/etc/passwd', '/proc/self/root/HOME/.ssh/id_rsa']
@@ -24,10 +24,10 @@ def opened(path, flags):
 tried = 0
 for path in paths:
     for mode in [os.O_RDONLY, os.O_WRONLY, os.O_RDWR]:
-        plain, wish = opened(path, mode), opened(path, mode | os.O_CREAT)
+        plain, creating = opened(path, mode), opened(path, mode | os.O_CREAT)
         tried += 1
-        if plain != 'ok' and wish == 'ok':
-            print(path, mode, plain, wish)
+        if plain != 'ok' and creating == 'ok':
+            print(path, mode, plain, creating)
 print('tried', tried > 500)
 "#;
         let said = project.python(&code.replace("HOME", &project.home().to_string_lossy())).ok();
@@ -35,9 +35,9 @@ print('tried', tried > 500)
     });
 }
 
-/// Promise: P17
+/// Promise: notify-rights
 #[test]
-fn another_process_is_meant_by_self() {
+fn proc_self_means_the_caller_in_the_notify_handler() {
     each_user(|user| {
         let project = project(user);
         let code = r#"
@@ -59,7 +59,7 @@ os.chdir('/proc/self/fd'); fd = os.open('/etc/hostname', os.O_RDONLY); print(by(
 }
 
 #[test]
-fn a_process_that_hides_its_memory_is_refused_or_trusted() {
+fn undumpable_process_is_served_and_confined() {
     each_user(|user| {
         let project = project(user);
         let code = "libc.prctl(4, 0, 0, 0, 0); os.umask(0o027); create('plain'); os.mkdir('dir'); listen_at('sock'); print(outcome(lambda: create('.mcp.json')), outcome(lambda: os.mkdir('.claude')), oct(os.stat('plain').st_mode))";
@@ -68,10 +68,10 @@ fn a_process_that_hides_its_memory_is_refused_or_trusted() {
 }
 
 #[test]
-fn it_is_stopped_by_one_caller_for_all_others() {
+fn stopped_or_killed_callers_do_not_block_others() {
     each_user(|user| {
         let project = project(user);
-        // Processes that die, stop or wait in the middle of a call.
+        // Processes that die, stop or wait in the middle of a syscall.
         let code = "
 import signal
 children = []
@@ -94,7 +94,7 @@ for pid in children: os.kill(pid, signal.SIGKILL)
 }
 
 #[test]
-fn a_pointer_to_nowhere_harms_it() {
+fn invalid_pointers_fail_with_efault() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -119,7 +119,7 @@ os._exit(0) if sys.stdout.flush() is None else 0
 }
 
 #[test]
-fn it_runs_out_of_descriptors_or_patience() {
+fn notify_handler_survives_many_calls_and_full_fd_tables() {
     each_user(|user| {
         let project = project(user);
         let code = "
@@ -139,7 +139,7 @@ print(outcome(lambda: create('.mcp.json')))
 }
 
 #[test]
-fn it_waits_for_ever_at_what_is_no_pipe() {
+fn opening_a_socket_or_absent_terminal_fails_with_enxio() {
     each_user(|user| {
         let project = project(user);
         let code = r#"
@@ -151,7 +151,7 @@ for path in ['s', '/dev/tty']:
     try: print(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOCTTY, 0o600))
     except OSError as error: print(errno.errorcode[error.errno])
 "#;
-        // Without a terminal: a session of its own.
+        // A session of its own has no terminal.
         let alone = format!("if os.fork(): os.wait(); os._exit(0)\nos.setsid()\n{code}");
         assert_eq!(project.python(&alone).ok(), "ENXIO\nENXIO");
         assert_eq!(project.python_bare(&alone).ok(), "ENXIO\nENXIO");
@@ -159,7 +159,7 @@ for path in ['s', '/dev/tty']:
 }
 
 #[test]
-fn a_process_without_a_terminal_writes_to_the_persons() {
+fn process_without_a_terminal_cannot_open_the_users() {
     each_user(|user| {
         let project = project(user);
         let Some(python) = ringfence_testkit::python() else { return };
@@ -176,10 +176,10 @@ fn a_process_without_a_terminal_writes_to_the_persons() {
 }
 
 #[test]
-fn a_program_believes_in_rules_of_its_own_that_do_not_hold() {
+fn landlock_is_reported_as_unsupported_inside() {
     each_user(|user| {
         let project = project(user);
-        // A program that confines itself must learn that it is not confined.
+        // A program that confines itself must learn that Landlock does not confine it here.
         let version = "
 try: print(call(444, 0, 0, 1) > 0)
 except OSError as error: print(errno.errorcode[error.errno])
@@ -189,10 +189,10 @@ except OSError as error: print(errno.errorcode[error.errno])
 }
 
 #[test]
-fn it_still_acts_when_the_command_has_ended() {
+fn pending_rename_of_an_ended_command_plants_nothing() {
     each_user(|user| {
-        // The git directory was looked through and found harmless; another takes its place
-        // by a call that takes the usher so long that the command is over before it is done.
+        // The git directory was found harmless; another replaces it by a rename that takes the
+        // notify handler so long that the command ends before it is done.
         let code = r#"
 import subprocess, threading
 for name in ['sub'] + ['f/%d' % i for i in range(20)]: subprocess.run(['git', 'init', '-q', name], check=True)

@@ -1,17 +1,17 @@
-//! Sandboxes come from processes that are copied, and some get a network that was another's.
+//! Sandboxes are forked from a zygote, and some reuse the network namespace of an earlier one.
 
 use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
 
-use ringfence_testkit::{each_user, processes_with, soon};
+use ringfence_testkit::{becomes_true, each_user, processes_with};
 use serde_json::json;
 
 use crate::stage::{SKILL, Service};
 
 const AT: &str = "/v1/skills/alice/helper/tool/execute";
 
-/// Says which network it is in, and all that the kernel tells of it.
+/// Prints the network namespace and all kernel counters of it.
 const LOOK: &str = "
 import os, re
 print(os.readlink('/proc/self/ns/net'))
@@ -23,34 +23,34 @@ for name in ['dev', 'snmp', 'snmp6', 'netstat', 'sockstat', 'sockstat6', 'tcp', 
     print(name, text if name != 'unix' else len(text.splitlines()))
 ";
 
-/// Each leaves something behind in its network, which the kernel counts.
+/// Each leaves a trace in its network namespace that the kernel counts.
 const COUNTED: &[&str] = &[
     // A packet.
     "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x', ('127.0.0.1', 9))",
-    // A connection, and a time in which its number is not given again.
+    // A connection in TIME_WAIT, which keeps its port in use.
     "import socket
 l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getsockname()); s, _ = l.accept(); s.close(); c.close()",
-    // A label that stays for a while, and shows an address of one's choice.
+    // An IPv6 flow label that stays for a while and shows a chosen address.
     "import socket, struct
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.setsockopt(41, 32, socket.inet_pton(socket.AF_INET6, '::1') + struct.pack('!I', 0x12345) + struct.pack('=BBHHHI', 0, 255, 1, 120, 120, 0))",
 ];
 
-/// Each leaves something behind that is not counted, or only later.
+/// Each leaves a trace that is not counted, or only later.
 const UNCOUNTED: &[&str] = &[
-    // A group, and a report of it that is sent by and by.
+    // A multicast group, and its membership report, which is sent later.
     "import socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton('224.9.9.9') + socket.inet_aton('127.0.0.1'))",
-    // One that somebody still had who was left behind.
+    // A namespace that a process left behind still uses.
     "import os, socket, time
 l = socket.create_server(('127.0.0.1', 4711))
 if os.fork() == 0: time.sleep(60)",
 ];
 
-/// Promise: P115
+/// Promise: prepared-namespaces
 #[test]
-fn a_network_is_another_s_only_if_nothing_is_left_in_it_and_never_another_tenant_s() {
+fn network_namespace_is_reused_only_clean_and_within_a_tenant() {
     each_user(|user| {
         let service = Service::start_open(user);
         let touches = || COUNTED.iter().chain(UNCOUNTED).copied();
@@ -73,7 +73,7 @@ fn a_network_is_another_s_only_if_nothing_is_left_in_it_and_never_another_tenant
         };
         let (_, new) = run("bob", "look.py");
         assert!(new.contains("lo:") && new.contains("Udp:") && new.contains("Label"), "{new}");
-        // Those who do nothing in theirs get one that was another's: else nothing is tried here.
+        // Commands without network use get a reused namespace: otherwise nothing is tested here.
         let seen: Vec<_> = (0..8).map(|_| run("alice", "look.py").0).collect();
         assert!(seen.iter().collect::<HashSet<_>>().len() < seen.len(), "{seen:?}");
         for number in 0..touches().count() {
@@ -85,15 +85,15 @@ fn a_network_is_another_s_only_if_nothing_is_left_in_it_and_never_another_tenant
                 assert_eq!(run("bob", "look.py").1, new, "another's, after touch{number}.py");
             }
         }
-        // No tenant is ever in a network that was another's, be it used or not.
+        // No tenant ever gets the network namespace of another, used or not.
         let of = |tenant: &str| (0..6).map(|_| run(tenant, "look.py").0).collect::<HashSet<_>>();
         let (alice, bob) = (of("alice"), of("bob"));
         assert!(alice.is_disjoint(&bob), "{alice:?} {bob:?}");
     });
 }
 
-/// The processes that sandboxes of this service are copied from.
-fn nurseries(service: &Service) -> Vec<i32> {
+/// Pids of this service's zygotes.
+fn zygotes(service: &Service) -> Vec<i32> {
     let children = fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
@@ -103,14 +103,14 @@ fn nurseries(service: &Service) -> Vec<i32> {
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        parent == Some(service.pid()) && String::from_utf8_lossy(&line).contains("--nursery")
+        parent == Some(service.pid()) && String::from_utf8_lossy(&line).contains("--zygote")
     };
     children.filter(is_one).collect()
 }
 
-/// Promise: P115
+/// Promise: prepared-namespaces
 #[test]
-fn a_nursery_that_is_killed_takes_its_sandboxes_along_and_another_comes() {
+fn killed_zygote_ends_its_sandboxes_and_is_replaced() {
     each_user(|user| {
         let service = Service::start(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -126,25 +126,25 @@ fn a_nursery_that_is_killed_takes_its_sandboxes_along_and_another_comes() {
             })
             .collect();
         assert!(
-            soon(Duration::from_secs(20), || processes_with(&marker).len() >= ids.len()),
+            becomes_true(Duration::from_secs(20), || processes_with(&marker).len() >= ids.len()),
             "they run"
         );
-        let found = nurseries(&service);
-        assert!(!found.is_empty(), "nothing is tried here");
-        for nursery in found {
+        let found = zygotes(&service);
+        assert!(!found.is_empty(), "no zygote was found");
+        for zygote in found {
             rustix::process::kill_process(
-                rustix::process::Pid::from_raw(nursery).unwrap(),
+                rustix::process::Pid::from_raw(zygote).unwrap(),
                 rustix::process::Signal::KILL,
             )
             .unwrap();
         }
         assert!(
-            soon(Duration::from_secs(5), || processes_with(&marker).is_empty()),
+            becomes_true(Duration::from_secs(5), || processes_with(&marker).is_empty()),
             "they ended with it"
         );
         for id in ids {
             let state = || service.get(&format!("/v1/executions/{id}")).is(200)["state"].clone();
-            assert!(soon(Duration::from_secs(10), || state() != "running"), "{}", state());
+            assert!(becomes_true(Duration::from_secs(10), || state() != "running"), "{}", state());
         }
         for _ in 0..4 {
             assert_eq!(
@@ -152,6 +152,6 @@ fn a_nursery_that_is_killed_takes_its_sandboxes_along_and_another_comes() {
                 "again\n"
             );
         }
-        assert!(!nurseries(&service).is_empty(), "another came");
+        assert!(!zygotes(&service).is_empty(), "no zygote replaced the killed one");
     });
 }

@@ -1,4 +1,4 @@
-//! How requests come in: by TLS, in pieces, too large, and not at all.
+//! Connections and requests: TLS, fragments, oversized requests, and idle clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::stage::{ADMIN, SKILL, Service};
 
 #[test]
-fn it_speaks_tls_where_it_was_told_to() {
+fn tls_is_served_with_the_configured_certificate() {
     if !needs(&["openssl", "curl"]) {
         return;
     }
@@ -53,7 +53,7 @@ fn it_speaks_tls_where_it_was_told_to() {
         .output()
         .expect("curl runs");
     assert!(String::from_utf8_lossy(&asked.stdout).contains("\"admin\""), "{asked:?}");
-    // And nothing else.
+    // Plain HTTP is refused.
     assert!(service.try_send("GET", "/healthz", &[], b"").is_err());
 }
 
@@ -74,7 +74,7 @@ fn other_machines_need_tls() {
 }
 
 #[test]
-fn what_cannot_be_read_is_answered_in_the_same_words() {
+fn malformed_requests_get_the_usual_error_format() {
     let service = Service::start(TestUser::all()[0]);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     let at = "/v1/skills/alice/helper/tool/execute";
@@ -118,13 +118,13 @@ fn what_cannot_be_read_is_answered_in_the_same_words() {
 }
 
 #[test]
-fn whoever_says_nothing_keeps_no_place() {
+fn idle_connections_are_closed() {
     let service = Service::start(TestUser::all()[0]);
     let mut silent = TcpStream::connect(service.address).unwrap();
     silent.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut said = Vec::new();
-    // It is told so, or just left.
+    // The server sends an error or just closes the connection.
     let _ = silent.read_to_end(&mut said);
     assert!(
         silent.write_all(b"x\r\n\r\n").and_then(|()| silent.write_all(b"x")).is_err()
@@ -134,7 +134,7 @@ fn whoever_says_nothing_keeps_no_place() {
 }
 
 #[test]
-fn metrics_and_the_document_are_there() {
+fn metrics_and_openapi_document_are_served() {
     let service = Service::start(TestUser::all()[0]);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     service.execute("alice/helper/tool", "ls").is(200);
@@ -165,7 +165,7 @@ fn metrics_and_the_document_are_there() {
 }
 
 #[test]
-fn two_services_do_not_share_their_data() {
+fn second_service_on_the_same_data_is_refused() {
     let service = Service::start(TestUser::all()[0]);
     let mut other = service.project().ringfence();
     other.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(service.data());
