@@ -1,9 +1,9 @@
-//! A whole agent: a model that calls tools, a sandbox that carries the calls out, and a person
-//! who is asked where something is in the way.
+//! A complete agent: a model that calls tools, a sandbox that executes the calls, and a user who is
+//! asked about denied accesses.
 //!
-//! The model is a script, one call a line (`{"tool": …, "input": …}`), named by the first
-//! argument; without one a few calls are made up. Each step is one line of JSON on standard
-//! output. The person answers on standard input, one word a line: `allow_once`, `allow_session`,
+//! The model is a script, one call per line (`{"tool": …, "input": …}`), named by the first
+//! argument; without one a few built-in calls are used. Each step is one line of JSON on standard
+//! output. The user answers on standard input, one word per line: `allow_once`, `allow_session`,
 //! `allow_permanent` or `deny`.
 //!
 //! ```console
@@ -20,19 +20,19 @@ use ringfence::tools::RoutedCall;
 use ringfence::{AgentRunner, AgentStep, AskAnswer, Permission, SandboxConfig, SandboxManager};
 use serde_json::{Value, json};
 
-/// What thinks. A real one sends what it has heard to a service, and gets its next call back.
+/// The model. A real one sends the last step to a service, and gets its next call back.
 trait Model {
-    /// The next call, after it has been told what became of the last one; `None` when it is done.
-    fn next(&mut self, heard: Option<&AgentStep>) -> Option<RoutedCall>;
+    /// The next call, given the result of the last one; `None` when it is done.
+    fn next(&mut self, last_step: Option<&AgentStep>) -> Option<RoutedCall>;
 }
 
-/// One that knows beforehand what it will say.
-struct Scripted(VecDeque<RoutedCall>);
+/// A model with a fixed script.
+struct ScriptedModel(VecDeque<RoutedCall>);
 
-impl Model for Scripted {
-    fn next(&mut self, heard: Option<&AgentStep>) -> Option<RoutedCall> {
-        if matches!(heard, Some(AgentStep::Denied { .. })) {
-            eprintln!("model: then not");
+impl Model for ScriptedModel {
+    fn next(&mut self, last_step: Option<&AgentStep>) -> Option<RoutedCall> {
+        if matches!(last_step, Some(AgentStep::Denied { .. })) {
+            eprintln!("model: denied, going on");
         }
         self.0.pop_front()
     }
@@ -40,28 +40,28 @@ impl Model for Scripted {
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     ringfence::init();
-    let mut model = Scripted(script(std::env::args().nth(1))?);
+    let mut model = ScriptedModel(script(std::env::args().nth(1))?);
     let mut config = SandboxConfig::default();
     config.provider_options.insert("agent".into(), json!("example"));
     let mut runner = AgentRunner::new(SandboxManager::new(config)?, ".");
 
-    let mut heard = None;
-    while let Some(call) = model.next(heard.as_ref()) {
+    let mut last_step = None;
+    while let Some(call) = model.next(last_step.as_ref()) {
         let tool = call.tool.clone();
         let mut step = runner.step(call)?;
         show(&tool, &step)?;
-        // The loop stands still until somebody has answered, then the same call goes on.
+        // The loop waits for the user's answer, then the same call continues.
         while let AgentStep::RequiresPermission(permission) = &step {
             step = runner.answer(ask(permission)?)?;
             show(&tool, &step)?;
         }
-        heard = Some(step);
+        last_step = Some(step);
     }
     runner.shutdown()?;
     Ok(())
 }
 
-/// The calls of a script, or some that show what there is to see.
+/// The calls of a script file, or the built-in ones.
 fn script(file: Option<String>) -> Result<VecDeque<RoutedCall>, Box<dyn Error>> {
     let Some(file) = file else {
         let call = |tool: &str, input: Value| RoutedCall { tool: tool.into(), input };
@@ -75,7 +75,7 @@ fn script(file: Option<String>) -> Result<VecDeque<RoutedCall>, Box<dyn Error>> 
     let lines = fs::read_to_string(file)?;
     let read = |line: &str| {
         let value: Value = serde_json::from_str(line)?;
-        let tool = value["tool"].as_str().ok_or("a call names its `tool`")?.to_owned();
+        let tool = value["tool"].as_str().ok_or("a call must name its `tool`")?.to_owned();
         Ok(RoutedCall { tool, input: value["input"].clone() })
     };
     lines.lines().filter(|line| !line.trim().is_empty()).map(read).collect()
@@ -92,7 +92,7 @@ fn show(tool: &str, step: &AgentStep) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Asks the person. Whoever says nothing, or something else, has not said yes.
+/// Asks the user. Any other text, or none, means deny.
 fn ask(permission: &Permission) -> Result<AskAnswer, Box<dyn Error>> {
     let options: Vec<String> = permission.options.iter().map(ToString::to_string).collect();
     if io::stdin().is_terminal() {

@@ -1,5 +1,5 @@
-//! An agent's shell tool: each line of standard input is a tool call, each line of standard
-//! output its result as JSON. Without input a few calls are made up.
+//! An agent's shell tool: each line of standard input is a tool call, each line of standard output
+//! its JSON result. Without input a few built-in calls are used.
 //!
 //! ```console
 //! $ cargo run -p ringfence --example agent_loop
@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal, Write};
 
 use ringfence::{Command, OutputStream, SandboxConfig, SandboxManager};
 
-/// State lives on from one call to the next, and a secret stays unread.
+/// The shell state persists between calls, and a secret stays unreadable.
 const CALLS: &[&str] =
     &["cd /tmp && export GREETING=hello", "echo $GREETING from $(pwd)", "cat ~/.ssh/id_rsa"];
 
@@ -27,7 +27,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     let manager = SandboxManager::new(SandboxConfig::default())?;
     for call in calls {
-        // What a model would wait for, a person may watch.
+        // The user can follow the output while the model waits for the result.
         let watched = |stream: OutputStream, bytes: &[u8]| {
             let _ = io::stderr()
                 .write_all(if stream == OutputStream::Out { b"| " } else { b"! " })

@@ -1,8 +1,8 @@
-//! What very many sandboxes cost, and that nothing is left of them.
+//! Measures the cost of many sandboxes, and checks that nothing is left of them.
 //!
-//! `many idle COUNT ringfence` prints how many bytes each of COUNT idle ones takes beside its
-//! shell; `many soak LIVES AT_ONCE` opens, uses and ends so many one after the other, and so
-//! many at once, tells what this program has before and after, and fails if that is more.
+//! `many idle COUNT ringfence` prints the bytes that each of COUNT idle sandboxes takes, without
+//! its shell. `many soak LIVES AT_ONCE` opens, uses and ends LIVES sandboxes one after the other
+//! and AT_ONCE at once, prints this process's resources before and after, and fails if they grew.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,19 +17,19 @@ use ringfence::{
 };
 use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper, setrlimit};
 
-type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type ExampleResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Lives after which everything is there that is made once.
-const WARM: usize = 100;
+/// Sandboxes to run before measuring, so that one-time allocations are done.
+const WARM_UP: usize = 100;
 
-/// By so many kilobytes memory may differ.
-const SLACK: u64 = 4096;
+/// Allowed growth of memory, in kB.
+const SLACK_KB: u64 = 4096;
 
-/// Longer than anything takes that is not broken.
-const LONG: Duration = Duration::from_secs(20);
+/// A timeout that only a bug exceeds.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[allow(dead_code, reason = "tests have a `main` of their own")]
-pub(crate) fn main() -> Done<()> {
+pub(crate) fn main() -> ExampleResult<()> {
     ringfence::init();
     let (provider, here) = (LocalSandboxProvider::default(), std::env::current_dir()?);
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -41,19 +41,19 @@ pub(crate) fn main() -> Done<()> {
     Ok(())
 }
 
-/// What this program has.
+/// The resources of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holdings {
+pub(crate) struct ProcessResources {
     pub(crate) descriptors: usize,
     pub(crate) threads: usize,
-    /// Those it started, and those they started.
+    /// All descendant processes.
     pub(crate) processes: usize,
     pub(crate) mounts: usize,
-    /// Marks of sandboxes that have not ended.
-    pub(crate) marks: usize,
+    /// Run markers of sandboxes that have not ended.
+    pub(crate) run_markers: usize,
 }
 
-impl Holdings {
+impl ProcessResources {
     pub(crate) fn now() -> Self {
         let count = |directory: &str| fs::read_dir(directory).into_iter().flatten().count();
         Self {
@@ -61,14 +61,14 @@ impl Holdings {
             threads: count("/proc/self/task"),
             processes: below("self").len(),
             mounts: fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines().count(),
-            marks: marks(),
+            run_markers: run_markers(),
         }
     }
 
-    /// Whether it has this again; threads and processes take a moment to go.
-    pub(crate) fn is_again(&self) -> bool {
+    /// True once the resources equal these again; threads and processes take a moment to end.
+    pub(crate) fn is_restored(&self) -> bool {
         let begun = Instant::now();
-        while begun.elapsed() < LONG {
+        while begun.elapsed() < TIMEOUT {
             if Self::now() == *self {
                 return true;
             }
@@ -78,7 +78,7 @@ impl Holdings {
     }
 }
 
-/// How much memory this program has, in kilobytes.
+/// The resident memory of this process, in kB.
 pub(crate) fn memory() -> u64 {
     kilobytes("/proc/self/status", "VmRSS:").unwrap_or(0)
 }
@@ -93,7 +93,7 @@ fn kilobytes(file: &str, name: &str) -> Option<u64> {
         .ok()
 }
 
-/// All processes below one.
+/// All descendants of a process.
 pub(crate) fn below(pid: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = threads
@@ -103,7 +103,7 @@ pub(crate) fn below(pid: &str) -> Vec<String> {
     children.flat_map(|child| [vec![child.clone()], below(&child)].concat()).collect()
 }
 
-fn marks() -> usize {
+fn run_markers() -> usize {
     let home = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let Some(cache) = home("XDG_CACHE_HOME").or_else(|| Some(home("HOME")?.join(".cache"))) else {
         return 0;
@@ -115,28 +115,28 @@ fn marks() -> usize {
     all.filter(|mark| !mark.file_name().as_encoded_bytes().starts_with(b".")).count()
 }
 
-/// Lets this program have as many descriptors as it may, and be the one to whom all is left
-/// that its children leave.
-pub(crate) fn make_room() -> Done<()> {
+/// Raises the fd limit to its maximum, and makes this process the subreaper of its descendants.
+pub(crate) fn raise_fd_limit() -> ExampleResult<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit })?;
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-fn open(provider: &LocalSandboxProvider, at: &Path) -> Done<Arc<dyn SandboxBackend>> {
+fn open(provider: &LocalSandboxProvider, at: &Path) -> ExampleResult<Arc<dyn SandboxBackend>> {
     Ok(block_on(provider.create(SandboxCreateOptions::new(at)))?)
 }
 
-fn says(sandbox: &dyn SandboxBackend, line: String, expected: &str) -> Done<()> {
+fn says(sandbox: &dyn SandboxBackend, line: String, expected: &str) -> ExampleResult<()> {
     let result = sandbox.execute_blocking(line.into())?;
     let said = result.stdout.text().trim_end().to_owned();
     (said == expected)
         .then_some(())
-        .ok_or_else(|| format!("it said `{said}` for `{expected}`: {}", result.stderr).into())
+        .ok_or_else(|| format!("got `{said}`, expected `{expected}`: {}", result.stderr).into())
 }
 
-/// Opens, uses and ends one after the other; something goes on in each when it is ended.
-pub(crate) fn lives(provider: &LocalSandboxProvider, at: &Path, count: usize) -> Done<()> {
+/// Opens, uses and ends sandboxes one after the other; a background process runs in each at its
+/// end.
+pub(crate) fn lives(provider: &LocalSandboxProvider, at: &Path, count: usize) -> ExampleResult<()> {
     (0..count).try_for_each(|number| {
         let sandbox = open(provider, at)?;
         says(&*sandbox, format!("echo {number}; sleep 1000 & true"), &number.to_string())?;
@@ -145,14 +145,18 @@ pub(crate) fn lives(provider: &LocalSandboxProvider, at: &Path, count: usize) ->
     })
 }
 
-/// Opens so many, uses all of them while all of them stand, and ends them.
-pub(crate) fn at_once(provider: &LocalSandboxProvider, at: &Path, count: usize) -> Done<()> {
-    let all = by_hands((0..count).collect(), |number| {
+/// Opens `count` sandboxes, uses all while all are alive, and ends them.
+pub(crate) fn at_once(
+    provider: &LocalSandboxProvider,
+    at: &Path,
+    count: usize,
+) -> ExampleResult<()> {
+    let all = run_parallel((0..count).collect(), |number| {
         let sandbox = open(provider, at)?;
         says(&*sandbox, format!("export NUMBER={number}; echo {number} >/tmp/number"), "")?;
         Ok((number, sandbox))
     })?;
-    let all = by_hands(all, |(number, sandbox)| {
+    let all = run_parallel(all, |(number, sandbox)| {
         says(
             &*sandbox,
             "echo $NUMBER $(cat /tmp/number); sleep 1000 & true".into(),
@@ -160,22 +164,25 @@ pub(crate) fn at_once(provider: &LocalSandboxProvider, at: &Path, count: usize) 
         )?;
         Ok(sandbox)
     })?;
-    by_hands(all, |sandbox| Ok(block_on(sandbox.dispose()).map(drop)?)).map(drop)
+    run_parallel(all, |sandbox| Ok(block_on(sandbox.dispose()).map(drop)?)).map(drop)
 }
 
-/// Does the same with all of these, some at a time.
-fn by_hands<T: Send, R: Send>(these: Vec<T>, act: impl Fn(T) -> Done<R> + Sync) -> Done<Vec<R>> {
-    const HANDS: usize = 8;
+/// Applies `act` to all of these on a few threads.
+fn run_parallel<T: Send, R: Send>(
+    these: Vec<T>,
+    act: impl Fn(T) -> ExampleResult<R> + Sync,
+) -> ExampleResult<Vec<R>> {
+    const THREADS: usize = 8;
     let (left, done) = (Mutex::new(these), Mutex::new(Ok(Vec::new())));
     thread::scope(|scope| {
-        for _ in 0..HANDS {
+        for _ in 0..THREADS {
             scope.spawn(|| {
                 loop {
-                    let Some(one) = left.lock().expect("nobody panics with it").pop() else {
+                    let Some(one) = left.lock().expect("no thread panics with it").pop() else {
                         return;
                     };
                     let made = act(one);
-                    let mut done = done.lock().expect("nobody panics with it");
+                    let mut done = done.lock().expect("no thread panics with it");
                     match (&mut *done, made) {
                         (Ok(all), Ok(one)) => all.push(one),
                         (all @ Ok(_), Err(error)) => *all = Err(error),
@@ -185,16 +192,16 @@ fn by_hands<T: Send, R: Send>(these: Vec<T>, act: impl Fn(T) -> Done<R> + Sync) 
             });
         }
     });
-    done.into_inner().expect("nobody panics with it")
+    done.into_inner().expect("no thread panics with it")
 }
 
-/// How many bytes each of so many takes that do nothing, beside its shell.
-fn idle(provider: &LocalSandboxProvider, at: &Path, count: usize) -> Done<u64> {
-    make_room()?;
-    let before = share("self")?;
-    let all = (0..count).map(|_| open(provider, at)).collect::<Done<Vec<_>>>()?;
+/// The bytes that each of `count` idle sandboxes takes, without its shell.
+fn idle(provider: &LocalSandboxProvider, at: &Path, count: usize) -> ExampleResult<u64> {
+    raise_fd_limit()?;
+    let before = pss("self")?;
+    let all = (0..count).map(|_| open(provider, at)).collect::<ExampleResult<Vec<_>>>()?;
     all.iter().try_for_each(|sandbox| says(&**sandbox, "echo here".into(), "here"))?;
-    // Until whoever looks out has looked through everything.
+    // Until the watchers have scanned the project.
     thread::sleep(Duration::from_secs(2));
     let mut by_name = BTreeMap::<String, (u64, u64)>::new();
     for pid in below("self") {
@@ -207,31 +214,36 @@ fn idle(provider: &LocalSandboxProvider, at: &Path, count: usize) -> Done<u64> {
             .entry(if is_shell { "bash".into() } else { format!("helper {name}") })
             .or_default();
         *many += 1;
-        *bytes += share(&pid)?;
+        *bytes += pss(&pid)?;
     }
-    let own = share("self")? - before;
+    let own = pss("self")? - before;
     for (name, (many, bytes)) in &by_name {
         eprintln!("{name:<18} {many:>5} of {:>5} kB", bytes / many / 1024);
     }
     eprintln!("{:<18} {:>5} of {:>5} kB for each", "this program", 1, own / count as u64 / 1024);
-    by_hands(all, |sandbox| Ok(block_on(sandbox.dispose()).map(drop)?))?;
+    run_parallel(all, |sandbox| Ok(block_on(sandbox.dispose()).map(drop)?))?;
     let helpers: u64 =
         by_name.iter().filter(|(name, _)| *name != "bash").map(|(_, (_, bytes))| bytes).sum();
     Ok((helpers + own) / count as u64)
 }
 
-/// How much memory is a process's own, with its part of what it shares.
-fn share(pid: &str) -> Done<u64> {
+/// The proportional set size of a process, in bytes.
+fn pss(pid: &str) -> ExampleResult<u64> {
     let found = kilobytes(&format!("/proc/{pid}/smaps_rollup"), "Pss:");
     found
         .map(|found| found * 1024)
-        .ok_or_else(|| format!("the memory of process {pid} cannot be seen; only root can").into())
+        .ok_or_else(|| format!("cannot read the memory of process {pid}: run as root").into())
 }
 
-fn soak(provider: &LocalSandboxProvider, at: &Path, one_by_one: usize, many: usize) -> Done<()> {
-    make_room()?;
+fn soak(
+    provider: &LocalSandboxProvider,
+    at: &Path,
+    one_by_one: usize,
+    many: usize,
+) -> ExampleResult<()> {
+    raise_fd_limit()?;
     let begun = Instant::now();
-    lives(provider, at, WARM)?;
+    lives(provider, at, WARM_UP)?;
     let mut broken = compare(&format!("{one_by_one} sandboxes, one after the other"), || {
         lives(provider, at, one_by_one)
     })?;
@@ -240,20 +252,20 @@ fn soak(provider: &LocalSandboxProvider, at: &Path, one_by_one: usize, many: usi
         at_once(provider, at, many)
     })?;
     println!("{:.1} s in all", begun.elapsed().as_secs_f64());
-    if broken { Err("something is left".into()) } else { Ok(()) }
+    if broken { Err("resources are left over".into()) } else { Ok(()) }
 }
 
-/// Tells what this program has before and after; answers whether that is more.
-fn compare(what: &str, act: impl FnOnce() -> Done<()>) -> Done<bool> {
+/// Prints the resources before and after `act`; true if they grew.
+fn compare(what: &str, act: impl FnOnce() -> ExampleResult<()>) -> ExampleResult<bool> {
     let settled = Instant::now();
-    while Holdings::now().threads > 1 && settled.elapsed() < LONG {
+    while ProcessResources::now().threads > 1 && settled.elapsed() < TIMEOUT {
         thread::sleep(Duration::from_millis(5));
     }
-    let (before, memory_before, begun) = (Holdings::now(), memory(), Instant::now());
+    let (before, memory_before, begun) = (ProcessResources::now(), memory(), Instant::now());
     act()?;
-    let (took, is_again, memory_after) = (begun.elapsed(), before.is_again(), memory());
+    let (took, is_restored, memory_after) = (begun.elapsed(), before.is_restored(), memory());
     println!("{what}: {:.1} s", took.as_secs_f64());
     println!("  before {before:?}, {memory_before} kB");
-    println!("  after  {:?}, {memory_after} kB", Holdings::now());
-    Ok(!is_again || memory_after.saturating_sub(memory_before) > SLACK)
+    println!("  after  {:?}, {memory_after} kB", ProcessResources::now());
+    Ok(!is_restored || memory_after.saturating_sub(memory_before) > SLACK_KB)
 }

@@ -1,12 +1,12 @@
-//! A command is blocked, a person is asked, and the agent goes on.
+//! A command is blocked, the user is asked, and the agent continues.
 //!
-//! The person's answer is the first argument: `allow_once`, `allow_session`,
-//! `allow_permanent` or `deny`; without one they are asked on the terminal.
+//! The user's answer is the second argument: `allow_once`, `allow_session`, `allow_permanent` or
+//! `deny`; without one the user is asked on the terminal.
 //!
-//! Here the answer comes after the command has failed: the sandbox is made anew with the
-//! grant, and the command is run again. A program that can ask at any moment gives the manager
-//! an asker (`SandboxManager::with_asker`): then the very access waits for the answer and goes
-//! through in place, and nothing of the shell is lost.
+//! Here the answer comes after the command has failed: the sandbox is restarted with the grant, and
+//! the command is run again. A program that can ask at any moment gives the manager an asker
+//! (`SandboxManager::with_asker`): then the access itself waits for the answer and succeeds in
+//! place, and the shell keeps its state.
 //!
 //! ```console
 //! $ cargo run -p ringfence --example permission -- ~/notes.txt allow_session
@@ -20,8 +20,8 @@ use ringfence::{AskAnswer, Permission, SandboxConfig, SandboxManager};
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     ringfence::init();
     let mut words = std::env::args().skip(1);
-    let file = words.next().ok_or("name a file that the sandbox does not open")?;
-    // Whoever allows this lets a person have a command run outside of the sandbox.
+    let file = words.next().ok_or("name a file that the sandbox denies")?;
+    // Permits the user to run a command outside of the sandbox.
     let config = SandboxConfig { allow_unsandboxed_commands: true, ..SandboxConfig::default() };
     let manager = SandboxManager::new(config)?;
     let call = format!("cat -- '{}'", file.replace('\'', r"'\''"));
@@ -31,12 +31,12 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         println!("not blocked: {}", result.stdout);
         return Ok(());
     };
-    println!("{}", serde_json::to_string(&permission.clone().required())?);
+    println!("{}", serde_json::to_string(&permission.clone().into_response())?);
     let answer = choose(&permission, words.next())?;
     manager.answer(".", &result, answer)?;
     let again = match answer {
         AskAnswer::Deny => {
-            println!("the agent is told: {}", permission.reason);
+            println!("the agent gets: {}", permission.reason);
             return Ok(());
         }
         AskAnswer::AllowOnce => ringfence::block_on(manager.execute_outside(".", call.as_str()))?,
@@ -49,7 +49,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The option that the person names.
+/// The option that the user names.
 fn choose(permission: &Permission, said: Option<String>) -> Result<AskAnswer, Box<dyn Error>> {
     let said = match said {
         Some(said) => said,
@@ -61,7 +61,7 @@ fn choose(permission: &Permission, said: Option<String>) -> Result<AskAnswer, Bo
             line.trim().to_owned()
         }
     };
-    // Whoever says nothing, or something else, has not said yes.
+    // Any other text, or none, means deny.
     Ok(permission
         .options
         .iter()

@@ -1,5 +1,5 @@
-//! The loop of an agent: calls go in, steps come out, and where a person has to say something the
-//! loop stops and goes on with their answer.
+//! An agent loop: calls go in, steps come out. If a call needs the user's consent, the loop stops
+//! and continues with the answer.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use ringfence_tools::{RoutedCall, ToolError, ToolHandler};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::permission::{what_opens, what_was_opened};
-use crate::routing::{command, routed};
+use crate::permission::{exact_grant_for, grant_for};
+use crate::routing::{build_router, parse_command};
 use crate::{ExecuteResult, SandboxError, SandboxManager, block_on};
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentStep {
-    /// It was carried out; this is what the model is told. What failed by itself was carried
-    /// out as well: `exitCode` of a command, `error` of a tool.
+    /// The call was executed; the model gets this value. A call that failed by itself counts as
+    /// executed: see `exitCode` of a command, `error` of a tool.
     Completed(Value),
-    /// Nothing goes on without an answer: show it to a person, and give what they choose to
+    /// The call waits for an answer: show it to the user, and pass the user's choice to
     /// [`AgentRunner::answer`].
     RequiresPermission(Permission),
-    /// It was refused, and that is what the model is told: nobody may allow it, or nobody did.
+    /// The call was denied, by a rule or by the user; the model gets the reason.
     Denied {
-        /// Why, in a sentence.
+        /// The reason, in one sentence.
         reason: String,
     },
 }
@@ -38,7 +38,7 @@ impl Serialize for AgentStep {
                 json!({ "status": "completed", "result": result }).serialize(serializer)
             }
             AgentStep::RequiresPermission(permission) => {
-                permission.clone().required().serialize(serializer)
+                permission.clone().into_response().serialize(serializer)
             }
             AgentStep::Denied { reason } => {
                 json!({ "status": "denied", "reason": reason }).serialize(serializer)
@@ -47,24 +47,24 @@ impl Serialize for AgentStep {
     }
 }
 
-/// Carries out the calls of one agent, in the sandbox of one directory.
+/// Executes the calls of one agent, in the sandbox of one directory.
 ///
-/// The five tools are served in process, `mcp` and `skill` by nobody unless extensions are
-/// registered, and whatever else has a `command` is run in the sandbox's shell, which lives on
-/// from call to call. See [`router`](crate::router).
+/// The five file tools run in process. `mcp` and `skill` need a registered extension. Every other
+/// call with a `command` runs in the sandbox's shell, which lives on from call to call. See
+/// [`router`](crate::router).
 ///
 /// ```no_run
-/// use ringfence::tools::Call;
-/// use ringfence::{AgentRunner, AgentStep, Answer, SandboxConfig, SandboxManager};
+/// use ringfence::tools::RoutedCall;
+/// use ringfence::{AgentRunner, AgentStep, AskAnswer, SandboxConfig, SandboxManager};
 /// use serde_json::json;
 ///
 /// ringfence::init();
 /// let manager = SandboxManager::new(SandboxConfig::default())?;
 /// let mut runner = AgentRunner::new(manager, ".");
-/// let mut step = runner.step(Call { tool: "Bash".into(), input: json!({ "command": "cat ~/notes.txt" }) })?;
+/// let mut step = runner.step(RoutedCall { tool: "Bash".into(), input: json!({ "command": "cat ~/notes.txt" }) })?;
 /// while let AgentStep::RequiresPermission(permission) = &step {
 ///     println!("{}: {:?}", permission.reason, permission.options);
-///     step = runner.answer(Answer::AllowSession)?; // what a person has chosen
+///     step = runner.answer(AskAnswer::AllowSession)?; // the user's choice
 /// }
 /// println!("{}", serde_json::to_string(&step)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -73,7 +73,7 @@ pub struct AgentRunner {
     manager: Arc<SandboxManager>,
     cwd: PathBuf,
     extensions: Vec<(String, Arc<dyn ToolHandler>)>,
-    waiting: Option<PendingCall>,
+    pending: Option<PendingCall>,
 }
 
 /// A call that waits for an answer.
@@ -83,67 +83,67 @@ struct PendingCall {
     denial: Denial,
 }
 
-/// What a call came to, before anybody is asked.
+/// The result of a call before the user is asked.
 enum CallOutcome {
     Through(Value),
     Refused { denial: Box<Denial>, permission: Option<Permission>, result: Option<Value> },
 }
 
 impl AgentRunner {
-    /// For calls in this directory; nothing is made yet.
+    /// Serves calls in `cwd`; no sandbox is created yet.
     pub fn new(manager: impl Into<Arc<SandboxManager>>, cwd: impl Into<PathBuf>) -> Self {
-        Self { manager: manager.into(), cwd: cwd.into(), extensions: Vec::new(), waiting: None }
+        Self { manager: manager.into(), cwd: cwd.into(), extensions: Vec::new(), pending: None }
     }
 
-    /// Has an extension serve all tools with a prefix, such as `mcp` or `skill`.
+    /// Registers an extension for all tools with `prefix`, such as `mcp` or `skill`.
     pub fn register(&mut self, prefix: &str, extension: Arc<dyn ToolHandler>) {
         self.extensions.push((prefix.to_owned(), extension));
     }
 
-    /// The sandboxes that it has.
+    /// The manager of its sandboxes.
     pub fn manager(&self) -> &SandboxManager {
         &self.manager
     }
 
-    /// Carries out a call. One that still waits for an answer is given up.
+    /// Executes a call. A call that still waits for an answer is dropped.
     pub fn step(&mut self, call: RoutedCall) -> Result<AgentStep, SandboxError> {
-        self.waiting = None;
-        let came = self.attempt(&self.manager, &call)?;
-        Ok(self.settle(call, came, None))
+        self.pending = None;
+        let outcome = self.attempt(&self.manager, &call)?;
+        Ok(self.make_step(call, outcome, None))
     }
 
-    /// Goes on with the call that waits, as a person has answered.
+    /// Continues the waiting call with the user's answer.
     ///
-    /// - [`Answer::AllowOnce`]: for this one call, in a sandbox of its own that has what was
-    ///   asked for; nothing runs outside, and the shell of the others is not touched.
-    /// - [`Answer::AllowSession`]: for this call and all after it; the sandbox is made anew.
-    /// - [`Answer::AllowPermanent`]: the same, and one line in the person's own policy file.
-    /// - [`Answer::Deny`]: the model is told.
+    /// - [`AskAnswer::AllowOnce`]: for this call only, in a separate sandbox with the grant; the
+    ///   call stays confined, and the shell of other calls is not affected.
+    /// - [`AskAnswer::AllowSession`]: for this call and all later ones; the sandbox is restarted.
+    /// - [`AskAnswer::AllowPermanent`]: the same, and a line in the user's own policy file.
+    /// - [`AskAnswer::Deny`]: the model gets the denial.
     ///
-    /// What is not among the options is an error, and the call still waits.
+    /// An answer that is not among the options is an error, and the call keeps waiting.
     pub fn answer(&mut self, answer: AskAnswer) -> Result<AgentStep, SandboxError> {
         let not_offered = || SandboxError::NotOffered { what: answer.to_string() };
-        let waiting = self
-            .waiting
-            .take_if(|waiting| waiting.permission.options.contains(&answer))
+        let pending = self
+            .pending
+            .take_if(|pending| pending.permission.options.contains(&answer))
             .ok_or_else(not_offered)?;
-        let PendingCall { call, permission, denial } = waiting;
+        let PendingCall { call, permission, denial } = pending;
         if answer == AskAnswer::Deny {
             return Ok(AgentStep::Denied {
-                reason: format!("{}; a person was asked, and did not allow it", permission.reason),
+                reason: format!("{}; the user denied it", permission.reason),
             });
         }
-        let came = if answer == AskAnswer::AllowOnce {
-            let alone = Arc::new(self.manager.isolated()?);
-            alone.grant(what_opens(&denial).ok_or_else(not_offered)?);
-            let came = self.attempt(&alone, &call);
-            block_on(alone.shutdown())?;
-            came?
+        let outcome = if answer == AskAnswer::AllowOnce {
+            let once = Arc::new(self.manager.isolated()?);
+            once.grant(grant_for(&denial).ok_or_else(not_offered)?);
+            let outcome = self.attempt(&once, &call);
+            block_on(once.shutdown())?;
+            outcome?
         } else {
             self.manager.allow(&self.cwd, &denial, answer)?;
             self.attempt(&self.manager, &call)?
         };
-        Ok(self.settle(call, came, Some(&denial)))
+        Ok(self.make_step(call, outcome, Some(&denial)))
     }
 
     /// Ends all sandboxes.
@@ -151,28 +151,30 @@ impl AgentRunner {
         block_on(self.manager.shutdown()).map(drop)
     }
 
-    fn settle(
+    fn make_step(
         &mut self,
         call: RoutedCall,
-        came: CallOutcome,
+        outcome: CallOutcome,
         allowed: Option<&Denial>,
     ) -> AgentStep {
-        match came {
+        match outcome {
             CallOutcome::Through(result) => AgentStep::Completed(result),
-            // Whoever was allowed something and is refused it again would be asked for ever.
+            // A denial that repeats after the user has allowed it would cause endless questions.
             CallOutcome::Refused { denial, permission: Some(permission), .. }
-                if !allowed.is_some_and(|allowed| is_same(allowed, &denial)) =>
+                if !allowed.is_some_and(|allowed| needs_same_grant(allowed, &denial)) =>
             {
-                self.waiting =
+                self.pending =
                     Some(PendingCall { call, permission: permission.clone(), denial: *denial });
                 AgentStep::RequiresPermission(permission)
             }
             CallOutcome::Refused { result: Some(result), .. } => AgentStep::Completed(result),
-            CallOutcome::Refused { denial, .. } => AgentStep::Denied { reason: refusal(&denial) },
+            CallOutcome::Refused { denial, .. } => {
+                AgentStep::Denied { reason: denial_text(&denial) }
+            }
         }
     }
 
-    /// One call, in the sandbox that `manager` has for it.
+    /// Executes one call in the sandbox that `manager` has for it.
     fn attempt(
         &self,
         manager: &Arc<SandboxManager>,
@@ -182,7 +184,7 @@ impl AgentRunner {
         let shell = Arc::new(ShellReply::default());
         let session =
             ShellHandler { manager: manager.clone(), cwd: self.cwd.clone(), shell: shell.clone() };
-        let mut router = routed(sandbox.as_ref(), Arc::new(session))?;
+        let mut router = build_router(sandbox.as_ref(), Arc::new(session))?;
         for (prefix, extension) in &self.extensions {
             router.register(prefix, extension.clone()).map_err(SandboxError::tool)?;
         }
@@ -207,38 +209,38 @@ impl AgentRunner {
                 Ok(CallOutcome::Refused { denial, permission, result: None })
             }
             Err(error @ ToolError::Audit { .. }) => Err(SandboxError::tool(error)),
-            Err(error) => Ok(CallOutcome::Through(json!({ "error": told(&error) }))),
+            Err(error) => Ok(CallOutcome::Through(json!({ "error": error_json(&error) }))),
         }
     }
 
-    /// The question, with what a grant can answer.
+    /// The permission to ask for, if a grant can allow it.
     fn offered(
         &self,
         permission: Option<Permission>,
         denial: Option<&Denial>,
     ) -> Option<Permission> {
-        denial.and_then(what_opens)?;
+        denial.and_then(grant_for)?;
         permission
     }
 }
 
-/// Whether the same is refused again.
-fn is_same(one: &Denial, other: &Denial) -> bool {
+/// True if both denials need the same grant.
+fn needs_same_grant(one: &Denial, other: &Denial) -> bool {
     one.target == other.target
-        && what_was_opened(one).map(|grant| grant.opens)
-            == what_was_opened(other).map(|grant| grant.opens)
+        && exact_grant_for(one).map(|grant| grant.access)
+            == exact_grant_for(other).map(|grant| grant.access)
 }
 
-fn refusal(denial: &Denial) -> String {
+fn denial_text(denial: &Denial) -> String {
     let Denial { operation, target, rule, origin, .. } = denial;
-    format!("{} of {target} is refused: {rule} ({origin})", operation.word())
+    format!("{} of {target} is denied: {rule} ({origin})", operation.word())
 }
 
-fn told(error: &ToolError) -> Value {
+fn error_json(error: &ToolError) -> Value {
     json!({ "code": error.code(), "message": error.to_string(), "causes": causes(error), "hint": error.hint() })
 }
 
-/// What the shell has answered, as more than JSON.
+/// The typed result of the last shell command.
 #[derive(Default)]
 struct ShellReply(Mutex<Option<Result<ExecuteResult, SandboxError>>>);
 
@@ -248,7 +250,7 @@ impl ShellReply {
     }
 }
 
-/// The shell of a sandbox, which remembers what it answered.
+/// The shell of a sandbox; it stores its last result.
 struct ShellHandler {
     manager: Arc<SandboxManager>,
     cwd: PathBuf,
@@ -257,7 +259,7 @@ struct ShellHandler {
 
 impl ToolHandler for ShellHandler {
     fn handle(&self, call: &RoutedCall) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        let command = command(call)?;
+        let command = parse_command(call)?;
         let ended = self.manager.execute_blocking(&self.cwd, command);
         *self.shell.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
         Ok(Value::Null)

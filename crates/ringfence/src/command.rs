@@ -1,68 +1,68 @@
-//! A command, and how it is to be run.
+//! A command and its options.
 
 use std::fmt;
 use std::time::Duration;
 
 use ringfence_api::{OutputStream, ShellCommand};
 
-/// A command for the shell of a sandbox, as it would be typed there.
+/// A command for the shell of a sandbox, as typed at a prompt.
 pub struct Command {
     pub(crate) line: ShellCommand,
     pub(crate) sink: Option<Box<OutputFn>>,
 }
 
-/// Whoever wants to see output as it comes.
+/// Receives output as it is written.
 pub(crate) type OutputFn = dyn FnMut(OutputStream, &[u8]) + Send;
 
 impl Command {
-    /// The command `text`; several lines are one command as well.
+    /// The command `text`; it may span several lines.
     pub fn new(text: impl Into<Vec<u8>>) -> Self {
         Self { line: ShellCommand::new(text), sink: None }
     }
 
-    /// What it reads from its standard input; without, there is nothing to read.
+    /// Sets its standard input; the default is empty.
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.line.input = bytes.into().into();
         self
     }
 
-    /// How long it may take; then it is interrupted, and ended if it does not mind.
+    /// Sets the time limit; then the command is interrupted, and killed if it does not end.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.line.deadline = Some(limit);
         self
     }
 
-    /// The same in milliseconds.
+    /// Sets the time limit in milliseconds.
     pub fn timeout_ms(self, limit: u64) -> Self {
         self.timeout(Duration::from_millis(limit))
     }
 
-    /// How many bytes of each stream the result keeps, of the beginning and of the end;
-    /// one mebibyte unless said.
-    pub fn keep(mut self, bytes: usize) -> Self {
+    /// Sets how many bytes of each stream the result keeps, from the beginning and from the end.
+    /// The default is 1 MiB.
+    pub fn output_limit(mut self, bytes: usize) -> Self {
         self.line.limit = bytes;
         self
     }
 
-    /// Passes on what it writes as it comes, all of it, on the thread of the sandbox: a
-    /// receiver that is slow slows the command down.
+    /// Passes all output to `sink` as it is written, on the sandbox's thread: a slow `sink` slows
+    /// the command down.
     pub fn on_output(mut self, sink: impl FnMut(OutputStream, &[u8]) + Send + 'static) -> Self {
         self.sink = Some(Box::new(sink));
         self
     }
 
-    /// As it was given.
+    /// The command text.
     pub fn text(&self) -> &[u8] {
         &self.line.text
     }
 
-    /// How it is to be run, for other providers: text, input, limits.
+    /// Text, input and limits, for other providers.
     pub fn line(&self) -> &ShellCommand {
         &self.line
     }
 
-    /// Hands over a piece of output, for other providers.
-    pub fn pass_on(&mut self, stream: OutputStream, bytes: &[u8]) {
+    /// Passes a piece of output to the sink, for other providers.
+    pub fn emit_output(&mut self, stream: OutputStream, bytes: &[u8]) {
         if let Some(sink) = &mut self.sink {
             sink(stream, bytes);
         }

@@ -1,10 +1,10 @@
-//! What a program is configured with.
+//! The configuration of an embedding program.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringfence_engine::layers_of;
+use ringfence_engine::read_file_layers;
 use ringfence_policy::import::{ImportFormat, ImportNoteKind, import};
 use ringfence_policy::{AbsPath, Source};
 use serde::{Deserialize, Serialize};
@@ -12,30 +12,30 @@ use serde_json::{Map, Value};
 
 use crate::{LocalSandboxProvider, SandboxError};
 
-/// Which sandboxes a program uses, and what they open and shut beside what the policy files
-/// and what is built in say.
+/// Selects the provider, and adds to the policy files and the built-in rules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SandboxConfig {
-    /// Whether commands are confined at all. Where they are not, every result says so.
+    /// False to run commands unconfined; every result then says so.
     pub enabled: bool,
     /// The provider's name.
     pub provider: String,
-    /// What is opened and shut.
+    /// Paths to allow and deny.
     pub policy: SandboxPolicy,
-    /// What only the provider knows; see [`LocalOptions`](crate::LocalOptions).
+    /// Provider-specific options; see [`LocalOptions`](crate::LocalOptions).
     pub provider_options: Map<String, Value>,
-    /// Whether a command that was blocked may be run again outside, once a person said so.
+    /// True if a blocked command may be run again outside the sandbox with the user's consent.
     pub allow_unsandboxed_commands: bool,
-    /// The `sandbox.json` that it came from: no command changes it.
+    /// The `sandbox.json` it was read from: no command can change this file.
     #[serde(skip)]
     pub file: Option<PathBuf>,
-    /// What of the file means something else here, or nothing. The first result tells it.
+    /// Entries of the file with another meaning here, or none. The first result has them as
+    /// warnings.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
 
-/// What a sandbox opens and shuts.
+/// The paths and network access of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SandboxPolicy {
@@ -45,18 +45,18 @@ pub struct SandboxPolicy {
     pub network: NetworkSwitch,
 }
 
-/// Files and directories.
+/// Path lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FilesystemLists {
     /// Directories that may be read and written.
     pub whitelist: Vec<String>,
-    /// Paths and patterns that may not even be read. It goes before the white list, and what
-    /// is built in before both.
+    /// Paths and patterns that may not be read. They take precedence over `whitelist`; built-in
+    /// rules take precedence over both.
     pub blacklist: Vec<String>,
 }
 
-/// The network.
+/// The network switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct NetworkSwitch {
@@ -79,8 +79,8 @@ impl Default for SandboxConfig {
 }
 
 impl SandboxConfig {
-    /// Out of the text of a `sandbox.json`, by its own rules: lists add to what is built in,
-    /// the network stays shut, and of a malformed text only a note is left.
+    /// Parses a `sandbox.json` by its own rules: lists add to the built-in ones, the network stays
+    /// closed, and a malformed text leaves only a note.
     pub fn from_sandbox_json(text: &str) -> Self {
         let mut config = Self::default();
         let Ok(imported) = import(text, ImportFormat::SandboxJson) else { return config };
@@ -102,14 +102,14 @@ impl SandboxConfig {
             config.allow_unsandboxed_commands =
                 whole.remove("allowUnsandboxedCommands") == Some(Value::Bool(true));
         }
-        // What the policy has no word for has one here.
+        // Keys that only this configuration has.
         const OWN: &[&str] = &["provider", "providerOptions", "allowUnsandboxedCommands"];
-        let told = imported
+        let reported = imported
             .notes
             .into_iter()
             .filter(|note| is_malformed || !OWN.contains(&note.key.as_str()));
-        let told = told.filter(|note| note.key != "policy.filesystem.blacklist");
-        config.notes = told
+        let reported = reported.filter(|note| note.key != "policy.filesystem.blacklist");
+        config.notes = reported
             .map(|note| {
                 if note.key.is_empty() { note.text } else { format!("{}: {}", note.key, note.text) }
             })
@@ -117,7 +117,7 @@ impl SandboxConfig {
         config
     }
 
-    /// Reads a `sandbox.json`; one that is not there means the defaults.
+    /// Reads a `sandbox.json`; a missing file means the defaults.
     pub fn from_sandbox_json_file(file: impl Into<PathBuf>) -> Result<Self, SandboxError> {
         let file = file.into();
         let config = match fs::read_to_string(&file) {
@@ -134,7 +134,7 @@ impl SandboxConfig {
         Ok(Self { file: Some(file), ..config })
     }
 
-    /// Takes a policy file of ringfence's own, which then stands in for the project's.
+    /// Uses a ringfence policy file in place of the project's own.
     pub fn from_policy_file(file: impl AsRef<Path>) -> Result<Self, SandboxError> {
         let fail = |source| SandboxError::File {
             what: "find",
@@ -143,8 +143,8 @@ impl SandboxConfig {
         };
         let whole = std::path::absolute(&file).map_err(fail)?;
         let at = AbsPath::new(&whole).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
-        // Read again when a sandbox is made; what is wrong with it is told now.
-        layers_of(&at, &Source::User).map_err(SandboxError::not_created)?;
+        // Parsed again when a sandbox is created; parsed here to report errors early.
+        read_file_layers(&at, &Source::User).map_err(SandboxError::not_created)?;
         let mut config = Self::default();
         config.provider_options.insert("policyFile".into(), whole.to_string_lossy().into());
         Ok(config)
@@ -156,7 +156,7 @@ mod tests {
     use super::SandboxConfig;
 
     #[test]
-    fn the_documents_example() {
+    fn sandbox_json_example_is_read() {
         let config = SandboxConfig::from_sandbox_json(
             r#"{ "enabled": true, "provider": "daytona", "providerOptions": { "region": "eu" },
                  "policy": { "filesystem": { "whitelist": ["/var/data"], "blacklist": ["~/.kube"] }, "network": { "allowNetwork": true } } }"#,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_file_means_the_defaults_and_a_note() {
+    fn malformed_file_gives_defaults_and_a_note() {
         let config = SandboxConfig::from_sandbox_json("{ \"enabled\": false, ");
         assert!(config.enabled);
         assert!(config.notes.iter().any(|note| note.contains("malformed")), "{:?}", config.notes);

@@ -1,115 +1,115 @@
-//! What can go wrong, as opposed to what a sandbox refuses.
+//! Errors, as opposed to denials.
 
 use std::io;
 
 use ringfence_engine::{AllowError, EngineError};
 use ringfence_tools::ToolError;
 
-/// Why a sandbox could not be made, or a command not be run in it.
+/// Why a sandbox could not be created, or a command not be run in it.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// [`init`](crate::init) was not called.
     #[error("`ringfence::init()` was not called in this process")]
     InitMissing,
-    /// No such provider.
-    #[error("there is no sandbox provider `{name}`; known are: {}", known.join(", "))]
+    /// Unknown provider name.
+    #[error("no sandbox provider `{name}`; known providers: {}", known.join(", "))]
     UnknownProvider {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The registered names.
         known: Vec<String>,
     },
-    /// The provider's own options are wrong.
-    #[error("the options for the provider `{provider}` are wrong")]
+    /// Invalid provider options.
+    #[error("invalid options for the provider `{provider}`")]
     Options {
-        /// Whose.
+        /// The provider.
         provider: String,
-        /// What is wrong.
+        /// The parse error.
         source: serde_json::Error,
     },
-    /// A file of settings cannot be used.
+    /// A configuration file cannot be used.
     #[error("cannot {what} {file}")]
     File {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
         /// The file.
         file: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// A path that is to be opened or shut is none.
+    /// An entry that is not a valid path.
     #[error("`{entry}` is not a path: {why}")]
     Path {
-        /// As it was given.
+        /// The entry as given.
         entry: String,
-        /// What is wrong with it.
+        /// The problem with it.
         why: &'static str,
     },
-    /// The policy asks for a network, which this switch never gives.
-    #[error("`allowNetwork` asks for what it never gives")]
+    /// The configuration sets `allowNetwork`, which must stay false.
+    #[error("`allowNetwork` must be false: it never opens the network")]
     Network,
-    /// What was answered was not among the options, or is not allowed by the configuration.
+    /// The answer is not among the options, or the configuration forbids it.
     #[error("`{what}` is not offered here")]
     NotOffered {
-        /// What was asked for.
+        /// The requested answer or feature.
         what: String,
     },
-    /// What was to be allowed for good was not.
-    #[error("it was not allowed for good")]
+    /// A permanent grant could not be written.
+    #[error("cannot allow it permanently")]
     NotAllowed {
-        /// Why.
+        /// The cause.
         source: Box<AllowError>,
     },
-    /// The sandbox could not be made: nothing has run.
-    #[error("the sandbox could not be made, and nothing was run")]
+    /// The sandbox could not be created; nothing was run.
+    #[error("cannot create the sandbox; nothing was run")]
     NotCreated {
-        /// Why.
+        /// The cause.
         source: Box<EngineError>,
     },
     /// The command could not be run to its end.
-    #[error("the command could not be run")]
+    #[error("cannot run the command")]
     NotExecuted {
-        /// Why.
+        /// The cause.
         source: Box<EngineError>,
     },
-    /// The sandbox died before the command had ended. What it has done until then is done.
-    #[error("the sandbox `{id}` died before the command had ended")]
+    /// The sandbox died before the command ended. The command's effects so far remain.
+    #[error("the sandbox `{id}` died before the command ended")]
     Gone {
-        /// Which.
+        /// The sandbox id.
         id: String,
     },
-    /// The policy was narrowed by what a sandbox that stands cannot take over; nothing was run.
-    #[error("the sandbox `{id}` allows more than the policy does by now, and nothing was run")]
+    /// The policy was narrowed in a way that a live sandbox cannot apply; nothing was run.
+    #[error("the sandbox `{id}` allows more than the changed policy; nothing was run")]
     Narrowed {
-        /// Which.
+        /// The sandbox id.
         id: String,
-        /// By what.
+        /// The change that cannot be applied.
         source: Box<EngineError>,
     },
     /// The sandbox was ended before.
     #[error("the sandbox `{id}` has ended")]
     Ended {
-        /// Which.
+        /// The sandbox id.
         id: String,
     },
-    /// A tool could not be called, or its call not be recorded.
-    #[error("the tool could not be called")]
+    /// A tool could not be called, or the audit log could not record the call.
+    #[error("cannot call the tool")]
     Tool {
-        /// Why.
+        /// The cause.
         source: Box<ToolError>,
     },
-    /// Another provider failed.
+    /// A third-party provider failed.
     #[error("the provider `{provider}` failed")]
     Provider {
-        /// Which.
+        /// The provider.
         provider: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl SandboxError {
-    /// A stable word for it.
+    /// A stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             SandboxError::InitMissing => "init-missing",
@@ -131,7 +131,7 @@ impl SandboxError {
         }
     }
 
-    /// What to do next.
+    /// The next step for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             SandboxError::InitMissing => Some("call `ringfence::init();` on the first line of `main`".into()),
@@ -142,10 +142,10 @@ impl SandboxError {
             SandboxError::NotAllowed { source } => source.hint(),
             SandboxError::Tool { source } => source.hint(),
             SandboxError::Gone { .. } | SandboxError::Narrowed { .. } => {
-                Some("the next command gets a new one, in the first directory and with all grants".into())
+                Some("run the command again: it gets a new sandbox, in the first directory and with all grants".into())
             }
-            SandboxError::NotOffered { .. } => Some("`options` of the permission names what may be answered".into()),
-            SandboxError::Path { .. } => Some("write an absolute path, or one that begins with `~/`".into()),
+            SandboxError::NotOffered { .. } => Some("answer with one of the `options` of the permission".into()),
+            SandboxError::Path { .. } => Some("write an absolute path, or one that starts with `~/`".into()),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The place called `local`: this machine's own sandbox.
+//! The `local` provider: sandboxes on this machine.
 
 mod open;
 mod policy_poller;
@@ -21,30 +21,30 @@ use crate::{Command, ExecuteResult, SandboxError};
 use policy_poller::PolicyPoller;
 use thread::SandboxThread;
 
-/// Sandboxes of this machine's own kernel.
+/// Creates sandboxes with this machine's kernel.
 #[derive(Default)]
 pub struct LocalSandboxProvider {
-    made: Mutex<HashMap<String, Weak<SandboxThread>>>,
-    followers: Arc<PolicyPoller>,
+    sandboxes: Mutex<HashMap<String, Weak<SandboxThread>>>,
+    poller: Arc<PolicyPoller>,
 }
 
-/// What `providerOptions` may hold for `local`.
+/// The `providerOptions` of `local`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LocalOptions {
-    /// On whose behalf, for the audit log. Where an agent of this name is described
-    /// (`.ringfence/agents` …), its definition holds.
+    /// The agent's name, for the audit log. If a definition of this agent exists
+    /// (`.ringfence/agents` …), it applies.
     pub agent: Option<String>,
-    /// The shell; `bash` unless said.
+    /// The shell; the default is `bash`.
     pub shell: Option<String>,
-    /// How much may be written.
+    /// The write mode.
     pub mode: Option<Mode>,
-    /// What may be read beside.
+    /// Further paths that may be read.
     pub read: Vec<String>,
-    /// Tools that this agent may not use. Without those that write (`Write`, `Edit`), nothing of
-    /// the project is written by its commands either.
+    /// Tools that this agent may not use. Without the tools that write (`Write`, `Edit`), its
+    /// commands cannot write to the project either.
     pub disallowed_tools: Vec<String>,
-    /// A policy file that stands in for the project's own.
+    /// A policy file used in place of the project's own.
     pub policy_file: Option<PathBuf>,
 }
 
@@ -52,8 +52,8 @@ impl LocalSandboxProvider {
     /// Its name in the registry.
     pub const NAME: &str = "local";
 
-    fn made(&self) -> MutexGuard<'_, HashMap<String, Weak<SandboxThread>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sandboxes(&self) -> MutexGuard<'_, HashMap<String, Weak<SandboxThread>>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,11 +70,11 @@ impl SandboxProvider for LocalSandboxProvider {
             if options.confinement == Confinement::Sandbox && !crate::is_ready() {
                 return Err(SandboxError::InitMissing);
             }
-            let desk = Arc::new(SandboxThread::open(options, self.followers.clone()).await?);
-            let mut made = self.made();
-            made.retain(|_, desk| desk.strong_count() > 0);
-            made.insert(desk.id().to_owned(), Arc::downgrade(&desk));
-            Ok(Arc::new(LocalBackend { desk }) as Arc<dyn SandboxBackend>)
+            let handle = Arc::new(SandboxThread::open(options, self.poller.clone()).await?);
+            let mut sandboxes = self.sandboxes();
+            sandboxes.retain(|_, handle| handle.strong_count() > 0);
+            sandboxes.insert(handle.id().to_owned(), Arc::downgrade(&handle));
+            Ok(Arc::new(LocalBackend { handle }) as Arc<dyn SandboxBackend>)
         })
     }
 
@@ -83,9 +83,9 @@ impl SandboxProvider for LocalSandboxProvider {
         id: &'a str,
     ) -> BoxFuture<'a, Result<Vec<QuarantinedFile>, SandboxError>> {
         Box::pin(async move {
-            let desk = self.made().remove(id).and_then(|desk| desk.upgrade());
-            match desk {
-                Some(desk) => desk.close().await,
+            let handle = self.sandboxes().remove(id).and_then(|handle| handle.upgrade());
+            match handle {
+                Some(handle) => handle.close().await,
                 None => Ok(Vec::new()),
             }
         })
@@ -93,40 +93,40 @@ impl SandboxProvider for LocalSandboxProvider {
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<SandboxInfo>, SandboxError>> {
         let mut found: Vec<SandboxInfo> = self
-            .made()
+            .sandboxes()
             .iter()
-            .filter(|(_, desk)| desk.upgrade().is_some_and(|desk| desk.is_open()))
+            .filter(|(_, handle)| handle.upgrade().is_some_and(|handle| handle.is_open()))
             .map(|(id, _)| SandboxInfo { id: id.clone(), status: SandboxStatus::Running })
             .collect();
-        // Ids begin with the time.
+        // Ids start with the creation time.
         found.sort_unstable_by(|one, other| one.id.cmp(&other.id));
         Box::pin(std::future::ready(Ok(found)))
     }
 }
 
 struct LocalBackend {
-    desk: Arc<SandboxThread>,
+    handle: Arc<SandboxThread>,
 }
 
 impl SandboxBackend for LocalBackend {
     fn id(&self) -> &str {
-        self.desk.id()
+        self.handle.id()
     }
 
     fn execute(&self, command: Command) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>> {
-        let desk = self.desk.clone();
-        Box::pin(async move { desk.execute(command).await })
+        let handle = self.handle.clone();
+        Box::pin(async move { handle.execute(command).await })
     }
 
     fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>> {
-        Box::pin(self.desk.close())
+        Box::pin(self.handle.close())
     }
 
     fn tools(&self) -> Result<FileTools, SandboxError> {
-        self.desk.tools()
+        self.handle.tools()
     }
 
     fn permission(&self, denial: &Denial) -> Option<Permission> {
-        self.desk.permission(denial)
+        self.handle.permission(denial)
     }
 }

@@ -1,4 +1,4 @@
-//! Sandboxes that are there when they are needed.
+//! Creates sandboxes on demand.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_api::{AskAnswer, Asker, Denial, Permission, QuarantinedFile};
-use ringfence_engine::{GrantTarget, PolicyFiles, gather, open_for_good};
+use ringfence_engine::{GrantTarget, PolicyFiles, allow_target_permanent, gather_host_environment};
 use ringfence_policy::{AbsPath, Access, HostRule};
 
 use crate::oneshot::FairLock;
-use crate::permission::{what_opens, what_was_opened};
+use crate::permission::{exact_grant_for, grant_for};
 use crate::protocol::{
     Confinement, GrantAccess, SandboxBackend, SandboxCreateOptions, SandboxGrant, SandboxInfo,
     SandboxProvider, SandboxStatus,
@@ -20,55 +20,55 @@ use crate::{
     SandboxProviderRegistry, block_on,
 };
 
-/// Makes sandboxes when they are needed, one for each directory, and keeps them.
+/// Creates sandboxes on demand, one for each directory, and keeps them.
 ///
-/// - A sandbox that cannot be made is an error, and nothing runs.
-/// - Where the configuration is not `enabled`, commands run unconfined, and each result says so.
-/// - A sandbox that died is made anew for the next command: a fresh shell in the first
-///   directory, with all grants kept. So is one that cannot be made to allow as little as a
-///   policy file that was changed; other changes are taken over while it runs.
-/// - What a person grants afterwards holds from the next command on: the sandbox is made anew
-///   for it, and what its shell held is lost. With an asker ([`SandboxManager::with_asker`])
-///   the access itself waits, goes through in place, and nothing is lost.
+/// - If a sandbox cannot be created, the call fails and nothing runs.
+/// - If the configuration is not `enabled`, commands run unconfined, and each result says so.
+/// - A sandbox that died is recreated for the next command: a new shell in the first directory,
+///   with all grants kept. So is a sandbox that cannot apply a narrowed policy live; other policy
+///   changes are applied while it runs.
+/// - A grant that the user gives afterwards applies from the next command on: the sandbox is
+///   recreated, and the shell's state is lost. With an asker ([`SandboxManager::with_asker`]) the
+///   access waits for the answer and then succeeds in place, and nothing is lost.
 pub struct SandboxManager {
     config: SandboxConfig,
     registry: SandboxProviderRegistry,
     provider: Arc<dyn SandboxProvider>,
     asker: Option<Arc<dyn Asker>>,
     state: Mutex<ManagerState>,
-    making: FairLock,
+    create_lock: FairLock,
 }
 
 #[derive(Default)]
 struct ManagerState {
     kept: HashMap<PathBuf, ManagedSandbox>,
     granted: Vec<SandboxGrant>,
-    /// What was opened in a sandbox that stands: for the one that takes its place.
-    in_place: HashMap<PathBuf, Vec<SandboxGrant>>,
-    /// Moved away when a sandbox before this one ended; for the next result.
+    /// Grants made in a live sandbox, for the sandbox that replaces it.
+    live_grants: HashMap<PathBuf, Vec<SandboxGrant>>,
+    /// Files quarantined when an earlier sandbox ended; reported with the next result.
     quarantined: Vec<QuarantinedFile>,
-    /// For the first result.
+    /// Reported with the first result.
     notes: Vec<String>,
 }
 
 struct ManagedSandbox {
     backend: Arc<dyn SandboxBackend>,
-    /// How many grants it was made with: there are only ever more.
+    /// The number of grants it was created with; grants are never removed.
     grants: usize,
 }
 
 impl SandboxManager {
-    /// With the providers there are; nothing is made yet.
+    /// A manager with the built-in providers; no sandbox is created yet.
     pub fn new(config: SandboxConfig) -> Result<Self, SandboxError> {
         Self::with_registry(config, SandboxProviderRegistry::default())
     }
 
-    /// With these providers.
+    /// A manager with the given providers.
     pub fn with_registry(
         config: SandboxConfig,
         registry: SandboxProviderRegistry,
     ) -> Result<Self, SandboxError> {
-        // Whoever switches the sandbox off runs commands here, not in some other place.
+        // A disabled sandbox runs commands on this machine, not at another provider.
         let provider = registry.get(if config.enabled {
             &config.provider
         } else {
@@ -76,17 +76,24 @@ impl SandboxManager {
         })?;
         let state =
             Mutex::new(ManagerState { notes: config.notes.clone(), ..ManagerState::default() });
-        Ok(Self { config, registry, provider, asker: None, state, making: FairLock::default() })
+        Ok(Self {
+            config,
+            registry,
+            provider,
+            asker: None,
+            state,
+            create_lock: FairLock::default(),
+        })
     }
 
-    /// With somebody who is asked while a command waits, where the place can ask: what they
-    /// allow goes through in place, and the shell lives on.
+    /// Sets the asker that is called while a command waits, if the provider supports it. An allowed
+    /// access succeeds in place, and the shell lives on.
     pub fn with_asker(self, asker: Arc<dyn Asker>) -> Self {
         Self { asker: Some(asker), ..self }
     }
 
-    /// Another manager with the same configuration and the grants so far, for a part of the
-    /// program that is to share nothing else: sandboxes and later grants are its own.
+    /// Another manager with the same configuration and current grants. Sandboxes and later grants
+    /// are not shared.
     pub fn isolated(&self) -> Result<Self, SandboxError> {
         let copy = Self::with_registry(self.config.clone(), self.registry.clone())?;
         copy.state().granted = self.state().granted.clone();
@@ -97,27 +104,27 @@ impl SandboxManager {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sandbox for this directory, made if there is none.
+    /// The sandbox for this directory, created if there is none.
     pub async fn get_sandbox(
         &self,
         cwd: impl AsRef<Path>,
     ) -> Result<Arc<dyn SandboxBackend>, SandboxError> {
         let cwd = key(cwd.as_ref());
-        let _pass = self.making.enter().await;
+        let _guard = self.create_lock.enter().await;
         let (old, (granted, grants)) = {
             let mut state = self.state();
             let grants = state.granted.len();
             match state.kept.get(&cwd) {
                 Some(kept) if kept.grants == grants => return Ok(kept.backend.clone()),
                 _ => {
-                    let in_place = state.in_place.get(&cwd).into_iter().flatten();
-                    let all = state.granted.iter().chain(in_place).cloned().collect();
+                    let live_grants = state.live_grants.get(&cwd).into_iter().flatten();
+                    let all = state.granted.iter().chain(live_grants).cloned().collect();
                     (state.kept.remove(&cwd), (all, grants))
                 }
             }
         };
         if let Some(old) = old {
-            self.put_away(old).await?;
+            self.dispose_of(old).await?;
         }
         let confinement =
             if self.config.enabled { Confinement::Sandbox } else { Confinement::Unconfined };
@@ -136,7 +143,7 @@ impl SandboxManager {
             cwd: cwd.to_owned(),
             policy: self.config.policy.clone(),
             granted,
-            // Whoever could write there would grant themselves what they like.
+            // A command that could write this file could grant itself any access.
             protected: self.config.file.iter().cloned().collect(),
             asker: self.asker.clone(),
             confinement,
@@ -144,7 +151,7 @@ impl SandboxManager {
         }
     }
 
-    async fn put_away(&self, kept: ManagedSandbox) -> Result<(), SandboxError> {
+    async fn dispose_of(&self, kept: ManagedSandbox) -> Result<(), SandboxError> {
         let moved = kept.backend.dispose().await?;
         self.state().quarantined.extend(moved);
         Ok(())
@@ -166,21 +173,21 @@ impl SandboxManager {
                 let lasting =
                     result.granted.iter().filter(|granted| granted.answer != AskAnswer::AllowOnce);
                 state
-                    .in_place
+                    .live_grants
                     .entry(cwd)
                     .or_default()
-                    .extend(lasting.filter_map(|granted| what_was_opened(&granted.denial)));
+                    .extend(lasting.filter_map(|granted| exact_grant_for(&granted.denial)));
                 Ok(result)
             }
             Err(error @ (SandboxError::Gone { .. } | SandboxError::Narrowed { .. })) => {
-                self.forget(&cwd, sandbox.id()).await;
+                self.drop_sandbox(&cwd, sandbox.id()).await;
                 Err(error)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The same for programs without a runtime.
+    /// [`SandboxManager::execute`] for programs without a runtime.
     pub fn execute_blocking(
         &self,
         cwd: impl AsRef<Path>,
@@ -189,25 +196,25 @@ impl SandboxManager {
         block_on(self.execute(cwd, command))
     }
 
-    /// The next command gets another sandbox than the one that died, or allows too much.
-    async fn forget(&self, cwd: &Path, id: &str) {
+    /// Drops a sandbox that died or allows too much; the next command gets a new one.
+    async fn drop_sandbox(&self, cwd: &Path, id: &str) {
         let dead = {
             let mut state = self.state();
-            let is_it = state.kept.get(cwd).is_some_and(|kept| kept.backend.id() == id);
-            if is_it { state.kept.remove(cwd) } else { None }
+            let is_same = state.kept.get(cwd).is_some_and(|kept| kept.backend.id() == id);
+            if is_same { state.kept.remove(cwd) } else { None }
         };
         if let Some(dead) = dead {
-            // It is of no more use: what can still go wrong does not change that.
-            let _ = self.put_away(dead).await;
+            // The sandbox is of no further use, so an error while ending it changes nothing.
+            let _ = self.dispose_of(dead).await;
         }
     }
 
     /// Opens a directory for reading and writing in all sandboxes, from the next command on.
     pub fn add_runtime_whitelist(&self, path: impl Into<String>) {
-        self.grant(SandboxGrant { path: path.into(), opens: GrantAccess::Writing });
+        self.grant(SandboxGrant { path: path.into(), access: GrantAccess::Write });
     }
 
-    /// The same for what a grant says.
+    /// Adds a grant in all sandboxes, from the next command on.
     pub fn grant(&self, grant: SandboxGrant) {
         let mut state = self.state();
         if !state.granted.contains(&grant) {
@@ -215,11 +222,11 @@ impl SandboxManager {
         }
     }
 
-    /// What to ask a person about a command that was blocked, with what they may answer. Only
-    /// what can be had is offered.
+    /// The permission to ask the user for after a blocked command. Its options are only those that
+    /// can take effect.
     pub fn requires_permission(&self, result: &ExecuteResult) -> Option<Permission> {
         let (permission, denial) = (result.permission.clone()?, result.blocked_by.as_ref()?);
-        let can_be_opened = what_opens(denial).is_some();
+        let can_be_opened = grant_for(denial).is_some();
         let is_offered = |answer: &AskAnswer| match answer {
             AskAnswer::AllowOnce => self.config.allow_unsandboxed_commands,
             AskAnswer::AllowSession | AskAnswer::AllowPermanent => can_be_opened,
@@ -230,9 +237,9 @@ impl SandboxManager {
         (options != [AskAnswer::Deny]).then_some(Permission { options, ..permission })
     }
 
-    /// Does what a person answered: opens what was wanted, for as long as they said; for good
-    /// is a line in their own policy file. After [`Answer::AllowOnce`] run the command with
-    /// [`SandboxManager::execute_outside`], after other consent run it again.
+    /// Applies the user's answer: allows the access for the session, or permanently with a line in
+    /// the user's own policy file. After [`AskAnswer::AllowOnce`] run the command with
+    /// [`SandboxManager::execute_outside`]; after the other allowing answers run it again.
     pub fn answer(
         &self,
         cwd: impl AsRef<Path>,
@@ -250,24 +257,24 @@ impl SandboxManager {
         self.allow(cwd.as_ref(), result.blocked_by.as_ref().ok_or_else(not_offered)?, answer)
     }
 
-    /// Opens what was refused, for the session or for good.
+    /// Allows a denied access for the session or permanently.
     pub(crate) fn allow(
         &self,
         cwd: &Path,
         denial: &Denial,
         answer: AskAnswer,
     ) -> Result<(), SandboxError> {
-        let grant = what_opens(denial)
+        let grant = grant_for(denial)
             .ok_or_else(|| SandboxError::NotOffered { what: answer.to_string() })?;
         if answer == AskAnswer::AllowPermanent {
-            write_down(&key(cwd), &grant)?;
+            save_grant(&key(cwd), &grant)?;
         }
         self.grant(grant);
         Ok(())
     }
 
-    /// Runs one command outside of any sandbox, in a shell of its own: only where the
-    /// configuration allows it, and only for a person who said so.
+    /// Runs one command outside of any sandbox, in a new shell. The configuration must permit it,
+    /// and the user must have agreed.
     pub async fn execute_outside(
         &self,
         cwd: impl AsRef<Path>,
@@ -284,7 +291,7 @@ impl SandboxManager {
         result
     }
 
-    /// The sandboxes that it keeps.
+    /// The sandboxes it keeps.
     pub fn list(&self) -> Vec<SandboxInfo> {
         let info = |kept: &ManagedSandbox| SandboxInfo {
             id: kept.backend.id().to_owned(),
@@ -295,41 +302,44 @@ impl SandboxManager {
         found
     }
 
-    /// Ends all of them; grants are kept, should there be another command. Answers what was
-    /// moved away before anyone could stumble over it.
+    /// Ends all sandboxes and returns the quarantined files. Grants are kept for later commands.
     pub async fn shutdown(&self) -> Result<Vec<QuarantinedFile>, SandboxError> {
-        let _pass = self.making.enter().await;
+        let _guard = self.create_lock.enter().await;
         let all: Vec<ManagedSandbox> = self.state().kept.drain().map(|(_, kept)| kept).collect();
         let mut failed = None;
         for kept in all {
-            failed = self.put_away(kept).await.err().or(failed);
+            failed = self.dispose_of(kept).await.err().or(failed);
         }
         let moved = std::mem::take(&mut self.state().quarantined);
         failed.map_or(Ok(moved), Err)
     }
 }
 
-/// One more line in the person's own policy file.
-fn write_down(cwd: &Path, SandboxGrant { path, opens }: &SandboxGrant) -> Result<(), SandboxError> {
+/// Adds one line to the user's own policy file.
+fn save_grant(
+    cwd: &Path,
+    SandboxGrant { path, access: opens }: &SandboxGrant,
+) -> Result<(), SandboxError> {
     let absolute = |path: &Path| {
-        let why = "it is not absolute";
+        let why = "not absolute";
         AbsPath::new(path)
             .ok_or_else(|| SandboxError::Path { entry: path.display().to_string(), why })
     };
-    let surroundings = gather(&absolute(cwd)?).map_err(SandboxError::not_created)?;
-    let opening = match opens {
-        GrantAccess::Reading => GrantTarget::Path(absolute(Path::new(path))?, Access::Read),
-        GrantAccess::Writing => GrantTarget::Path(absolute(Path::new(path))?, Access::Write),
-        GrantAccess::Connecting => {
-            let wrong = |_| SandboxError::Path { entry: path.clone(), why: "it is no host" };
+    let surroundings =
+        gather_host_environment(&absolute(cwd)?).map_err(SandboxError::not_created)?;
+    let target = match opens {
+        GrantAccess::Read => GrantTarget::Path(absolute(Path::new(path))?, Access::Read),
+        GrantAccess::Write => GrantTarget::Path(absolute(Path::new(path))?, Access::Write),
+        GrantAccess::Connect => {
+            let wrong = |_| SandboxError::Path { entry: path.clone(), why: "not a host" };
             GrantTarget::Host(HostRule::parse(path).map_err(wrong)?)
         }
     };
-    let written = open_for_good(&opening, &PolicyFiles::default(), &surroundings.facts);
+    let written = allow_target_permanent(&target, &PolicyFiles::default(), &surroundings.facts);
     written.map(drop).map_err(|source| SandboxError::NotAllowed { source: Box::new(source) })
 }
 
-/// One directory has one sandbox, by whatever name.
+/// The canonical path: one directory has one sandbox, whichever path names it.
 fn key(cwd: &Path) -> PathBuf {
     fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned())
 }

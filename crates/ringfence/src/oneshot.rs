@@ -1,4 +1,4 @@
-//! One value, from one thread to whoever awaits it, under any runtime or none.
+//! A one-shot channel from a thread to a future, for any async runtime or none.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// A value that is to come, and who keeps the word.
-pub(crate) fn promise<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
-    let shared = Arc::new(Mutex::new(OneshotState { value: None, waker: None, is_over: false }));
+/// A channel for one value.
+pub(crate) fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
+    let shared = Arc::new(Mutex::new(OneshotState { value: None, waker: None, is_closed: false }));
     (OneshotSender(shared.clone()), OneshotReceiver(shared))
 }
 
 struct OneshotState<T> {
     value: Option<T>,
     waker: Option<Waker>,
-    is_over: bool,
+    is_closed: bool,
 }
 
-/// Whoever has promised. Dropped without a word, it breaks the promise.
+/// The sending end. Dropping it without a value makes the receiver return `None`.
 pub(crate) struct OneshotSender<T>(Arc<Mutex<OneshotState<T>>>);
 
-/// The future: `None` if the promise was broken.
+/// The receiving future: `None` if the sender was dropped without a value.
 pub(crate) struct OneshotReceiver<T>(Arc<Mutex<OneshotState<T>>>);
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -29,7 +29,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T> OneshotSender<T> {
-    pub(crate) fn keep(self, value: T) {
+    pub(crate) fn send(self, value: T) {
         lock(&self.0).value = Some(value);
     }
 }
@@ -37,9 +37,9 @@ impl<T> OneshotSender<T> {
 impl<T> Drop for OneshotSender<T> {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
-        state.is_over = true;
+        state.is_closed = true;
         let waker = state.waker.take();
-        // Not under the lock: whoever is woken may look at once.
+        // Wake outside the lock: the woken task may poll at once.
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -52,7 +52,7 @@ impl<T> Future for OneshotReceiver<T> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = lock(&self.0);
-        if state.is_over {
+        if state.is_closed {
             return Poll::Ready(state.value.take());
         }
         state.waker = Some(context.waker().clone());
@@ -60,28 +60,28 @@ impl<T> Future for OneshotReceiver<T> {
     }
 }
 
-/// One at a time, in the order in which they are woken.
+/// An async mutex: one holder at a time.
 #[derive(Default)]
 pub(crate) struct FairLock(Mutex<FairLockQueue>);
 
 #[derive(Default)]
 struct FairLockQueue {
-    is_taken: bool,
+    is_locked: bool,
     waiting: Vec<Waker>,
 }
 
-/// Whoever has it is alone; dropped, it lets the next one in.
+/// Holds the lock; dropping it wakes the waiters.
 pub(crate) struct FairLockGuard<'a>(&'a FairLock);
 
 impl FairLock {
     pub(crate) async fn enter(&self) -> FairLockGuard<'_> {
         std::future::poll_fn(|context| {
-            let mut turns = lock(&self.0);
-            if turns.is_taken {
-                turns.waiting.push(context.waker().clone());
+            let mut queue = lock(&self.0);
+            if queue.is_locked {
+                queue.waiting.push(context.waker().clone());
                 return Poll::Pending;
             }
-            turns.is_taken = true;
+            queue.is_locked = true;
             Poll::Ready(FairLockGuard(self))
         })
         .await
@@ -90,11 +90,11 @@ impl FairLock {
 
 impl Drop for FairLockGuard<'_> {
     fn drop(&mut self) {
-        let mut turns = lock(&self.0.0);
-        turns.is_taken = false;
-        let waiting = std::mem::take(&mut turns.waiting);
-        drop(turns);
-        // All of them: one that was woken alone might have gone away meanwhile.
+        let mut queue = lock(&self.0.0);
+        queue.is_locked = false;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        // Wakes all of them: a single woken waiter may have been dropped meanwhile.
         waiting.into_iter().for_each(Waker::wake);
     }
 }
@@ -125,36 +125,36 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{FairLock, block_on, promise};
+    use super::{FairLock, block_on, oneshot};
 
     #[test]
-    fn a_value_comes_from_another_thread() {
-        let (kept, awaited) = promise();
+    fn value_arrives_from_another_thread() {
+        let (sender, awaited) = oneshot();
         let keeper = thread::spawn(move || {
             thread::sleep(Duration::from_millis(5));
-            kept.keep(7);
+            sender.send(7);
         });
         assert_eq!(block_on(awaited), Some(7));
         keeper.join().unwrap();
     }
 
     #[test]
-    fn a_broken_promise_is_told() {
-        let (broken, awaited) = promise::<u8>();
-        drop(broken);
+    fn dropped_sender_gives_none() {
+        let (sender, awaited) = oneshot::<u8>();
+        drop(sender);
         assert_eq!(block_on(awaited), None);
     }
 
     #[test]
-    fn one_at_a_time() {
-        let (turnstile, inside) = (Arc::new(FairLock::default()), Arc::new(AtomicU32::new(0)));
+    fn fair_lock_admits_one_holder() {
+        let (fair_lock, inside) = (Arc::new(FairLock::default()), Arc::new(AtomicU32::new(0)));
         let all: Vec<_> = (0..8)
             .map(|_| {
-                let (turnstile, inside) = (turnstile.clone(), inside.clone());
+                let (fair_lock, inside) = (fair_lock.clone(), inside.clone());
                 thread::spawn(move || {
                     for _ in 0..50 {
                         block_on(async {
-                            let _pass = turnstile.enter().await;
+                            let _guard = fair_lock.enter().await;
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                             thread::yield_now();
                             inside.fetch_sub(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What lets through what was refused.
+//! Grants that allow a denied access.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use ringfence_policy::HostRule;
 
 use crate::protocol::{GrantAccess, SandboxGrant};
 
-/// What would let this through, if a grant can.
-pub(crate) fn what_opens(denial: &Denial) -> Option<SandboxGrant> {
-    let grant = what_was_opened(denial)?;
-    if grant.opens == GrantAccess::Connecting {
+/// The grant that would allow this access, if one can.
+pub(crate) fn grant_for(denial: &Denial) -> Option<SandboxGrant> {
+    let grant = exact_grant_for(denial)?;
+    if grant.access == GrantAccess::Connect {
         return Some(grant);
     }
-    // What is yet to be made is made in a directory.
+    // A path that does not exist yet is created in its parent directory.
     let target = Path::new(&grant.path);
-    let path = if target.exists() || grant.opens == GrantAccess::Reading {
+    let path = if target.exists() || grant.access == GrantAccess::Read {
         target
     } else {
         target.parent()?
@@ -23,23 +23,23 @@ pub(crate) fn what_opens(denial: &Denial) -> Option<SandboxGrant> {
     Some(SandboxGrant { path: path.to_str()?.to_owned(), ..grant })
 }
 
-/// What an answer has opened in place, and nothing around it.
-pub(crate) fn what_was_opened(denial: &Denial) -> Option<SandboxGrant> {
-    if Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str()) {
+/// The grant for exactly the denied path or host.
+pub(crate) fn exact_grant_for(denial: &Denial) -> Option<SandboxGrant> {
+    if Denial::SANDBOX_RULES.contains(&denial.rule.as_str()) {
         return None;
     }
     if denial.operation == Operation::Connect {
         return HostRule::parse(&denial.target)
             .ok()
-            .map(|rule| SandboxGrant { path: rule.to_string(), opens: GrantAccess::Connecting });
+            .map(|rule| SandboxGrant { path: rule.to_string(), access: GrantAccess::Connect });
     }
     if !denial.target.starts_with('/') {
         return None;
     }
     let opens = match denial.operation {
-        Operation::Read | Operation::Execute => GrantAccess::Reading,
-        Operation::Write | Operation::Create | Operation::Rename => GrantAccess::Writing,
+        Operation::Read | Operation::Execute => GrantAccess::Read,
+        Operation::Write | Operation::Create | Operation::Rename => GrantAccess::Write,
         Operation::Connect | Operation::Call | Operation::Command => return None,
     };
-    Some(SandboxGrant { path: denial.target.clone(), opens })
+    Some(SandboxGrant { path: denial.target.clone(), access: opens })
 }

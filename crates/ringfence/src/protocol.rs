@@ -1,4 +1,4 @@
-//! The protocol between whoever runs commands and the places where they run.
+//! Traits between the code that runs commands and the sandbox providers.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -12,52 +12,52 @@ use serde_json::{Map, Value};
 
 use crate::{Command, ExecuteResult, SandboxError, SandboxPolicy, block_on};
 
-/// A future that any runtime can wait for.
+/// A future that any runtime can await.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Makes sandboxes, and ends them.
+/// Creates and destroys sandboxes.
 pub trait SandboxProvider: Send + Sync {
     /// Its name in the registry: `local`.
     fn provider_type(&self) -> &str;
 
-    /// Makes a sandbox. If that fails nothing has run, and nothing is left.
+    /// Creates a sandbox. On failure nothing has run, and nothing is left behind.
     fn create(
         &self,
         options: SandboxCreateOptions,
     ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>>;
 
-    /// Ends the sandbox of this id; one that is not there has ended.
+    /// Ends the sandbox with this id; an unknown id counts as ended.
     fn destroy<'a>(
         &'a self,
         id: &'a str,
     ) -> BoxFuture<'a, Result<Vec<QuarantinedFile>, SandboxError>>;
 
-    /// Those that it made and that have not ended.
+    /// The sandboxes it created that have not ended.
     fn list(&self) -> BoxFuture<'_, Result<Vec<SandboxInfo>, SandboxError>>;
 }
 
 /// A sandbox with a shell in it that lives on from one command to the next.
 pub trait SandboxBackend: Send + Sync {
-    /// What it is known by, also in the audit log.
+    /// Its id, also used in the audit log.
     fn id(&self) -> &str;
 
-    /// Runs a command in its shell; commands take turns. Nothing is begun before the future is
-    /// awaited, and dropping the future interrupts the command.
+    /// Runs a command in its shell; commands run one at a time. Nothing starts before the future is
+    /// polled, and dropping the future interrupts the command.
     fn execute(&self, command: Command) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>>;
 
-    /// Ends the sandbox and everything in it, once the command that runs has ended; answers
-    /// what was moved away before anyone could stumble over it. When this has ended nothing is
-    /// left. Dropping the last handle ends it too, and does not wait.
+    /// Ends the sandbox and everything in it after the running command, and returns the quarantined
+    /// files. When this returns nothing is left. Dropping the last handle ends the sandbox too,
+    /// without waiting.
     fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>>;
 
-    /// Tools in process under this sandbox's policy, as it is by then; they end with it. Not
-    /// every place has them: its files may be elsewhere.
+    /// In-process tools under this sandbox's current policy; they end with it. Not every provider
+    /// has them: its files may be on another machine.
     fn tools(&self) -> Result<FileTools, SandboxError> {
         Err(SandboxError::NotOffered { what: "tools".into() })
     }
 
-    /// What a person could be asked about a tool's call that was refused, where the place can
-    /// tell.
+    /// The permission the user could be asked for after a denied tool call, if the provider knows
+    /// it.
     fn permission(&self, denial: &Denial) -> Option<Permission> {
         let _ = denial;
         None
@@ -69,27 +69,27 @@ pub trait SandboxBackend: Send + Sync {
     }
 }
 
-/// What a sandbox is to be like.
+/// Options for a new sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxCreateOptions {
-    /// Where its shell starts; the project around it is what may be worked on.
+    /// The shell's first directory; the project around it is writable.
     pub cwd: PathBuf,
-    /// What is opened and shut beside.
+    /// Additional paths to allow and deny.
     pub policy: SandboxPolicy,
-    /// What a person has opened meanwhile. It goes before what the policy shuts.
+    /// The user's grants. They take precedence over the policy's denials.
     pub granted: Vec<SandboxGrant>,
-    /// What stays as it is, whatever is opened around it: the caller's own settings, say.
+    /// Paths that stay read-only whatever is allowed around them: the caller's own settings, say.
     pub protected: Vec<PathBuf>,
-    /// Who is asked while the command waits, where the place can ask.
+    /// Asks the user while the command waits, if the provider supports it.
     pub asker: Option<Arc<dyn Asker>>,
-    /// Whether there is to be a sandbox at all.
+    /// Runs commands in a sandbox or unconfined.
     pub confinement: Confinement,
-    /// What only this provider knows; see [`LocalOptions`](crate::LocalOptions).
+    /// Provider-specific options; see [`LocalOptions`](crate::LocalOptions).
     pub provider_options: Map<String, Value>,
 }
 
 impl SandboxCreateOptions {
-    /// A sandbox as the policy files have it.
+    /// A sandbox as the policy files define it.
     pub fn new(cwd: impl Into<PathBuf>) -> Self {
         Self {
             cwd: cwd.into(),
@@ -103,50 +103,50 @@ impl SandboxCreateOptions {
     }
 }
 
-/// Something a person opened.
+/// An access that the user allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxGrant {
-    /// With all that is below it; `~` is the home directory. A host, where a host is opened.
+    /// A path with everything below it (`~` is the home directory), or a host.
     pub path: String,
-    /// For what.
-    pub opens: GrantAccess,
+    /// The kind of access.
+    pub access: GrantAccess,
 }
 
-/// What a grant is for.
+/// The kind of access of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantAccess {
-    /// Reading, and starting programs.
-    Reading,
-    /// Writing as well.
-    Writing,
-    /// Connecting; `path` is then `host` or `host:port`.
-    Connecting,
+    /// Read, and run programs.
+    Read,
+    /// Read and write.
+    Write,
+    /// Connect; `path` is then `host` or `host:port`.
+    Connect,
 }
 
-/// Whether commands are confined.
+/// The confinement of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confinement {
     /// In a sandbox.
     Sandbox,
-    /// Not at all: they can do whatever the caller can.
+    /// None: commands have all rights of the caller.
     Unconfined,
 }
 
-/// A sandbox there is.
+/// An existing sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SandboxInfo {
-    /// What it is known by.
+    /// Its id.
     pub id: String,
-    /// How it is.
+    /// Its status.
     pub status: SandboxStatus,
 }
 
-/// How a sandbox is.
+/// The status of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxStatus {
-    /// It takes commands.
+    /// It accepts commands.
     Running,
-    /// It does not.
+    /// It accepts no commands.
     Stopped,
 }

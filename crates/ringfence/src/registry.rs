@@ -1,4 +1,4 @@
-//! Places by name.
+//! Sandbox providers by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::{LocalSandboxProvider, SandboxError, SandboxProvider};
 /// Makes a provider.
 type SandboxFactory = Arc<dyn Fn() -> Arc<dyn SandboxProvider> + Send + Sync>;
 
-/// Which kinds of places there are. A new one knows `local`.
+/// The known sandbox providers. A new registry has `local`.
 #[derive(Clone)]
 pub struct SandboxProviderRegistry {
     factories: BTreeMap<String, SandboxFactory>,
@@ -24,7 +24,7 @@ impl Default for SandboxProviderRegistry {
 }
 
 impl SandboxProviderRegistry {
-    /// Adds a kind of place, or puts another in its stead.
+    /// Adds a provider, or replaces the one of this name.
     pub fn register(
         &mut self,
         name: impl Into<String>,
@@ -33,7 +33,7 @@ impl SandboxProviderRegistry {
         self.factories.insert(name.into(), Arc::new(factory));
     }
 
-    /// A provider of this name.
+    /// A provider by name.
     pub fn get(&self, name: &str) -> Result<Arc<dyn SandboxProvider>, SandboxError> {
         let factory = self.factories.get(name).ok_or_else(|| SandboxError::UnknownProvider {
             name: name.into(),
@@ -42,7 +42,7 @@ impl SandboxProviderRegistry {
         Ok(factory())
     }
 
-    /// The names there are.
+    /// The registered names.
     pub fn list(&self) -> Vec<String> {
         self.factories.keys().cloned().collect()
     }
@@ -62,7 +62,7 @@ mod tests {
     use crate::LocalSandboxProvider;
 
     #[test]
-    fn an_unknown_name_lists_the_known_ones() {
+    fn unknown_provider_error_lists_the_known_ones() {
         let mut registry = SandboxProviderRegistry::default();
         registry.register("daytona", || Arc::new(LocalSandboxProvider::default()));
         assert_eq!(registry.list(), ["daytona", "local"]);
@@ -70,7 +70,7 @@ mod tests {
         let error = registry.get("docker").err().unwrap();
         assert_eq!(
             error.to_string(),
-            "there is no sandbox provider `docker`; known are: daytona, local"
+            "no sandbox provider `docker`; known providers: daytona, local"
         );
         assert_eq!(error.code(), "unknown-provider");
     }

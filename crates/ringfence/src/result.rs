@@ -1,4 +1,4 @@
-//! What became of a command, for every wire.
+//! The result of a command, for all frontends.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,59 +11,59 @@ use ringfence_api::{
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct ExecuteResult {
-    /// What it wrote to standard output.
+    /// Standard output.
     pub stdout: CapturedOutput,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub stderr: CapturedOutput,
-    /// What those wrote, to either, that earlier commands have left running, since the
-    /// command before this one. In an answer it is there only where something was.
+    /// Output of earlier commands' background processes since the previous command. Left out of the
+    /// JSON if empty.
     pub background: CapturedOutput,
-    /// Its exit status: 128 + the signal that ended it, 124 for the time limit.
+    /// The exit status: 128 + the signal that ended it, 124 for the time limit.
     pub exit_code: i32,
-    /// Whether the sandbox stood in the way. A program's own words never make it so.
+    /// True if the sandbox blocked the command. Text printed by a program never sets it.
     pub blocked: bool,
-    /// The rule that did, and where it stands.
+    /// The rule that blocked it, and the rule's origin.
     pub blocked_reason: Option<String>,
-    /// What was wanted: a path, or host and port.
+    /// The blocked resource: a path, or host and port.
     pub blocked_resource: Option<String>,
-    /// Everything that was refused, as much of it as anybody will read.
+    /// Denied accesses, up to a limit.
     pub denials: Vec<Denial>,
-    /// How often something else was refused.
+    /// The number of further denials.
     pub denials_dropped: u64,
-    /// What went through because somebody was asked and said so.
+    /// Accesses that the user allowed when asked.
     pub granted: Vec<GrantedAccess>,
-    /// Whether the time limit ended it.
+    /// True if the time limit ended it.
     pub timed_out: bool,
-    /// The limits that it went beyond.
+    /// The limits it exceeded.
     pub breaches: Vec<LimitBreach>,
-    /// Whether more was written than is kept.
+    /// True if output was dropped.
     pub truncated: bool,
-    /// How long it took.
+    /// The duration.
     pub duration_ms: u64,
-    /// What it used.
+    /// Resource usage.
     pub usage: ResourceUsage,
-    /// Where the shell is now; nowhere if it has ended.
+    /// The shell's current directory; none if the shell has ended.
     pub cwd: Option<PathBuf>,
-    /// Whether the shell lives on, or the next command starts in a new one.
+    /// `Ended` if the next command starts in a new shell.
     pub shell: ShellState,
-    /// Whether it was confined at all.
+    /// False if the command ran unconfined.
     pub confined: bool,
-    /// What was enforced, in words.
+    /// The enforced restrictions, as text.
     pub enforced: Vec<String>,
-    /// What was asked for and could not be enforced.
+    /// Parts of the policy that could not be enforced.
     pub gaps: Vec<Gap>,
-    /// What was moved away before anyone could stumble over it.
+    /// Planted files that ringfence moved away.
     pub quarantined: Vec<QuarantinedFile>,
-    /// What a person should know beside.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// Why it was not started, if a rule on its text refused it.
+    /// The reason it was not started, if a rule on its text denied it.
     pub refusal: Option<CommandRefusal>,
-    /// What stood in the way.
+    /// The denial that blocked it.
     pub blocked_by: Option<Denial>,
-    /// What a person could be asked about that.
+    /// The permission the user could be asked for.
     pub permission: Option<Permission>,
 }
 
@@ -88,7 +88,7 @@ impl From<Outcome> for ExecuteResult {
             duration_ms: outcome.duration_ms,
             usage: outcome.usage,
             cwd: None,
-            shell: ShellState::LivesOn,
+            shell: ShellState::Alive,
             confined: true,
             enforced: outcome.enforced,
             gaps: outcome.gaps,
@@ -102,23 +102,23 @@ impl From<Outcome> for ExecuteResult {
     }
 }
 
-/// What was written to a stream: bytes, which need not be text.
+/// The output of a stream: bytes, not necessarily text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CapturedOutput {
-    /// What was kept of it, the beginning and the end.
+    /// The kept bytes, from the beginning and the end.
     pub bytes: Vec<u8>,
-    /// How many bytes between the two are missing.
+    /// Bytes missing between the two.
     pub dropped: u64,
 }
 
 impl CapturedOutput {
-    /// As text; what is none is shown as `U+FFFD`.
+    /// As text; invalid UTF-8 is shown as `U+FFFD`.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
 
-    /// Exactly, where text would not be.
-    fn exact(&self) -> Option<String> {
+    /// Base64, if the bytes are not UTF-8.
+    fn base64_if_binary(&self) -> Option<String> {
         std::str::from_utf8(&self.bytes).is_err().then(|| base64(&self.bytes))
     }
 
@@ -142,78 +142,78 @@ impl fmt::Display for CapturedOutput {
     }
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ExecuteResultJson<'a> {
-    /// What it wrote to standard output; what is no text is shown as `U+FFFD`.
+    /// Standard output; invalid UTF-8 is shown as `U+FFFD`.
     stdout: Cow<'a, str>,
-    /// Exactly, where text would not be.
+    /// Standard output in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_base64: Option<String>,
-    /// How many bytes are missing in the middle of it.
+    /// Bytes missing in the middle of standard output.
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_dropped: Option<u64>,
-    /// What it wrote to standard error.
+    /// Standard error; invalid UTF-8 is shown as `U+FFFD`.
     stderr: Cow<'a, str>,
-    /// Exactly, where text would not be.
+    /// Standard error in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_base64: Option<String>,
-    /// How many bytes are missing in the middle of it.
+    /// Bytes missing in the middle of standard error.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_dropped: Option<u64>,
-    /// What those wrote that earlier commands have left running.
+    /// Output of earlier commands' background processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     background: Option<Cow<'a, str>>,
-    /// Exactly, where text would not be.
+    /// The background output in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     background_base64: Option<String>,
-    /// How many bytes are missing in the middle of it.
+    /// Bytes missing in the middle of the background output.
     #[serde(skip_serializing_if = "Option::is_none")]
     background_dropped: Option<u64>,
-    /// 128 + the signal that ended it, 124 for the time limit, 126 where a rule refused its text.
+    /// 128 + the signal that ended it, 124 for the time limit, 126 if a rule denied its text.
     exit_code: i32,
-    /// Whether the sandbox stood in the way.
+    /// True if the sandbox blocked the command.
     blocked: bool,
-    /// The rule that did, and where it stands.
+    /// The rule that blocked it, and the rule's origin.
     blocked_reason: &'a Option<String>,
-    /// What was wanted: a path, or host and port.
+    /// The blocked resource: a path, or host and port.
     blocked_resource: &'a Option<String>,
-    /// Everything that was refused, as much of it as anybody will read.
+    /// Denied accesses, up to a limit.
     denials: &'a [Denial],
-    /// How often something else was refused.
+    /// The number of further denials.
     denials_dropped: u64,
-    /// What went through because somebody was asked and said so.
+    /// Accesses that the user allowed when asked.
     granted: &'a [GrantedAccess],
-    /// Whether the time limit ended it.
+    /// True if the time limit ended it.
     timed_out: bool,
-    /// The limits that it went beyond.
+    /// The limits it exceeded.
     breaches: &'a [LimitBreach],
-    /// Whether more was written than is kept.
+    /// True if output was dropped.
     truncated: bool,
-    /// How long it took.
+    /// The duration in milliseconds.
     duration_ms: u64,
-    /// What it used.
+    /// Resource usage.
     usage: ResourceUsage,
-    /// Where the shell is now; nowhere if it has ended.
+    /// The shell's current directory; null if the shell has ended.
     cwd: Option<Cow<'a, str>>,
-    /// Whether the shell lives on, or the next command starts in a new one.
+    /// `lives-on`, or `ended`: the next command starts in a new shell.
     #[schemars(extend("enum" = ["lives-on", "ended"]))]
     shell: &'static str,
-    /// Whether it was confined at all.
+    /// False if the command ran unconfined.
     confined: bool,
-    /// What was enforced, in words.
+    /// The enforced restrictions, as text.
     enforced: &'a [String],
-    /// What was asked for and could not be enforced.
+    /// Parts of the policy that could not be enforced.
     gaps: &'a [Gap],
-    /// What was moved away before anyone could stumble over it.
+    /// Planted files that ringfence moved away.
     quarantined: &'a [QuarantinedFile],
-    /// What a person could be asked about what stood in the way.
+    /// The permission the user could be asked for.
     permission: &'a Option<Permission>,
-    /// Why it was not started, if a rule on its text refused it.
+    /// The reason it was not started, if a rule on its text denied it.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: &'a Option<CommandRefusal>,
-    /// What a person should know beside.
+    /// Warnings for the user.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
@@ -222,14 +222,14 @@ impl Serialize for ExecuteResult {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         ExecuteResultJson {
             stdout: self.stdout.text(),
-            stdout_base64: self.stdout.exact(),
+            stdout_base64: self.stdout.base64_if_binary(),
             stdout_dropped: self.stdout.dropped(),
             stderr: self.stderr.text(),
-            stderr_base64: self.stderr.exact(),
+            stderr_base64: self.stderr.base64_if_binary(),
             stderr_dropped: self.stderr.dropped(),
             background: (self.background != CapturedOutput::default())
                 .then(|| self.background.text()),
-            background_base64: self.background.exact(),
+            background_base64: self.background.base64_if_binary(),
             background_dropped: self.background.dropped(),
             exit_code: self.exit_code,
             blocked: self.blocked,
@@ -245,7 +245,7 @@ impl Serialize for ExecuteResult {
             usage: self.usage,
             cwd: self.cwd.as_ref().map(|cwd| cwd.to_string_lossy()),
             shell: match self.shell {
-                ShellState::LivesOn => "lives-on",
+                ShellState::Alive => "lives-on",
                 ShellState::Ended => "ended",
             },
             confined: self.confined,
@@ -260,7 +260,7 @@ impl Serialize for ExecuteResult {
     }
 }
 
-/// What is sent, which is what others have to expect.
+/// The schema of the JSON that is sent.
 impl JsonSchema for ExecuteResult {
     fn schema_name() -> Cow<'static, str> {
         "ExecuteResult".into()

@@ -1,4 +1,4 @@
-//! A sandbox as the session that a router hands calls on to.
+//! A tool router that runs commands in a sandbox.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Command, SandboxBackend, SandboxError};
 
-/// Serves calls with a command to run, in a sandbox's shell: `{"command": …, "timeoutMs": …}`.
+/// Runs the `command` of a call in a sandbox's shell: `{"command": …, "timeoutMs": …}`.
 struct CommandHandler(Arc<dyn SandboxBackend>);
 
 #[derive(Deserialize)]
@@ -22,12 +22,12 @@ struct CommandInput {
 
 impl ToolHandler for CommandHandler {
     fn handle(&self, call: &RoutedCall) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        Ok(serde_json::to_value(self.0.execute_blocking(command(call)?)?)?)
+        Ok(serde_json::to_value(self.0.execute_blocking(parse_command(call)?)?)?)
     }
 }
 
-/// The command that a call is about.
-pub(crate) fn command(call: &RoutedCall) -> Result<Command, serde_json::Error> {
+/// The command in a call.
+pub(crate) fn parse_command(call: &RoutedCall) -> Result<Command, serde_json::Error> {
     let CommandInput { command, timeout_ms } = CommandInput::deserialize(&call.input)?;
     let command = Command::new(command);
     Ok(match timeout_ms {
@@ -36,20 +36,20 @@ pub(crate) fn command(call: &RoutedCall) -> Result<Command, serde_json::Error> {
     })
 }
 
-/// A router for one agent: the five tools under the policy of `sandbox`, and whatever is no tool
-/// of theirs and no extension's is run in its shell.
+/// A router for one agent: the five file tools run under the policy of `sandbox`; calls of neither
+/// a file tool nor an extension run in its shell.
 ///
-/// A sandbox of another provider may have no such tools, because its files are elsewhere: then
-/// commands and extensions are served, and a call of one of the five is an error that says so.
+/// A sandbox of another provider may lack the file tools, because its files are on another machine:
+/// then only commands and extensions are served, and a call of a file tool is an error.
 ///
-/// Extensions are added with [`Router::register`]. It ends with the sandbox: make another for
-/// another one.
+/// Add extensions with [`ToolRouter::register`](crate::tools::ToolRouter::register). The router
+/// ends with the sandbox.
 pub fn router(sandbox: Arc<dyn SandboxBackend>) -> Result<ToolRouter, SandboxError> {
-    routed(sandbox.as_ref(), Arc::new(CommandHandler(sandbox.clone())))
+    build_router(sandbox.as_ref(), Arc::new(CommandHandler(sandbox.clone())))
 }
 
-/// A router with the tools that `sandbox` has, and `session` for the rest.
-pub(crate) fn routed(
+/// A router with the tools of `sandbox`, and `session` for the rest.
+pub(crate) fn build_router(
     sandbox: &dyn SandboxBackend,
     session: Arc<dyn ToolHandler>,
 ) -> Result<ToolRouter, SandboxError> {

@@ -1,4 +1,4 @@
-//! From what a program asks for to a sandbox, and from an outcome to what it is told.
+//! Opens a sandbox for a program's options, and turns outcomes into results.
 
 use std::fs;
 use std::io;
@@ -23,14 +23,14 @@ use super::{LocalOptions, LocalSandboxProvider};
 use crate::protocol::{Confinement, GrantAccess, SandboxCreateOptions, SandboxGrant};
 use crate::{Command, ExecuteResult, SandboxError};
 
-/// What the result of every command that is not confined says.
-const UNCONFINED: &str = "nothing is confined: this command could do whatever you can";
+/// The first warning of every unconfined result.
+const UNCONFINED_WARNING: &str = "not confined: this command had all your rights";
 
-/// A sandbox that was opened.
+/// An opened sandbox.
 pub(super) struct OpenSession {
     pub(super) opened: Arc<Session>,
     is_confined: bool,
-    /// For the first result.
+    /// Warnings for the first result.
     notes: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSessio
         confinement,
         provider_options,
     } = options;
-    let own: LocalOptions =
+    let local: LocalOptions =
         serde_json::from_value(Value::Object(provider_options)).map_err(|source| {
             SandboxError::Options { provider: LocalSandboxProvider::NAME.into(), source }
         })?;
@@ -54,96 +54,97 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSessio
     let cwd = directory(&cwd)?;
     let mut flags = Flags::none(cwd.clone());
     flags.mode =
-        if confinement == Confinement::Unconfined { Some(Mode::FullAccess) } else { own.mode };
-    flags.read = own.read;
+        if confinement == Confinement::Unconfined { Some(Mode::FullAccess) } else { local.mode };
+    flags.read = local.read;
     flags.deny = policy.filesystem.blacklist;
     flags.protect = protected
         .iter()
-        .chain(&own.policy_file)
-        .map(|file| protection(file))
+        .chain(&local.policy_file)
+        .map(|file| protect_entry(file))
         .collect::<Result<_, _>>()?;
     let files = PolicyFiles {
-        project: own.policy_file.as_deref().map(absolute).transpose()?,
-        agent: own.agent.clone(),
+        project: local.policy_file.as_deref().map(absolute).transpose()?,
+        agent: local.agent.clone(),
         ..PolicyFiles::default()
     };
     let mut resolved = resolve_for(&cwd, &flags, &files).map_err(SandboxError::not_created)?;
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
-    let hosts = if asker.is_some() { NetworkRules::for_asking } else { |_: &mut NetworkRules| {} };
-    let said = ProgramRules {
-        white: policy.filesystem.whitelist,
+    let hosts =
+        if asker.is_some() { NetworkRules::prepare_for_prompts } else { |_: &mut NetworkRules| {} };
+    let rules = ProgramRules {
+        whitelist: policy.filesystem.whitelist,
         granted,
-        tools: own.disallowed_tools,
+        tools: local.disallowed_tools,
         hosts,
     };
-    said.apply(&mut resolved, &mut notes)?;
-    let resolve = resolver(flags.clone(), files.clone(), said);
+    rules.apply(&mut resolved, &mut notes)?;
+    let resolve = resolver(flags.clone(), files.clone(), rules);
     let is_confined = resolved.grants.is_confined();
     let stdio = StdioMode::Capture { limit: ShellCommand::new("").limit };
-    let asked = RunRequest {
+    let request = RunRequest {
         command: Vec::new(),
         cwd,
         flags,
         files,
         stdio,
         asker,
-        agent: own.agent,
+        agent: local.agent,
         session: id.to_owned(),
     };
-    let program = own.shell.unwrap_or_else(|| "bash".into()).into();
+    let program = local.shell.unwrap_or_else(|| "bash".into()).into();
     let opened =
-        Session::open_with(Box::new(LocalProvider::default()), asked, resolved, program, resolve)
+        Session::open_with(Box::new(LocalProvider::default()), request, resolved, program, resolve)
             .map_err(SandboxError::not_created)?;
     Ok(OpenSession { opened: Arc::new(opened), is_confined, notes })
 }
 
-/// What a program says beside the policy files.
+/// The program's own rules, in addition to the policy files.
 struct ProgramRules {
-    white: Vec<String>,
+    whitelist: Vec<String>,
     granted: Vec<SandboxGrant>,
-    /// Tools that are taken away.
+    /// Tools to remove.
     tools: Vec<String>,
     hosts: fn(&mut NetworkRules),
 }
 
 impl ProgramRules {
-    /// All of it, also if a part means nothing: tools are taken away after all that is opened.
+    /// Applies all rules, even if one is invalid: tools are removed after everything is opened.
     fn apply(
         &self,
         resolved: &mut ResolvedPolicy,
         notes: &mut Vec<String>,
     ) -> Result<(), SandboxError> {
-        let white = whiten(resolved, &self.white, notes);
-        let granted = grant(resolved, &self.granted, notes);
+        let whitelist = apply_whitelist(resolved, &self.whitelist, notes);
+        let granted = apply_grants(resolved, &self.granted, notes);
         let rule = |name: &String| ToolRule {
             name: name.clone(),
             origin: Origin::new(Source::Flag, name.clone()),
         };
         resolved.grants = resolved.grants.clone().without_tools(self.tools.iter().map(rule));
         (self.hosts)(&mut resolved.grants.network);
-        white.and(granted)
+        whitelist.and(granted)
     }
 }
 
-/// The same policy anew, when a file of it was changed.
-fn resolver(flags: Flags, files: PolicyFiles, said: ProgramRules) -> Box<PolicyResolver> {
+/// Resolves the same policy again after a policy file has changed.
+fn resolver(flags: Flags, files: PolicyFiles, rules: ProgramRules) -> Box<PolicyResolver> {
     Box::new(move |before| {
         let mut resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
-        // Every entry meant something before.
-        let _ = said.apply(&mut resolved, &mut Vec::new());
+        // Every entry was valid before.
+        let _ = rules.apply(&mut resolved, &mut Vec::new());
         Ok(resolved)
     })
 }
 
 impl OpenSession {
-    /// `begun` gets what interrupts the command.
+    /// Runs a command; `on_start` gets its interrupter.
     pub(super) fn execute(
         &mut self,
         command: Command,
-        begun: &mut dyn FnMut(Box<dyn Interrupter>),
+        on_start: &mut dyn FnMut(Box<dyn Interrupter>),
     ) -> Result<ExecuteResult, EngineError> {
         let Command { mut line, mut sink } = command;
-        self.opened.follow();
+        self.opened.follow_policy();
         let limits = self.opened.policy().grants.limits;
         line.deadline =
             [line.deadline, limits.wall_ms.map(Duration::from_millis)].into_iter().flatten().min();
@@ -157,131 +158,131 @@ impl OpenSession {
                 sink(stream, bytes);
             }
         };
-        let mut begin = |reach: CommandControl| {
-            begun(reach.interrupter);
+        let mut start = |control: CommandControl| {
+            on_start(control.interrupter);
             StartDecision::Taken
         };
-        let executed = self.opened.execute(&line, &mut begin, &mut pass_on, &mut |error| {
+        let outcome = self.opened.execute(&line, &mut start, &mut pass_on, &mut |error| {
             warnings.push(error.to_string())
         })?;
         warnings.splice(0..0, std::mem::take(&mut self.notes));
         warnings.extend(
-            executed.news.changes.iter().map(|change| format!("the policy was changed: {change}")),
+            outcome.news.changes.iter().map(|change| format!("the policy has changed: {change}")),
         );
         warnings.extend(
-            executed
+            outcome
                 .news
                 .problems
                 .iter()
-                .map(|problem| format!("the policy stays as it was: {}", problem.message)),
+                .map(|problem| format!("the policy stays unchanged: {}", problem.message)),
         );
         if !self.is_confined {
-            warnings.insert(0, UNCONFINED.into());
+            warnings.insert(0, UNCONFINED_WARNING.into());
         }
-        let permission = self.opened.permission(&executed.outcome);
+        let permission = self.opened.permission(&outcome.outcome);
         Ok(ExecuteResult {
             permission,
-            cwd: executed.cwd.map(|cwd| cwd.as_path().to_owned()),
-            background: executed.background.into(),
-            shell: executed.shell,
+            cwd: outcome.cwd.map(|cwd| cwd.as_path().to_owned()),
+            background: outcome.background.into(),
+            shell: outcome.shell,
             confined: self.is_confined,
             warnings,
-            ..executed.outcome.into()
+            ..outcome.outcome.into()
         })
     }
 }
 
-/// What grants may open: where nothing may be written, they do not change that.
-fn widest(grants: &Grants, opens: GrantAccess) -> Effect {
-    if opens == GrantAccess::Writing && grants.mode != Mode::ReadOnly {
+/// The widest effect of a grant: in mode `read-only` no grant allows writing.
+fn widest_effect(grants: &Grants, opens: GrantAccess) -> Effect {
+    if opens == GrantAccess::Write && grants.mode != Mode::ReadOnly {
         Effect::Write
     } else {
         Effect::Read
     }
 }
 
-/// Opens the white list, but for what is shut: by the black list, by policy files, or built in.
-fn whiten(
+/// Opens the whitelist, except what the blacklist, policy files or built-in rules deny.
+fn apply_whitelist(
     resolved: &mut ResolvedPolicy,
     list: &[String],
     notes: &mut Vec<String>,
 ) -> Result<(), SandboxError> {
     for entry in list {
-        let path = meant(entry, &resolved.surroundings.facts)?;
+        let path = resolve_entry(entry, &resolved.surroundings.facts)?;
         let grants = &mut resolved.grants;
-        // As if the directory around it were open: a pattern says nothing of what is not.
+        // As if the parent directory were open: a pattern does not apply to a closed path.
         let before = grants.rules.len();
         grants.grant_session(path.parent().unwrap_or_else(AbsPath::root), Effect::Read);
-        let is_shut = grants.verdict(&path, Access::Read) == Verdict::Denied;
+        let is_denied = grants.verdict(&path, Access::Read) == Verdict::Denied;
         grants.rules.truncate(before);
-        if is_shut {
+        if is_denied {
             notes.push(format!(
-                "`{entry}` of the white list stays shut: what is on the black list goes before"
+                "`{entry}` of the whitelist stays denied: a deny rule takes precedence"
             ));
         } else {
-            let effect = widest(grants, GrantAccess::Writing);
+            let effect = widest_effect(grants, GrantAccess::Write);
             grants.grant_session(path, effect);
         }
     }
     Ok(())
 }
 
-/// Opens what a person granted, but for what is locked.
-fn grant(
+/// Opens what the user granted, except locked paths.
+fn apply_grants(
     resolved: &mut ResolvedPolicy,
     granted: &[SandboxGrant],
     notes: &mut Vec<String>,
 ) -> Result<(), SandboxError> {
-    for SandboxGrant { path: entry, opens } in granted {
-        if *opens == GrantAccess::Connecting {
-            connect(resolved, entry, notes);
+    for SandboxGrant { path: entry, access: opens } in granted {
+        if *opens == GrantAccess::Connect {
+            grant_host(resolved, entry, notes);
             continue;
         }
-        let path = meant(entry, &resolved.surroundings.facts)?;
+        let path = resolve_entry(entry, &resolved.surroundings.facts)?;
         let grants = &mut resolved.grants;
         let is_taken_back = |source: &Source| *source == Source::Flag;
         grants.rules.retain(|rule| {
             rule.effect != Effect::Deny || rule.root != path || !is_taken_back(&rule.origin.source)
         });
-        let effect = widest(grants, *opens);
+        let effect = widest_effect(grants, *opens);
         grants.grant_session(path.clone(), effect);
-        let wanted = if *opens == GrantAccess::Writing { Access::Write } else { Access::Read };
+        let wanted = if *opens == GrantAccess::Write { Access::Write } else { Access::Read };
         let decision = grants.decide(&path, wanted);
         if decision.verdict != Verdict::Allowed {
             let by = decision
                 .rule
                 .map_or_else(String::new, |rule| format!(" by `{}`", rule.origin().text));
-            notes.push(format!("`{entry}` was granted and stays shut{by}"));
+            notes.push(format!("`{entry}` was granted but stays denied{by}"));
         }
     }
     Ok(())
 }
 
-/// Opens a host that a person granted, unless a rule denies it or the list is locked.
-fn connect(resolved: &mut ResolvedPolicy, entry: &str, notes: &mut Vec<String>) {
+/// Allows a host that the user granted, unless a rule denies it or the list is locked.
+fn grant_host(resolved: &mut ResolvedPolicy, entry: &str, notes: &mut Vec<String>) {
     let network = &mut resolved.grants.network;
     let Ok(rule) = HostRule::parse(entry) else {
-        return notes.push(format!("`{entry}` was granted and is no host"));
+        return notes.push(format!("`{entry}` was granted but is not a host"));
     };
     if let Some(by) = &network.locked {
-        return notes.push(format!("`{entry}` was granted and stays shut by `{}`", by.text));
+        return notes.push(format!("`{entry}` was granted but stays denied by `{}`", by.text));
     }
-    network.for_asking();
+    network.prepare_for_prompts();
     network.allow.push(ListedHost { rule, origin: Origin::new(Source::Session, entry) });
     if network.mode == NetworkMode::None {
-        notes.push(format!("`{entry}` was granted and stays shut by `{}`", Denial::NETWORK_SHUT));
+        notes.push(format!("`{entry}` was granted but stays denied by `{}`", Denial::NETWORK_NONE));
     }
 }
 
-/// The path that an entry means.
-fn meant(entry: &str, facts: &Facts) -> Result<AbsPath, SandboxError> {
+/// The path of an entry, with `~` and variables expanded.
+fn resolve_entry(entry: &str, facts: &Facts) -> Result<AbsPath, SandboxError> {
     let wrong = |why| SandboxError::Path { entry: entry.to_owned(), why };
     let text = entry.strip_suffix("/**").unwrap_or(entry);
     let text = match text.strip_prefix('$') {
         Some(rest) => {
             let (name, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             let value =
-                facts.variables.get(name).ok_or_else(|| wrong("there is no such variable"))?;
+                facts.variables.get(name).ok_or_else(|| wrong("no such environment variable"))?;
             format!("{value}{below}")
         }
         None => text.to_owned(),
@@ -293,14 +294,14 @@ fn meant(entry: &str, facts: &Facts) -> Result<AbsPath, SandboxError> {
         Some(_) => None,
         None => AbsPath::new(&text),
     };
-    let path = path.ok_or_else(|| wrong("it is not absolute"))?;
+    let path = path.ok_or_else(|| wrong("not absolute"))?;
     if text.contains(['*', '?', '[', '{']) && !path.as_path().exists() {
-        return Err(wrong("a directory is opened by its name, not by a pattern"));
+        return Err(wrong("a pattern cannot be opened; name a directory"));
     }
     Ok(path)
 }
 
-/// A directory to stand in, without symbolic links on the way.
+/// The canonical path of a directory.
 fn directory(path: &Path) -> Result<AbsPath, SandboxError> {
     let fail =
         |source| SandboxError::File { what: "enter", file: path.display().to_string(), source };
@@ -311,16 +312,14 @@ fn directory(path: &Path) -> Result<AbsPath, SandboxError> {
     AbsPath::new(real).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))
 }
 
-/// The entry that means exactly this file.
-fn protection(file: &Path) -> Result<String, SandboxError> {
+/// The policy entry for exactly this file.
+fn protect_entry(file: &Path) -> Result<String, SandboxError> {
     let path = absolute(file)?;
     let wrong = |why| SandboxError::Path { entry: path.to_string(), why };
-    let text = path
-        .as_path()
-        .to_str()
-        .ok_or_else(|| wrong("it is not UTF-8, and so cannot be protected"))?;
+    let text =
+        path.as_path().to_str().ok_or_else(|| wrong("not UTF-8, so it cannot be protected"))?;
     if text.contains(['*', '?', '[', '{', '$', '\\']) {
-        return Err(wrong("it reads as a pattern, and so cannot be protected"));
+        return Err(wrong("it reads as a pattern, so it cannot be protected"));
     }
     Ok(text.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Sandboxes whose policy is followed while their commands run.
+//! Applies policy changes to live sandboxes while their commands run.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ringfence_engine::session::Session;
 
-/// So often it is looked whether a policy file was changed. Before each command it is anyway.
+/// Interval of the policy file checks. They are also checked before each command.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Those that are followed, by one thread for all of them; there is none while there are none.
+/// The live sandboxes; one thread polls for all of them, and only while there are any.
 #[derive(Default)]
 pub(super) struct PolicyPoller(Mutex<Vec<Weak<Session>>>);
 
@@ -18,12 +18,12 @@ impl PolicyPoller {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::downgrade(opened));
         if all.len() == 1 {
-            let followers = self.clone();
-            // Without a thread, a policy is followed from one command to the next.
+            let poller = self.clone();
+            // Without the thread, the policy is checked before each command only.
             let _ = thread::Builder::new()
                 .name("policies".into())
                 .stack_size(256 * 1024)
-                .spawn(move || followers.follow());
+                .spawn(move || poller.follow());
         }
     }
 
@@ -37,7 +37,7 @@ impl PolicyPoller {
             }
             let opened: Vec<Arc<Session>> = all.iter().filter_map(Weak::upgrade).collect();
             drop(all);
-            opened.iter().for_each(|opened| opened.follow());
+            opened.iter().for_each(|opened| opened.follow_policy());
         }
     }
 }

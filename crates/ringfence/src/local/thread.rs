@@ -1,8 +1,7 @@
-//! The thread of a sandbox, and where commands for it are handed in.
+//! The thread of a sandbox, and its request queue.
 //!
-//! One thread makes the sandbox, runs its commands one after the other and ends it. It must be
-//! the same one: the kernel ends a sandbox with the thread that made it, which is why nothing
-//! is left when the program is killed.
+//! One thread creates the sandbox, runs its commands one after the other and ends it. The kernel
+//! ends a sandbox with the thread that created it, so nothing is left when the program is killed.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,14 +17,14 @@ use ringfence_tools::FileTools;
 
 use super::open::{OpenSession, open};
 use super::policy_poller::PolicyPoller;
-use crate::oneshot::{OneshotSender, promise};
+use crate::oneshot::{OneshotSender, oneshot};
 use crate::{Command, ExecuteResult, SandboxCreateOptions, SandboxError};
 
-/// Where commands for one sandbox are handed in. Dropping it ends the sandbox.
+/// The handle of a sandbox thread. Dropping it ends the sandbox.
 pub(super) struct SandboxThread {
     id: String,
     opened: Weak<Session>,
-    orders: Mutex<Option<Sender<ThreadRequest>>>,
+    requests: Mutex<Option<Sender<ThreadRequest>>>,
 }
 
 enum ThreadRequest {
@@ -36,32 +35,32 @@ enum ThreadRequest {
 impl SandboxThread {
     pub(super) async fn open(
         options: SandboxCreateOptions,
-        followers: Arc<PolicyPoller>,
+        poller: Arc<PolicyPoller>,
     ) -> Result<Self, SandboxError> {
         let id = session_id();
-        let (orders, handed_in) = mpsc::channel();
-        let (opened, is_opened) = promise();
+        let (requests, receiver) = mpsc::channel();
+        let (opened, opened_receiver) = oneshot();
         let (own, failed) = (id.clone(), |source| SandboxError::File {
             what: "start",
             file: "a thread".into(),
             source,
         });
-        let keeper = move || match open(&own, options) {
+        let run_thread = move || match open(&own, options) {
             Ok(session) => {
-                followers.add(&session.opened);
-                drop(followers);
-                opened.keep(Ok(Arc::downgrade(&session.opened)));
-                keep(session, &own, &handed_in);
-                // Left to itself, the allocator keeps what many threads had at the same time.
-                memory::give_back();
+                poller.add(&session.opened);
+                drop(poller);
+                opened.send(Ok(Arc::downgrade(&session.opened)));
+                serve(session, &own, &receiver);
+                // By default the allocator keeps the peak memory of many concurrent threads.
+                memory::trim_heap();
             }
-            Err(error) => opened.keep(Err(error)),
+            Err(error) => opened.send(Err(error)),
         };
-        thread::Builder::new().name("ringfence".into()).spawn(keeper).map_err(failed)?;
-        // Whoever does not wait for it drops the desk, and with it the sandbox.
-        let mut desk = Self { id, opened: Weak::new(), orders: Mutex::new(Some(orders)) };
-        desk.opened = is_opened.await.unwrap_or_else(|| Err(desk.gone()))?;
-        Ok(desk)
+        thread::Builder::new().name("ringfence".into()).spawn(run_thread).map_err(failed)?;
+        // If the caller drops this future, the handle is dropped, and the sandbox ends.
+        let mut handle = Self { id, opened: Weak::new(), requests: Mutex::new(Some(requests)) };
+        handle.opened = opened_receiver.await.unwrap_or_else(|| Err(handle.gone()))?;
+        Ok(handle)
     }
 
     pub(super) fn id(&self) -> &str {
@@ -69,22 +68,22 @@ impl SandboxThread {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.orders().is_some()
+        self.requests().is_some()
     }
 
     pub(super) fn tools(&self) -> Result<FileTools, SandboxError> {
         let ended = || SandboxError::Ended { id: self.id.clone() };
         let opened = self.opened.upgrade().filter(|_| self.is_open()).ok_or_else(ended)?;
-        // Where calls may go unrecorded there is nobody here who could be told.
-        opened.tools(Box::new(|_| ())).map_err(|error| told(error, &self.id))
+        // An embedding program has no log for calls that may go unrecorded.
+        opened.tools(Box::new(|_| ())).map_err(|error| to_sandbox_error(error, &self.id))
     }
 
     pub(super) fn permission(&self, denial: &Denial) -> Option<Permission> {
         self.opened.upgrade()?.permission_for(denial)
     }
 
-    fn orders(&self) -> MutexGuard<'_, Option<Sender<ThreadRequest>>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, Option<Sender<ThreadRequest>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn gone(&self) -> SandboxError {
@@ -92,39 +91,39 @@ impl SandboxThread {
     }
 
     pub(super) async fn execute(&self, command: Command) -> Result<ExecuteResult, SandboxError> {
-        let (result, awaited) = promise();
+        let (result, awaited) = oneshot();
         let ticket = Arc::new(CommandTicket::default());
-        let order = ThreadRequest::Execute(command, ticket.clone(), result);
-        match self.orders().as_ref() {
-            Some(orders) => orders.send(order).map_err(|_| self.gone())?,
+        let request = ThreadRequest::Execute(command, ticket.clone(), result);
+        match self.requests().as_ref() {
+            Some(requests) => requests.send(request).map_err(|_| self.gone())?,
             None => return Err(SandboxError::Ended { id: self.id.clone() }),
         }
-        let _gives_up = CancelOnDrop(ticket);
+        let _cancel_guard = CancelOnDrop(ticket);
         awaited.await.unwrap_or_else(|| Err(self.gone()))
     }
 
     pub(super) async fn close(&self) -> Result<Vec<QuarantinedFile>, SandboxError> {
-        let Some(orders) = self.orders().take() else { return Ok(Vec::new()) };
-        let (ended, awaited) = promise();
-        if orders.send(ThreadRequest::End(ended)).is_err() {
+        let Some(requests) = self.requests().take() else { return Ok(Vec::new()) };
+        let (ended, awaited) = oneshot();
+        if requests.send(ThreadRequest::End(ended)).is_err() {
             return Ok(Vec::new());
         }
-        drop(orders);
+        drop(requests);
         awaited.await.unwrap_or_else(|| Ok(Vec::new()))
     }
 }
 
-/// How far it is with a command.
+/// The progress of a command.
 #[derive(Default)]
 enum CommandProgress {
     #[default]
     Waiting,
     Running(Box<dyn Interrupter>),
-    /// Or nobody wants it any more.
+    /// Ended or cancelled.
     Over,
 }
 
-/// What whoever asked for a command and whoever runs it both know of it.
+/// State shared by the caller of a command and the sandbox thread.
 #[derive(Default)]
 struct CommandTicket(Mutex<CommandProgress>);
 
@@ -137,7 +136,7 @@ impl CommandTicket {
         !matches!(*self.lock(), CommandProgress::Over)
     }
 
-    /// It can be interrupted from now on, and is at once if nobody wants it any more.
+    /// Makes the command interruptible; interrupts it at once if it was cancelled.
     fn begin(&self, interrupter: Box<dyn Interrupter>) {
         let mut progress = self.lock();
         match *progress {
@@ -151,13 +150,13 @@ impl CommandTicket {
     }
 }
 
-/// Whoever asked for a command. Dropped before its end, they do not want it any more.
+/// Cancels the command if its future is dropped before the end.
 struct CancelOnDrop(Arc<CommandTicket>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let mut progress = self.0.lock();
-        // Held meanwhile: the next command is somebody else's.
+        // The lock is held meanwhile: an interrupt must not hit the next command.
         if let CommandProgress::Running(interrupter) = &*progress {
             interrupter.interrupt();
         }
@@ -165,13 +164,13 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs what is handed in until there will be nothing more.
-fn keep(mut session: OpenSession, id: &str, handed_in: &Receiver<ThreadRequest>) {
-    while let Ok(order) = handed_in.recv() {
-        match order {
+/// Serves requests until the queue is closed.
+fn serve(mut session: OpenSession, id: &str, receiver: &Receiver<ThreadRequest>) {
+    while let Ok(request) = receiver.recv() {
+        match request {
             ThreadRequest::Execute(command, ticket, result) => {
                 if let Some(executed) = run(&mut session, command, &ticket) {
-                    result.keep(executed.map_err(|error| told(error, id)));
+                    result.send(executed.map_err(|error| to_sandbox_error(error, id)));
                 }
             }
             ThreadRequest::End(ended) => {
@@ -179,16 +178,16 @@ fn keep(mut session: OpenSession, id: &str, handed_in: &Receiver<ThreadRequest>)
                     .opened
                     .end()
                     .map_err(|error| SandboxError::NotExecuted { source: Box::new(error) });
-                ended.keep(moved);
+                ended.send(moved);
                 return;
             }
         }
     }
-    // Nobody is left who could be told.
+    // No caller is left to report an error to.
     let _ = session.opened.end();
 }
 
-/// `None` if nobody wants it any more.
+/// Runs the command; `None` if it was cancelled.
 fn run(
     session: &mut OpenSession,
     command: Command,
@@ -202,7 +201,7 @@ fn run(
     Some(result)
 }
 
-fn told(error: EngineError, id: &str) -> SandboxError {
+fn to_sandbox_error(error: EngineError, id: &str) -> SandboxError {
     match error {
         EngineError::Provider(ProviderError::Gone { what: "sandbox" }) => {
             SandboxError::Gone { id: id.to_owned() }

@@ -1,4 +1,4 @@
-//! The loop of an agent stops where a person has to say something, and goes on with their answer.
+//! The agent loop stops for the user's answer and continues with it.
 
 use std::fs;
 use std::path::Path;
@@ -35,20 +35,20 @@ fn completed(step: AgentStep) -> Value {
     }
 }
 
-/// Runs the example on a script as a program of its own, the person saying `answers`.
+/// Runs the example on a script as a separate program, with the user's `answers`.
 fn example(at: &Path, calls: &[Value], answers: &[&str]) -> Vec<Value> {
     let script: String = calls.iter().map(|call| format!("{call}\n")).collect();
     fs::write(at.join("calls.jsonl"), script).unwrap();
     let said = answers.iter().map(|answer| format!("{answer}\n")).collect::<String>();
-    let ran = TestOutput::of(part("agent", at).arg("calls.jsonl"), said.as_bytes()).ok();
+    let ran = TestOutput::run(part("agent", at).arg("calls.jsonl"), said.as_bytes()).ok();
     ran.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Sandboxes of this machine, of a provider whose files are said to be elsewhere.
+/// Local sandboxes of a provider that claims to have its files on another machine.
 #[derive(Default)]
 struct Elsewhere(LocalSandboxProvider);
 
-struct Remote(Arc<dyn SandboxBackend>);
+struct RemoteProvider(Arc<dyn SandboxBackend>);
 
 impl SandboxProvider for Elsewhere {
     fn provider_type(&self) -> &str {
@@ -60,7 +60,7 @@ impl SandboxProvider for Elsewhere {
         options: SandboxCreateOptions,
     ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
         Box::pin(async move {
-            Ok(Arc::new(Remote(self.0.create(options).await?)) as Arc<dyn SandboxBackend>)
+            Ok(Arc::new(RemoteProvider(self.0.create(options).await?)) as Arc<dyn SandboxBackend>)
         })
     }
 
@@ -76,7 +76,7 @@ impl SandboxProvider for Elsewhere {
     }
 }
 
-impl SandboxBackend for Remote {
+impl SandboxBackend for RemoteProvider {
     fn id(&self) -> &str {
         self.0.id()
     }
@@ -95,7 +95,7 @@ impl SandboxBackend for Remote {
 
 tests! { "agent":
     #[test]
-    fn without_tools_in_process_commands_run_and_file_tools_say_why_not(at) {
+    fn without_file_tools_commands_run_and_tool_calls_explain_the_error(at) {
         let mut registry = SandboxProviderRegistry::default();
         registry.register("elsewhere", || Arc::new(Elsewhere::default()));
         let config = SandboxConfig { provider: "elsewhere".into(), ..SandboxConfig::default() };
@@ -112,9 +112,9 @@ tests! { "agent":
         runner.shutdown().unwrap();
     }
 
-    /// Promise: P98
+    /// Promise: agent-loop
     #[test]
-    fn the_example_asks_and_goes_on_with_each_of_four_answers(at) {
+    fn example_asks_and_continues_with_each_of_four_answers(at) {
         let notes = home(at).join("notes.txt");
         let cat = json!({ "tool": "Bash", "input": { "command": "echo $KEPT; cat ~/notes.txt" } });
         let keep = json!({ "tool": "Bash", "input": { "command": "export KEPT=kept" } });
@@ -122,18 +122,18 @@ tests! { "agent":
         let write = json!({ "tool": "write", "input": { "path": "made", "content": "x" } });
         let policy = ringfence_testkit::own_policy(&home(at), at);
 
-        // Denied: the model is told, and goes on.
+        // Denied: the model gets the denial, and continues.
         let steps = example(at, &[cat.clone(), write.clone()], &["deny"]);
         let statuses: Vec<&str> = steps.iter().map(|step| step["status"].as_str().unwrap()).collect();
         assert_eq!(statuses, ["requires_permission", "denied", "completed"], "{steps:#?}");
         let permission = &steps[0]["permission"];
         assert_eq!((&permission["type"], &permission["resource"]), (&json!("sandbox_access"), &json!(notes)));
         assert_eq!(permission["options"], json!(["allow_once", "allow_session", "allow_permanent", "deny"]));
-        assert!(steps[1]["reason"].as_str().unwrap().contains("did not allow it"));
+        assert!(steps[1]["reason"].as_str().unwrap().contains("the user denied it"));
         assert!(!steps.iter().any(|step| step.to_string().contains(SECRET)));
         assert_eq!(fs::read_to_string(at.join("made")).unwrap(), "x");
 
-        // Once: that call, and the next one asks again; the shell of the others lives on.
+        // Once: that call only, and the next one asks again; the shell of other calls lives on.
         let steps = example(at, &[keep.clone(), cat.clone(), json!({ "tool": "Bash", "input": { "command": "echo $KEPT" } }), read.clone()], &["allow_once", "allow_once"]);
         let statuses: Vec<&str> = steps.iter().map(|step| step["status"].as_str().unwrap()).collect();
         assert_eq!(statuses, ["completed", "requires_permission", "completed", "completed", "requires_permission", "completed"], "{steps:#?}");
@@ -147,20 +147,20 @@ tests! { "agent":
         assert_eq!(statuses, ["requires_permission", "completed", "completed", "completed"], "{steps:#?}");
         assert!(!policy.exists());
 
-        // For good: a line in the person's file, and nobody is asked again.
+        // Permanently: a line in the user's policy file, and no further question.
         let steps = example(at, std::slice::from_ref(&cat), &["allow_permanent"]);
         assert_eq!((&steps[0]["status"], &steps[1]["status"]), (&json!("requires_permission"), &json!("completed")), "{steps:#?}");
         assert!(fs::read_to_string(&policy).unwrap().contains("~/notes.txt"));
         let steps = example(at, &[cat, read], &[]);
         assert!(steps.iter().all(|step| step["status"] == "completed"), "{steps:#?}");
-        // All of it is on record, by whom.
+        // All of it is in the audit log, with the agent's name.
         let log = fs::read_to_string(home(at).join(".local/state/ringfence/audit/00000001.jsonl")).unwrap();
         assert!(log.lines().all(|line| line.contains(r#""agent":"example""#)), "{log}");
     }
 
-    /// Promise: P98
+    /// Promise: agent-loop
     #[test]
-    fn what_nobody_may_allow_is_not_asked_about(at) {
+    fn denial_that_no_answer_overrides_is_not_asked_about(at) {
         let mut config = SandboxConfig::default();
         config.provider_options.insert("disallowedTools".into(), json!(["Write"]));
         let mut runner = AgentRunner::new(SandboxManager::new(config).unwrap(), at);
@@ -169,7 +169,7 @@ tests! { "agent":
         let result = completed(runner.step(shell("echo x > f; echo x > ~/f")).unwrap());
         assert_ne!(result["exitCode"], 0);
         assert!(!at.join("f").exists());
-        // What failed by itself is told as that.
+        // A call that failed by itself reports its own error.
         let result = completed(runner.step(call("read", json!({ "path": "nothing" }))).unwrap());
         assert_eq!(result["error"]["code"], "not-found");
         let result = completed(runner.step(call("mcp__x__y", json!({}))).unwrap());
@@ -177,9 +177,9 @@ tests! { "agent":
         runner.shutdown().unwrap();
     }
 
-    /// Promise: P98
+    /// Promise: agent-loop
     #[test]
-    fn only_what_is_offered_can_be_answered_and_only_once(at) {
+    fn only_an_offered_option_is_accepted_and_only_once(at) {
         let mut runner = runner(at);
         assert_eq!(runner.answer(AskAnswer::Deny).err().unwrap().code(), "not-offered");
         let step = runner.step(shell("cat ~/notes.txt")).unwrap();
@@ -187,11 +187,11 @@ tests! { "agent":
         let step = runner.answer(AskAnswer::AllowSession).unwrap();
         assert_eq!(completed(step)["stdout"], SECRET);
         assert_eq!(runner.answer(AskAnswer::AllowSession).err().unwrap().code(), "not-offered");
-        // A call that follows gives the one up that waits.
+        // A new call drops the waiting one.
         assert!(matches!(runner.step(shell("cat ~/code/other/main.rs")).unwrap(), AgentStep::RequiresPermission(_)));
         completed(runner.step(shell("true")).unwrap());
         assert_eq!(runner.answer(AskAnswer::AllowSession).err().unwrap().code(), "not-offered");
-        // Two things in the way are two questions.
+        // Two denials are two questions.
         let both = "cat ~/code/other/main.rs && cat ~/.netrc";
         assert!(matches!(runner.step(shell(both)).unwrap(), AgentStep::RequiresPermission(_)));
         let step = runner.answer(AskAnswer::AllowSession).unwrap();

@@ -1,16 +1,16 @@
-//! Futures that somebody drops.
+//! Dropped futures.
 
 use std::pin::pin;
 
 use ringfence::{LocalSandboxProvider, SandboxProvider, block_on};
-use ringfence_testkit::soon;
+use ringfence_testkit::becomes_true;
 
-use crate::stage::{LONG, appears, children, manager, once, open, says, wardens};
+use crate::stage::{LONG, appears, children, manager, once, open, says, supervisors};
 
 tests! { "cancel":
-    /// Promise: P57
+    /// Promise: dropped-future
     #[test]
-    fn a_dropped_future_interrupts_its_command_and_the_shell_lives_on(at) {
+    fn dropped_future_interrupts_its_command_and_the_shell_lives_on(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
         says(sandbox.execute_blocking("export KEPT=yes; cd /tmp; sleep 1000 & echo $! >/tmp/job".into()));
         {
@@ -23,9 +23,9 @@ tests! { "cancel":
         assert!(!at.join("finished").exists());
     }
 
-    /// Promise: P57
+    /// Promise: dropped-future
     #[test]
-    fn at_whatever_moment_it_is_dropped(at) {
+    fn future_can_be_dropped_at_any_moment(at) {
         let manager = manager();
         says(manager.execute_blocking(at, "export KEPT=yes"));
         for pause in [0, 0, 20, 50, 100, 200, 500, 1000, 3000, 10_000] {
@@ -40,9 +40,9 @@ tests! { "cancel":
         assert_eq!(manager.list().len(), 1);
     }
 
-    /// Promise: P57
+    /// Promise: dropped-future
     #[test]
-    fn a_command_whose_turn_has_not_come_is_not_begun(at) {
+    fn dropped_queued_command_is_not_started(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
         let mut first = pin!(sandbox.execute("touch begun; until [ -e go ]; do sleep 0.01; done; echo first".into()));
         assert!(once(first.as_mut()).is_pending());
@@ -51,7 +51,7 @@ tests! { "cancel":
             let mut second = pin!(sandbox.execute("touch second".into()));
             assert!(once(second.as_mut()).is_pending());
         }
-        // One that nobody ever looks at is not handed in at all.
+        // A future that is never polled queues nothing.
         drop(sandbox.execute("touch second".into()));
         std::fs::write(at.join("go"), "").unwrap();
         assert_eq!(says(block_on(first)), "first");
@@ -59,9 +59,9 @@ tests! { "cancel":
         assert!(!at.join("second").exists());
     }
 
-    /// Promise: P57
+    /// Promise: dropped-future
     #[test]
-    fn a_sandbox_that_nobody_waits_for_is_not_left_behind(at) {
+    fn sandbox_whose_creation_is_dropped_is_not_left_behind(at) {
         let provider = LocalSandboxProvider::default();
         for _ in 0..5 {
             let mut making = pin!(provider.create(ringfence::SandboxCreateOptions::new(at)));
@@ -69,8 +69,8 @@ tests! { "cancel":
         }
         let kept = open(&provider, at);
         assert_eq!(block_on(provider.list()).unwrap().len(), 1);
-        assert!(soon(LONG, || wardens().len() == 1), "{:?}", wardens());
+        assert!(becomes_true(LONG, || supervisors().len() == 1), "{:?}", supervisors());
         drop(kept);
-        assert!(soon(LONG, || children("self").is_empty()), "{:?}", children("self"));
+        assert!(becomes_true(LONG, || children("self").is_empty()), "{:?}", children("self"));
     }
 }

@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! Runs the examples.
 
 use ringfence_testkit::{SECRET, TestOutput};
 use serde_json::Value;
@@ -7,9 +7,9 @@ use crate::stage::{home, part};
 
 tests! { "examples":
     #[test]
-    fn an_agent_loop(at) {
+    fn agent_loop_keeps_state_and_reports_a_blocked_command(at) {
         let lines = |input: &[u8]| -> Vec<Value> {
-            TestOutput::of(&mut part("agent_loop", at), input).ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+            TestOutput::run(&mut part("agent_loop", at), input).ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         };
         let own = lines(b"");
         assert_eq!(own[1]["stdout"], "hello from /tmp\n");
@@ -20,15 +20,15 @@ tests! { "examples":
     }
 
     #[test]
-    fn a_permission_prompt(at) {
-        let run = |answer: &str| TestOutput::of(part("permission", at).args(["../notes.txt", answer]), b"").ok();
+    fn permission_example_applies_each_answer(at) {
+        let run = |answer: &str| TestOutput::run(part("permission", at).args(["../notes.txt", answer]), b"").ok();
         let denied = run("deny");
         let asked: Value = serde_json::from_str(denied.lines().next().unwrap()).unwrap();
         assert_eq!(asked["status"], "requires_permission");
         assert_eq!(asked["permission"]["type"], "sandbox_access");
         assert_eq!(asked["permission"]["options"], serde_json::json!(["allow_once", "allow_session", "allow_permanent", "deny"]));
-        assert!(denied.contains("the agent is told: ") && !denied.contains(SECRET));
-        // Whoever says something else has not said yes.
+        assert!(denied.contains("the agent gets: ") && !denied.contains(SECRET));
+        // Any other text means deny.
         assert!(!run("yes").contains(SECRET));
         for answer in ["allow_once", "allow_session", "allow_permanent"] {
             let said = run(answer);

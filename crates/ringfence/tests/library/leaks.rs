@@ -1,4 +1,4 @@
-//! Nothing is left: of sandboxes that ended, and of programs that were killed.
+//! Nothing is left of ended sandboxes and of killed programs.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ringfence::{AskAnswer, LocalSandboxProvider, SandboxCreateOptions, SandboxProvider, block_on};
-use ringfence_testkit::{HostSnapshot, SECRET, processes_with, repetitions, soon};
+use ringfence_testkit::{HostSnapshot, SECRET, becomes_true, processes_with, repetitions};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::many::{Holdings, at_once, lives, make_room, memory};
-use crate::stage::{LONG, Says, can_ask, open, part, says};
+use crate::many::{ProcessResources, at_once, lives, memory, raise_fd_limit};
+use crate::stage::{LONG, ScriptedAnswer, can_ask, open, part, says};
 
-/// The variable with a number by which processes are known to belong to a test.
+/// The environment variable with a number that identifies a test's processes.
 const MARKER: &str = "RINGFENCE_TEST_MARKER";
 
 /// A program that does not outlive its test.
@@ -28,19 +28,23 @@ impl Drop for Killed {
     }
 }
 
-/// What this program has when nothing goes on.
+/// The resources of this process when it is idle.
 #[track_caller]
-fn settled() -> Holdings {
-    assert!(soon(LONG, || Holdings::now().threads == 1), "{:?}", Holdings::now());
-    Holdings::now()
+fn settled() -> ProcessResources {
+    assert!(
+        becomes_true(LONG, || ProcessResources::now().threads == 1),
+        "{:?}",
+        ProcessResources::now()
+    );
+    ProcessResources::now()
 }
 
 #[track_caller]
-fn is_again(before: &Holdings) {
-    assert!(before.is_again(), "{before:?} became {:?}", Holdings::now());
+fn assert_restored(before: &ProcessResources) {
+    assert!(before.is_restored(), "{before:?} became {:?}", ProcessResources::now());
 }
 
-/// A program with three sandboxes, in which something goes on and on.
+/// A program with three sandboxes in which processes keep running.
 pub(crate) fn embedding() -> Result<(), Box<dyn Error>> {
     let (provider, here) = (LocalSandboxProvider::default(), std::env::current_dir()?);
     let all: Vec<_> = (0..3).map(|_| open(&provider, &here)).collect();
@@ -56,41 +60,41 @@ pub(crate) fn embedding() -> Result<(), Box<dyn Error>> {
 }
 
 tests! { "leaks":
-    /// Promise: P59
+    /// Promise: no-growth
     #[test]
-    fn many_sandboxes_one_after_the_other_leave_nothing(at) {
+    fn sequential_sandboxes_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
-        make_room().unwrap();
+        raise_fd_limit().unwrap();
         lives(&provider, at, 20).unwrap();
         let (before, memory_before) = (settled(), memory());
         lives(&provider, at, repetitions(100, 200)).unwrap();
-        is_again(&before);
+        assert_restored(&before);
         let grown = memory().saturating_sub(memory_before);
         assert!(grown < 4096, "{grown} kB more than {memory_before} kB");
         assert!(block_on(provider.list()).unwrap().is_empty());
     }
 
-    /// Promise: P59
+    /// Promise: no-growth
     #[test]
-    fn many_sandboxes_at_once_leave_nothing(at) {
+    fn concurrent_sandboxes_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
-        make_room().unwrap();
+        raise_fd_limit().unwrap();
         at_once(&provider, at, 4).unwrap();
         let before = settled();
         at_once(&provider, at, repetitions(50, 200)).unwrap();
-        is_again(&before);
+        assert_restored(&before);
         assert!(block_on(provider.list()).unwrap().is_empty());
     }
 
-    /// Promise: P59
+    /// Promise: no-growth
     #[test]
-    fn one_sandbox_too_many_names_the_limit_and_harms_no_other(at) {
+    fn sandbox_beyond_the_fd_limit_names_the_limit_and_harms_no_other(at) {
         let provider = LocalSandboxProvider::default();
         lives(&provider, at, 1).unwrap();
         let before = settled();
         let limit = |most| setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) }).unwrap();
         let names_it = |error: ringfence::SandboxError| assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
-        // Too few for any.
+        // Too few for any sandbox.
         limit(300);
         names_it(block_on(provider.create(SandboxCreateOptions::new(at))).err().unwrap());
         limit(600);
@@ -107,23 +111,23 @@ tests! { "leaks":
         for (number, sandbox) in all.iter().enumerate() {
             assert_eq!(says(sandbox.execute_blocking(format!("echo {number}").into())), number.to_string());
         }
-        // Those that were there before may have wanted some more of it meanwhile.
+        // Earlier sandboxes may have taken some more fds meanwhile.
         all.drain(..5).for_each(|sandbox| drop(block_on(sandbox.dispose()).unwrap()));
         all.push(open(&provider, at));
         assert_eq!(says(all.last().unwrap().execute_blocking("echo anew".into())), "anew");
         all.iter().for_each(|sandbox| drop(block_on(sandbox.dispose()).unwrap()));
         drop(all);
-        is_again(&before);
+        assert_restored(&before);
     }
 
-    /// Promise: P59
+    /// Promise: no-growth
     #[test]
-    fn whoever_is_asked_leaves_nothing_either(at) {
+    fn sandboxes_with_an_asker_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
         if !can_ask() {
             return;
         }
-        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::AllowOnce));
+        let asker = Arc::new(ScriptedAnswer(AtomicUsize::new(0), AskAnswer::AllowOnce));
         let life = |_| {
             let options = SandboxCreateOptions { asker: Some(asker.clone()), ..SandboxCreateOptions::new(at) };
             let sandbox = block_on(provider.create(options)).unwrap();
@@ -133,26 +137,26 @@ tests! { "leaks":
         (0..5).for_each(life);
         let before = settled();
         (0..15).for_each(life);
-        is_again(&before);
+        assert_restored(&before);
         assert_eq!(asker.0.load(Ordering::SeqCst), 40);
     }
 
-    /// Promise: P59
+    /// Promise: no-growth
     #[test]
-    fn a_program_that_is_killed_leaves_nothing_within_a_second(at) {
+    fn killed_program_leaves_nothing_within_a_second(at) {
         let before = HostSnapshot::take().mounts;
         let marker = format!("7{:08}", std::process::id());
         let mut program = part("embedding", at).env(MARKER, &marker).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map(Killed).unwrap();
         let mut said = String::new();
         BufReader::new(program.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
         assert_eq!(said, "ready\n");
-        // What was just started may not have become what it is to be.
+        // A process that was just started may not have called execve yet.
         let sleeping = || processes_with(&marker).iter().filter(|process| process.contains("sleep")).count();
-        assert!(soon(LONG, || sleeping() >= 6), "{:?}", processes_with(&marker));
+        assert!(becomes_true(LONG, || sleeping() >= 6), "{:?}", processes_with(&marker));
         program.0.kill().unwrap();
-        assert!(soon(Duration::from_secs(1), || processes_with(&marker).is_empty()), "{:?}", processes_with(&marker));
+        assert!(becomes_true(Duration::from_secs(1), || processes_with(&marker).is_empty()), "{:?}", processes_with(&marker));
         drop(program);
         let new = || HostSnapshot::take().mounts.into_iter().filter(|mount| !before.contains(mount)).collect::<Vec<_>>();
-        assert!(soon(LONG, || new().is_empty()), "{:?}", new());
+        assert!(becomes_true(LONG, || new().is_empty()), "{:?}", new());
     }
 }

@@ -1,12 +1,12 @@
-//! The library as programs use it, as the superuser and as an ordinary user.
+//! The library as programs use it, as root and as an ordinary user.
 //!
-//! Each test runs in a process of its own, whose `main` begins as a program's is to begin.
+//! Each test runs in a process of its own, whose `main` calls `init` first, as a program must.
 
-/// Tests that are given a directory of the user's own, in a home with secrets in it.
+/// Tests that get a directory of the user's own, in a home with secrets.
 macro_rules! tests {
-    ($module:literal: $(#[test] fn $name:ident($at:ident) $body:block)*) => {
+    ($module:literal: $($(#[doc = $doc:literal])* #[test] fn $name:ident($at:ident) $body:block)*) => {
         pub(crate) const TESTS: &[(&str, fn(&std::path::Path))] = &[$((concat!($module, "::", stringify!($name)), $name)),*];
-        $(fn $name($at: &std::path::Path) $body)*
+        $($(#[doc = $doc])* fn $name($at: &std::path::Path) $body)*
     };
 }
 
@@ -36,7 +36,7 @@ use std::process::ExitCode;
 
 use ringfence_testkit::{ProcessPerTest, TestUser, fuse_for_all};
 
-/// The variable by which a process knows that it is another program, and which.
+/// The environment variable that turns this binary into another test program.
 const PART: &str = "RINGFENCE_TEST_PART";
 
 fn all() -> impl Iterator<Item = &'static (&'static str, fn(&Path))> {
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         "crowd" => crowd::crowd(),
         "many" => many::main().map_err(|error| error as Box<dyn Error>),
         _ => {
-            // Nobody can be asked where nobody tells.
+            // Asking needs FUSE.
             if TestUser::runner_is_root() {
                 fuse_for_all();
             }

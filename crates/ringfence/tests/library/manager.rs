@@ -1,4 +1,4 @@
-//! Sandboxes that are there when they are needed.
+//! Sandboxes created on demand.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use ringfence::{
     GrantAccess, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxGrant, SandboxManager,
     SandboxProviderRegistry, block_on,
 };
-use ringfence_testkit::{SECRET, TestOutput, signal, soon};
+use ringfence_testkit::{SECRET, TestOutput, becomes_true, signal};
 use serde_json::{Map, Value, json};
 
-use crate::stage::{appears, children, home, manager, part, says, wardens};
+use crate::stage::{appears, children, home, manager, part, says, supervisors};
 
-/// Tries to make a sandbox without having called `init`.
+/// Tries to create a sandbox without calling `init`.
 pub(crate) fn without_init() -> ExitCode {
     match manager().execute_blocking(".", "touch made") {
         Err(error @ SandboxError::InitMissing) => {
@@ -26,11 +26,11 @@ pub(crate) fn without_init() -> ExitCode {
     }
 }
 
-/// What comes of a configuration that cannot be had: its code.
+/// The error code of a configuration that cannot be used.
 fn refused(config: SandboxConfig, directory: &Path) -> &'static str {
     let manager = SandboxManager::new(config).unwrap();
     let error = manager.execute_blocking(directory, "touch made").err().unwrap();
-    assert!(!directory.join("made").exists(), "{error} and yet it ran");
+    assert!(!directory.join("made").exists(), "the command ran despite: {error}");
     assert!(manager.list().is_empty());
     error.code()
 }
@@ -40,9 +40,9 @@ fn options(value: Value) -> Map<String, Value> {
 }
 
 tests! { "manager":
-    /// Promise: P56
+    /// Promise: manager
     #[test]
-    fn a_sandbox_is_made_when_it_is_needed_and_used_again(at) {
+    fn sandbox_is_created_on_demand_and_reused(at) {
         let (manager, other) = (manager(), at.join("other"));
         fs::create_dir(&other).unwrap();
         assert!(manager.list().is_empty());
@@ -50,7 +50,7 @@ tests! { "manager":
         says(manager.execute_blocking(at, "cd /tmp; export KEPT=yes; f() { echo from f; }"));
         let made = manager.list();
         assert_eq!(made.len(), 1);
-        // By another name it is the same directory.
+        // Another path to the same directory.
         assert_eq!(says(manager.execute_blocking(at.join("other/.."), "pwd; echo $KEPT; f")), "/tmp\nyes\nfrom f");
         assert_eq!(manager.list(), made);
         assert_eq!(says(manager.execute_blocking(&other, "pwd; echo $KEPT")), format!("{}", other.display()));
@@ -61,7 +61,7 @@ tests! { "manager":
     }
 
     #[test]
-    fn at_once_they_share_one_sandbox(at) {
+    fn concurrent_commands_share_one_sandbox(at) {
         let manager = manager();
         thread::scope(|scope| {
             for _ in 0..6 {
@@ -72,25 +72,25 @@ tests! { "manager":
         assert_eq!(fs::read_to_string(at.join("all")).unwrap(), "x\n".repeat(6));
     }
 
-    /// Promise: P56
+    /// Promise: manager
     #[test]
-    fn without_confinement_every_result_says_so(at) {
-        let config = SandboxConfig { enabled: false, provider: "nobody knows it".into(), ..SandboxConfig::default() };
+    fn every_unconfined_result_says_so(at) {
+        let config = SandboxConfig { enabled: false, provider: "unknown".into(), ..SandboxConfig::default() };
         let manager = SandboxManager::new(config).unwrap();
         for command in ["cat ~/.ssh/id_rsa; export KEPT=yes", "cat ~/.ssh/id_rsa; [ $KEPT = yes ]"] {
             let result = manager.execute_blocking(at, command).unwrap();
             assert_eq!((result.exit_code, result.stdout.text().as_ref()), (0, SECRET));
-            assert!(!result.confined && result.warnings[0].starts_with("nothing is confined"), "{:?}", result.warnings);
+            assert!(!result.confined && result.warnings[0].starts_with("not confined"), "{:?}", result.warnings);
         }
-        // And confined, none of it.
+        // Confined, the same command is denied.
         let result = crate::stage::manager().execute_blocking(at, "cat ~/.ssh/id_rsa").unwrap();
         assert!(result.exit_code != 0 && result.blocked && result.confined && result.stdout.bytes.is_empty());
         assert!(result.warnings.is_empty(), "{:?}", result.warnings);
     }
 
-    /// Promise: P56
+    /// Promise: manager
     #[test]
-    fn what_cannot_be_made_is_an_error_and_nothing_runs(at) {
+    fn unusable_configuration_is_an_error_and_nothing_runs(at) {
         let with = |value| SandboxConfig { provider_options: options(value), ..SandboxConfig::default() };
         assert_eq!(refused(with(json!({ "shell": "no-such-shell" })), at), "command-not-executed");
         assert_eq!(refused(with(json!({ "shel": "bash" })), at), "provider-options");
@@ -105,22 +105,22 @@ tests! { "manager":
         assert_eq!(manager().execute_blocking(at.join("nowhere"), "true").err().unwrap().code(), "file");
         let unknown = SandboxConfig { provider: "docker".into(), ..SandboxConfig::default() };
         let error = SandboxManager::with_registry(unknown, SandboxProviderRegistry::default()).err().unwrap();
-        assert!(error.to_string().contains("known are: local"), "{error}");
+        assert!(error.to_string().contains("known providers: local"), "{error}");
         fs::write(at.join("policy.toml"), "version = 1\nmod = 1\n").unwrap();
         assert!(SandboxConfig::from_policy_file(at.join("policy.toml")).is_err());
     }
 
-    /// Promise: P56
+    /// Promise: manager
     #[test]
-    fn without_init_nothing_is_made_and_the_hint_says_what_to_do(at) {
-        let told = TestOutput::of(&mut part("without-init", at), b"").ok();
-        assert!(told.contains("ringfence::init();") && told.contains("first line of `main`"), "{told}");
+    fn without_init_no_sandbox_is_created_and_the_hint_helps(at) {
+        let output = TestOutput::run(&mut part("without-init", at), b"").ok();
+        assert!(output.contains("ringfence::init();") && output.contains("first line of `main`"), "{output}");
         assert!(!at.join("made").exists());
     }
 
-    /// Promise: P56
+    /// Promise: manager
     #[test]
-    fn when_the_sandbox_dies_the_next_command_has_a_new_one_with_all_grants(at) {
+    fn after_a_sandbox_dies_the_next_command_gets_a_new_one_with_all_grants(at) {
         let manager = manager();
         let notes = home(at).join("notes.txt");
         manager.add_runtime_whitelist("~/notes.txt");
@@ -129,8 +129,8 @@ tests! { "manager":
         let result = thread::scope(|scope| {
             let running = scope.spawn(|| manager.execute_blocking(at, format!("touch {}; sleep 60", at.join("begun").display())));
             appears(&at.join("begun"));
-            let warden = wardens().pop().expect("a sandbox has a warden");
-            let init = children(&warden).pop().expect("a warden has an init");
+            let supervisor = supervisors().pop().expect("a sandbox has a supervisor");
+            let init = children(&supervisor).pop().expect("a supervisor has an init");
             signal(init.parse().unwrap(), 9);
             running.join().unwrap()
         });
@@ -145,23 +145,23 @@ tests! { "manager":
     }
 
     #[test]
-    fn a_sandbox_that_died_while_idle_is_made_anew_for_the_command(at) {
+    fn sandbox_that_died_while_idle_is_recreated_for_the_next_command(at) {
         let manager = manager();
         manager.add_runtime_whitelist("~/notes.txt");
         says(manager.execute_blocking(at, "cd /tmp; export KEPT=yes"));
-        let warden = wardens().pop().expect("a sandbox has a warden");
-        let init = children(&warden).pop().expect("a warden has an init");
+        let supervisor = supervisors().pop().expect("a sandbox has a supervisor");
+        let init = children(&supervisor).pop().expect("a supervisor has an init");
         signal(init.parse().unwrap(), 9);
-        assert!(soon(Duration::from_secs(20), || wardens().is_empty()), "it does not end");
+        assert!(becomes_true(Duration::from_secs(20), || supervisors().is_empty()), "the supervisor does not end");
         let said = says(manager.execute_blocking(at, "pwd; echo ${KEPT-gone}; cat ~/notes.txt; touch made"));
         assert_eq!(said, format!("{}\ngone\n{SECRET}", at.display()));
         assert!(at.join("made").exists());
         assert_eq!(manager.list().len(), 1);
     }
 
-    /// Promise: P63
+    /// Promise: live-policy
     #[test]
-    fn a_policy_is_followed_and_what_cannot_be_makes_another_sandbox(at) {
+    fn policy_edit_is_applied_live_or_by_a_new_sandbox(at) {
         let (manager, policy) = (manager(), home(at).join(".config/ringfence/policy.toml"));
         let say = |text: &str| fs::write(&policy, format!("version = 1\n{text}\n")).unwrap();
         fs::create_dir_all(policy.parent().unwrap()).unwrap();
@@ -189,11 +189,11 @@ tests! { "manager":
     }
 
     #[test]
-    fn a_grant_holds_from_the_next_command_on_and_an_isolated_copy_goes_its_own_way(at) {
+    fn grant_applies_to_the_next_command_and_not_to_an_isolated_copy(at) {
         let manager = manager();
         let read = |manager: &SandboxManager, name: &str| manager.execute_blocking(at, format!("cat ~/{name}")).unwrap().exit_code == 0;
         assert!(!read(&manager, "notes.txt"));
-        manager.grant(SandboxGrant { path: "~/notes.txt".into(), opens: GrantAccess::Reading });
+        manager.grant(SandboxGrant { path: "~/notes.txt".into(), access: GrantAccess::Read });
         assert!(read(&manager, "notes.txt"));
         assert_ne!(manager.execute_blocking(at, "echo x >>~/notes.txt").unwrap().exit_code, 0);
         let copy = manager.isolated().unwrap();
@@ -204,9 +204,9 @@ tests! { "manager":
         assert!(manager.list() != copy.list() && manager.list().len() == 1);
     }
 
-    /// Promise: P58
+    /// Promise: embedder-config
     #[test]
-    fn what_is_on_the_black_list_goes_before_the_white_list_and_a_person_before_both(at) {
+    fn blacklist_overrides_whitelist_and_a_grant_overrides_both(at) {
         let home = home(at);
         fs::write(home.join("plain"), "plain").unwrap();
         let mut config = SandboxConfig::from_sandbox_json(
@@ -219,7 +219,7 @@ tests! { "manager":
         let manager = SandboxManager::new(config).unwrap();
         let result = manager.execute_blocking(at, "cat ~/plain; cat ~/code/other/main.rs >/dev/null && echo x >~/code/other/y").unwrap();
         assert_eq!((result.exit_code, result.stdout.text().as_ref()), (0, "plain"), "{}", result.stderr);
-        for (path, why) in [("`~/notes.txt`", "stays shut"), ("`~/.ssh`", "is not opened")] {
+        for (path, why) in [("`~/notes.txt`", "stays denied"), ("`~/.ssh`", "is not opened")] {
             let is_meant = |warning: &&String| warning.contains(path) && warning.contains(why);
             assert_eq!(result.warnings.iter().filter(is_meant).count(), 1, "{path}: {:?}", result.warnings);
         }
@@ -233,7 +233,7 @@ tests! { "manager":
     }
 
     #[test]
-    fn a_provider_lists_and_destroys_what_it_made(at) {
+    fn provider_lists_and_destroys_its_sandboxes(at) {
         let provider = SandboxProviderRegistry::default().get("local").unwrap();
         let create = || block_on(provider.create(SandboxCreateOptions::new(at))).unwrap();
         let (one, other) = (create(), create());

@@ -1,4 +1,4 @@
-//! Asking a person, and going on.
+//! Asking the user, and continuing.
 
 use std::fs;
 use std::path::Path;
@@ -9,21 +9,21 @@ use std::time::Duration;
 use ringfence::{AskAnswer, SandboxConfig, SandboxManager, block_on};
 use ringfence_testkit::{SECRET, signal};
 
-use crate::stage::{Says, can_ask, children, home, says, wardens};
+use crate::stage::{ScriptedAnswer, can_ask, children, home, says, supervisors};
 
-/// Waits until the sandbox in which a command said `KEPT=yes` has died and another took its place.
+/// Waits until the sandbox with `KEPT=yes` has died and another has replaced it.
 fn has_another_sandbox(manager: &SandboxManager, at: &Path) -> bool {
     let is_new = || {
         manager
             .execute_blocking(at, "echo kept: $KEPT")
             .is_ok_and(|result| result.stdout.text() == "kept:\n")
     };
-    ringfence_testkit::soon(Duration::from_secs(20), is_new)
+    ringfence_testkit::becomes_true(Duration::from_secs(20), is_new)
 }
 
 tests! { "permission":
     #[test]
-    fn only_what_can_be_had_is_offered(at) {
+    fn only_effective_options_are_offered(at) {
         let offered = |config: SandboxConfig, command: &str| {
             let manager = SandboxManager::new(config).unwrap();
             let result = manager.execute_blocking(at, command).unwrap();
@@ -41,9 +41,9 @@ tests! { "permission":
         }
     }
 
-    /// Promise: P58
+    /// Promise: embedder-config
     #[test]
-    fn each_answer_does_what_it_says(at) {
+    fn each_answer_takes_effect(at) {
         let policy = ringfence_testkit::own_policy(&home(at), at);
         fs::create_dir_all(policy.parent().unwrap()).unwrap();
         fs::write(&policy, format!("version = 1 # mine\nproject = \"{}\"\n", at.display())).unwrap();
@@ -64,7 +64,7 @@ tests! { "permission":
         assert_eq!(says(outside), SECRET);
         manager.answer(at, &blocked(&manager), AskAnswer::AllowSession).unwrap();
         assert_eq!(says(manager.execute_blocking(at, call)), SECRET);
-        // Nobody allows what is not offered.
+        // An answer that is not offered is rejected.
         let strict = SandboxManager::new(SandboxConfig::default()).unwrap();
         let result = blocked(&strict);
         assert_eq!(strict.answer(at, &result, AskAnswer::AllowOnce).err().unwrap().code(), "not-offered");
@@ -78,7 +78,7 @@ tests! { "permission":
     }
 
     #[test]
-    fn a_refused_file_that_is_yet_to_be_made_opens_its_directory(at) {
+    fn grant_for_a_missing_file_opens_its_directory(at) {
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap();
         let call = "echo made >~/code/other/new.txt";
         let result = manager.execute_blocking(at, call).unwrap();
@@ -88,11 +88,11 @@ tests! { "permission":
     }
 
     #[test]
-    fn with_an_asker_the_access_itself_waits_and_the_shell_lives_on(at) {
+    fn with_an_asker_the_access_waits_and_the_shell_lives_on(at) {
         if !can_ask() {
             return;
         }
-        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::AllowSession));
+        let asker = Arc::new(ScriptedAnswer(AtomicUsize::new(0), AskAnswer::AllowSession));
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
         says(manager.execute_blocking(at, "export KEPT=yes; cd /tmp"));
         let before = manager.list();
@@ -100,28 +100,28 @@ tests! { "permission":
         assert_eq!(result.stdout.text(), format!("{SECRET}\nyes\n/tmp\n"), "{result:?}");
         assert_eq!((result.granted.len(), result.blocked, asker.0.load(Ordering::SeqCst)), (1, false, 1));
         assert_eq!(manager.list(), before);
-        // It is kept for the sandbox that takes the place of this one, and for no other.
-        signal(children(&wardens().pop().unwrap()).pop().unwrap().parse().unwrap(), 9);
+        // The grant is kept for the sandbox that replaces this one, and for no other.
+        signal(children(&supervisors().pop().unwrap()).pop().unwrap().parse().unwrap(), 9);
         // It takes a moment to die.
         assert!(has_another_sandbox(&manager, at));
         assert_eq!(says(manager.execute_blocking(at, "cat ~/notes.txt")), SECRET);
         assert_eq!(asker.0.load(Ordering::SeqCst), 1);
     }
 
-    /// Promise: P62
+    /// Promise: write-grant
     #[test]
-    fn with_an_asker_writing_waits_too_and_opens_that_file_alone(at) {
+    fn with_an_asker_a_write_waits_and_opens_only_that_file(at) {
         if !can_ask() {
             return;
         }
-        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::AllowSession));
+        let asker = Arc::new(ScriptedAnswer(AtomicUsize::new(0), AskAnswer::AllowSession));
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
         let new = home(at).join("code/other/new.txt");
         let result = manager.execute_blocking(at, "KEPT=yes; echo a >~/code/other/new.txt; echo b >>~/code/other/new.txt; echo $KEPT").unwrap();
         assert_eq!((result.stdout.text(), result.granted.len(), result.blocked), ("yes\n".into(), 1, false), "{result:?}");
         assert_eq!((fs::read_to_string(&new).unwrap().as_str(), asker.0.load(Ordering::SeqCst)), ("a\nb\n", 1));
-        // What takes the place of a sandbox that died has the file, and nothing around it.
-        signal(children(&wardens().pop().unwrap()).pop().unwrap().parse().unwrap(), 9);
+        // The replacement of a dead sandbox has the file, and nothing around it.
+        signal(children(&supervisors().pop().unwrap()).pop().unwrap().parse().unwrap(), 9);
         assert!(has_another_sandbox(&manager, at));
         says(manager.execute_blocking(at, "echo c >>~/code/other/new.txt"));
         assert_eq!((fs::read_to_string(&new).unwrap().as_str(), asker.0.load(Ordering::SeqCst)), ("a\nb\nc\n", 1));
@@ -129,35 +129,35 @@ tests! { "permission":
         assert_eq!(asker.0.load(Ordering::SeqCst), 2);
     }
 
-    /// Promise: P69
+    /// Promise: ask-connect
     #[test]
-    fn with_an_asker_connecting_waits_too_by_name_and_port(at) {
-        let line = "exec 3<>/dev/tcp/nobody.invalid/443";
-        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::Deny));
+    fn with_an_asker_a_connection_waits_by_name_and_port(at) {
+        let line = "exec 3<>/dev/tcp/nowhere.invalid/443";
+        let asker = Arc::new(ScriptedAnswer(AtomicUsize::new(0), AskAnswer::Deny));
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
         let result = manager.execute_blocking(at, line).unwrap();
         assert!(String::from_utf8_lossy(&result.stderr.bytes).contains("Permission denied"), "{result:?}");
-        assert_eq!((asker.0.load(Ordering::SeqCst), result.denials[0].target.as_str()), (1, "nobody.invalid:443"));
-        // Without one, not even the name is found.
+        assert_eq!((asker.0.load(Ordering::SeqCst), result.denials[0].target.as_str()), (1, "nowhere.invalid:443"));
+        // Without an asker the name does not even resolve.
         let result = SandboxManager::new(SandboxConfig::default()).unwrap().execute_blocking(at, line).unwrap();
         assert!(!String::from_utf8_lossy(&result.stderr.bytes).contains("Permission denied"), "{result:?}");
     }
 
-    /// Promise: P58
+    /// Promise: embedder-config
     #[test]
-    fn nobody_opens_the_record_of_what_commands_do(at) {
+    fn no_grant_opens_the_audit_log(at) {
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap();
         manager.add_runtime_whitelist("~/.local/state");
         manager.add_runtime_whitelist("~/.local/state/ringfence/audit/head");
         let result = manager.execute_blocking(at, "cat ~/.local/state/ringfence/audit/head").unwrap();
         assert!(result.exit_code != 0 && result.stdout.bytes.is_empty(), "{result:?}");
-        assert!(result.warnings.iter().any(|warning| warning.contains("was granted and stays shut")), "{:?}", result.warnings);
+        assert!(result.warnings.iter().any(|warning| warning.contains("was granted but stays denied")), "{:?}", result.warnings);
         assert!(manager.requires_permission(&result).is_none());
     }
 
-    /// Promise: P58
+    /// Promise: embedder-config
     #[test]
-    fn settings_in_the_project_cannot_be_changed_from_inside(at) {
+    fn settings_in_the_project_cannot_be_changed_by_commands(at) {
         for file in ["sandbox.json", "mine.toml"] {
             let path = at.join(file);
             fs::write(&path, if file == "mine.toml" { "version = 1\n" } else { "{}" }).unwrap();

@@ -9,7 +9,7 @@ use crate::stage::{open, says};
 
 tests! { "session":
     #[test]
-    fn bytes_are_bytes_and_text_is_text(at) {
+    fn binary_output_is_kept_as_bytes_and_base64(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
         let result = sandbox.execute_blocking(Command::new(r"printf 'a\000\377b'; printf oops >&2; exit_with() { return 3; }; exit_with")).unwrap();
         assert_eq!(result.stdout.bytes, b"a\0\xffb");
@@ -23,12 +23,12 @@ tests! { "session":
     }
 
     #[test]
-    fn input_time_limits_and_what_is_kept(at) {
+    fn input_time_limit_and_output_limit_apply(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
         assert_eq!(says(sandbox.execute_blocking(Command::new("export KEPT=yes; tr a-z A-Z").input("hello"))), "HELLO");
         let result = sandbox.execute_blocking(Command::new("sleep 60").timeout_ms(100)).unwrap();
         assert!(result.timed_out && result.exit_code == 124);
-        let result = sandbox.execute_blocking(Command::new("head -c 100000 /dev/zero; echo $KEPT").keep(1000)).unwrap();
+        let result = sandbox.execute_blocking(Command::new("head -c 100000 /dev/zero; echo $KEPT").output_limit(1000)).unwrap();
         assert!(result.truncated && result.stdout.bytes.len() <= 1000);
         assert_eq!(result.stdout.bytes.len() as u64 + result.stdout.dropped, 100_004);
         assert!(result.stdout.bytes.ends_with(b"yes\n"));
@@ -38,32 +38,32 @@ tests! { "session":
         assert_eq!(sandbox.execute_blocking("a\0b".into()).err().unwrap().code(), "not-a-line");
     }
 
-    /// Promise: P75
+    /// Promise: command-rules
     #[test]
-    fn a_command_is_refused_by_what_it_says(at) {
+    fn command_rule_denies_a_command_by_its_text(at) {
         std::fs::create_dir_all(at.join(".ringfence")).unwrap();
         std::fs::write(at.join(".ringfence/policy.toml"), "version = 1\n[commands]\ndeny = [\"touch:*\"]\n").unwrap();
         let sandbox = open(&LocalSandboxProvider::default(), at);
         let result = sandbox.execute_blocking("cd /tmp; nice touch x".into()).unwrap();
-        assert_eq!((result.exit_code, result.blocked, result.shell), (126, true, ShellState::LivesOn));
+        assert_eq!((result.exit_code, result.blocked, result.shell), (126, true, ShellState::Alive));
         let refusal = result.refusal.as_ref().unwrap();
         assert_eq!((refusal.position, refusal.length, refusal.reason.as_str()), (9, 12, "`touch x` is denied"));
         assert!(result.permission.is_none() && result.stderr.text().contains("`touch x` is denied"), "{}", result.stderr);
         let wire = serde_json::to_value(&result).unwrap();
         assert_eq!((&wire["refusal"]["position"], &wire["denials"][0]["operation"]), (&9.into(), &"command".into()));
-        // Nothing of it ran, and the next one is none the worse.
+        // Nothing of it ran, and the next command works.
         assert_eq!(says(sandbox.execute_blocking("pwd".into())), at.display().to_string());
     }
 
     #[test]
-    fn output_is_passed_on_while_the_command_runs(at) {
+    fn output_is_streamed_while_the_command_runs(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
         let (heard, all) = (at.join("heard"), Arc::new(Mutex::new(Vec::new())));
-        let (noted, told) = (heard.clone(), all.clone());
+        let (flag, recorded) = (heard.clone(), all.clone());
         let command = Command::new("echo first; until [ -e heard ]; do sleep 0.01; done; echo second; echo third >&2");
         let result = sandbox.execute_blocking(command.timeout_ms(20_000).on_output(move |stream, bytes| {
-            told.lock().unwrap().push((stream, String::from_utf8_lossy(bytes).into_owned()));
-            std::fs::write(&noted, "").unwrap();
+            recorded.lock().unwrap().push((stream, String::from_utf8_lossy(bytes).into_owned()));
+            std::fs::write(&flag, "").unwrap();
         }));
         assert_eq!(says(result), "first\nsecond");
         let all = all.lock().unwrap();
@@ -72,7 +72,7 @@ tests! { "session":
     }
 
     #[test]
-    fn twenty_at_once(at) {
+    fn twenty_concurrent_sandboxes_stay_separate(at) {
         const MANY: usize = 20;
         let (provider, all_stand) = (LocalSandboxProvider::default(), Barrier::new(MANY));
         thread::scope(|scope| {

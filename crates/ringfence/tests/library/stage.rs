@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers shared by the tests.
 
 use std::fs;
 use std::future::Future;
@@ -14,32 +14,32 @@ use ringfence::{
     Ask, AskAnswer, Asker, ExecuteResult, LocalSandboxProvider, SandboxBackend, SandboxConfig,
     SandboxCreateOptions, SandboxManager, SandboxProvider, block_on,
 };
-use ringfence_testkit::{skip, soon};
+use ringfence_testkit::{becomes_true, skip};
 
-/// Longer than anything takes that is not broken.
+/// A timeout that only a bug exceeds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// Counts questions, and always says the same.
+/// Counts questions, and always gives the same answer.
 #[derive(Debug)]
-pub(crate) struct Says(pub(crate) AtomicUsize, pub(crate) AskAnswer);
+pub(crate) struct ScriptedAnswer(pub(crate) AtomicUsize, pub(crate) AskAnswer);
 
-impl Asker for Says {
+impl Asker for ScriptedAnswer {
     fn ask(&self, _: &Ask) -> AskAnswer {
         self.0.fetch_add(1, Ordering::SeqCst);
         self.1
     }
 }
 
-/// Whether anybody can be asked; skips where nobody tells of what is about to be refused.
+/// True if the user can be asked; skips the test where denials cannot wait.
 pub(crate) fn can_ask() -> bool {
     let is_open = fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !is_open {
-        skip("/dev/fuse cannot be opened, so nobody can be asked");
+        skip("cannot open /dev/fuse, so no user can be asked");
     }
     is_open
 }
 
-/// The home around a test's directory, with secrets in it.
+/// The home directory around a test's directory, with secrets in it.
 pub(crate) fn home(directory: &Path) -> PathBuf {
     directory.parent().expect("a home").to_owned()
 }
@@ -52,7 +52,7 @@ pub(crate) fn open(provider: &LocalSandboxProvider, directory: &Path) -> Arc<dyn
     block_on(provider.create(SandboxCreateOptions::new(directory))).unwrap()
 }
 
-/// Runs a command that must succeed; answers what it wrote, without the end of the last line.
+/// The trimmed output of a command that must succeed.
 #[track_caller]
 pub(crate) fn says(result: Result<ExecuteResult, ringfence::SandboxError>) -> String {
     let result = result.unwrap();
@@ -60,29 +60,30 @@ pub(crate) fn says(result: Result<ExecuteResult, ringfence::SandboxError>) -> St
     result.stdout.text().trim_end().to_owned()
 }
 
-/// Looks once whether a future is done.
+/// Polls a future once.
 pub(crate) fn once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[track_caller]
 pub(crate) fn appears(path: &Path) {
-    assert!(soon(LONG, || path.exists()), "{} does not appear", path.display());
+    assert!(becomes_true(LONG, || path.exists()), "{} does not appear", path.display());
 }
 
-/// This very program, as another part.
+/// This binary as another test program.
 pub(crate) fn part(name: &str, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(super::PART, name).current_dir(directory);
     command
 }
 
-/// The outermost processes of the sandboxes that this one has.
-pub(crate) fn wardens() -> Vec<String> {
-    let is_warden = |pid: &String| {
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"ringfence-warden\0")
+/// The pids of the supervisors of this process's sandboxes.
+pub(crate) fn supervisors() -> Vec<String> {
+    let is_supervisor = |pid: &String| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|words| words == b"ringfence-supervisor\0")
     };
-    children("self").into_iter().filter(is_warden).collect()
+    children("self").into_iter().filter(is_supervisor).collect()
 }
 
 /// The children of a process, of all its threads.

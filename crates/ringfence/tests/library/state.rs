@@ -1,4 +1,4 @@
-//! What a shell holds, it still holds after very many commands.
+//! The shell keeps its state over many commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use ringfence_testkit::SECRET;
 
 use crate::stage::{can_ask, says};
 
-/// Opens notes for the session, and nothing else; counts questions.
+/// Allows the notes for the session and denies everything else; counts questions.
 #[derive(Debug, Default)]
 struct Notes(AtomicUsize);
 
@@ -26,7 +26,7 @@ impl Asker for Notes {
     }
 }
 
-/// One of two hundred commands: most do something to the shell that they undo, or fail.
+/// One of two hundred commands: most change the shell and undo it, or fail.
 fn one(sandbox: &dyn SandboxBackend, number: usize) {
     let run = |line: String| sandbox.execute_blocking(line.into()).unwrap();
     match number {
@@ -47,13 +47,13 @@ fn one(sandbox: &dyn SandboxBackend, number: usize) {
         }
         120 => {
             let late = sandbox.execute_blocking(Command::new("sleep 60").timeout_ms(100)).unwrap();
-            assert!(late.timed_out && late.shell == ShellState::LivesOn, "{late:?}");
+            assert!(late.timed_out && late.shell == ShellState::Alive, "{late:?}");
         }
         160 => {
             let loops = sandbox
                 .execute_blocking(Command::new("while :; do :; done").timeout_ms(100))
                 .unwrap();
-            assert!(loops.timed_out && loops.shell == ShellState::LivesOn, "{loops:?}");
+            assert!(loops.timed_out && loops.shell == ShellState::Alive, "{loops:?}");
         }
         _ => match number % 5 {
             0 if number > 80 => {
@@ -74,9 +74,9 @@ fn one(sandbox: &dyn SandboxBackend, number: usize) {
 }
 
 tests! { "state":
-    /// Promise: P47
+    /// Promise: session-state
     #[test]
-    fn two_hundred_commands_a_denial_a_grant_and_time_outs_later_all_is_still_there(at) {
+    fn shell_state_survives_two_hundred_commands_a_denial_a_grant_and_timeouts(at) {
         if !can_ask() {
             return;
         }
@@ -87,8 +87,8 @@ tests! { "state":
             echo held >held && exec 7<held && rm held; sleep 1000 & echo $$ $!";
         let numbers = says(sandbox.execute_blocking(made.into()));
         (0..200).for_each(|number| one(&*sandbox, number));
-        // One question for each of the two: what is refused stays so for a while, and what was
-        // granted never asks again.
+        // One question for each of the two: a denial is cached for a while, and a grant never asks
+        // again.
         assert_eq!(asker.0.load(Ordering::SeqCst), 2);
         let still = |line: &str| says(sandbox.execute_blocking(line.into()));
         assert_eq!(still("pwd"), at.join("below").to_str().unwrap());

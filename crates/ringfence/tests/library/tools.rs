@@ -1,4 +1,4 @@
-//! Tools beside a sandbox, and a router over both.
+//! File tools of a sandbox, and a router over both.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence::tools::{EditParams, ReadParams, RoutedCall, ToolError, ToolRouter, WriteParams};
 use ringfence::{SandboxBackend, SandboxConfig, SandboxManager, block_on, router};
-use ringfence_testkit::soon;
+use ringfence_testkit::becomes_true;
 use serde_json::{Value, json};
 
 use crate::stage::home;
@@ -27,7 +27,7 @@ fn bash(router: &ToolRouter, command: &str) -> Value {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every record of the audit log.
+/// All records of the audit log.
 fn records(at: &Path) -> Vec<Value> {
     let pages = fs::read_dir(home(at).join(".local/state/ringfence/audit"))
         .unwrap()
@@ -40,13 +40,13 @@ fn records(at: &Path) -> Vec<Value> {
 }
 
 tests! { "tools":
-    /// Promise: P76
+    /// Promise: tools-decide-alike
     #[test]
-    fn tools_and_commands_see_the_same(at) {
+    fn tools_and_commands_see_the_same_files(at) {
         fs::write(at.join(".env"), "TOKEN=1").unwrap();
         let router = router(sandbox(at, json!({}))).unwrap();
         assert_eq!(bash(&router, "mkdir sub && cd sub && echo from the shell > made")["exitCode"], 0);
-        // The shell lives on between calls, and tools begin where the sandbox does.
+        // The shell persists between calls, and tools start in the sandbox's directory.
         assert_eq!(bash(&router, "pwd")["stdout"], format!("{}\n", at.join("sub").display()));
         assert_eq!(call(&router, "read", json!({ "path": "sub/made" })).unwrap()["text"], "from the shell\n");
         call(&router, "edit", json!({ "path": "sub/made", "old": "the shell", "new": "a tool" })).unwrap();
@@ -55,7 +55,7 @@ tests! { "tools":
             let path = path.replace('~', &home(at).to_string_lossy());
             let refused = call(&router, "read", json!({ "path": path })).unwrap_err();
             assert_eq!(refused.code(), "denied", "{path}");
-            // As to a command, that is, which is told of it by its own errors.
+            // The same path is denied to a command.
             assert_ne!(bash(&router, &format!("cat '{}'", at.join(&path).display()))["exitCode"], 0, "{path}");
         }
         for (tool, code) in [("mcp__x__y", "no-extension"), ("Bash", "handler")] {
@@ -63,9 +63,9 @@ tests! { "tools":
         }
     }
 
-    /// Promise: P81
+    /// Promise: removed-tools
     #[test]
-    fn an_agent_without_tools_that_write_writes_nothing_by_any_means(at) {
+    fn agent_without_write_tools_cannot_write_by_any_means(at) {
         fs::write(at.join("file"), "old").unwrap();
         let options = json!({ "disallowedTools": ["Write", "Edit"], "agent": "reviewer" });
         let router = router(sandbox(at, options)).unwrap();
@@ -84,7 +84,7 @@ tests! { "tools":
         let records = records(at);
         let blocked = |record: &&Value| record["result"] == "blocked" && record["agent"] == "reviewer";
         let tools: Vec<&Value> = records.iter().filter(blocked).map(|record| &record["tool"]).filter(|tool| tool.is_string()).collect();
-        // What the kernel refused says by which rule; what was called, by what name.
+        // Kernel denials name the rule; tool calls name the tool.
         let (called, held): (Vec<&Value>, Vec<&Value>) = tools.into_iter().partition(|tool| **tool != "Write");
         assert_eq!(called, ["write", "write", "write", "edit", "edit"]);
         assert_eq!(held.len(), 6);
@@ -92,7 +92,7 @@ tests! { "tools":
         assert!(by_shell.count() >= 2, "{records:?}");
     }
 
-    /// Promise: P76
+    /// Promise: tools-decide-alike
     #[test]
     fn tools_follow_the_policy_of_their_sandbox_and_end_with_it(at) {
         let sandbox = sandbox(at, json!({}));
@@ -103,15 +103,15 @@ tests! { "tools":
         fs::create_dir_all(policy.parent().unwrap()).unwrap();
         fs::write(&policy, "version = 1\n[filesystem]\ndeny = [\"file\"]\n").unwrap();
         let shut = || tools.read(&ReadParams::new(at.join("file"))).is_err_and(|error| error.code() == "denied");
-        assert!(soon(Duration::from_secs(10), shut), "{:?}", tools.read(&ReadParams::new("file")));
+        assert!(becomes_true(Duration::from_secs(10), shut), "{:?}", tools.read(&ReadParams::new("file")));
         fs::write(&policy, "version = 1\n[filesystem]\nprotect = [\"file\"]\n").unwrap();
-        assert!(soon(Duration::from_secs(10), || tools.read(&ReadParams::new("file")).is_ok()));
+        assert!(becomes_true(Duration::from_secs(10), || tools.read(&ReadParams::new("file")).is_ok()));
         assert_eq!(tools.edit(&EditParams::new("file", "x", "y")).unwrap_err().code(), "denied");
-        // What a policy that is wrong would say nobody knows: the old one holds.
+        // An invalid policy is ignored: the old one applies.
         fs::write(&policy, "version = 1\n[filesystem]\nprotect = 3\n").unwrap();
         assert_eq!(tools.edit(&EditParams::new("file", "x", "y")).unwrap_err().code(), "denied");
         block_on(sandbox.dispose()).unwrap();
         assert!(sandbox.tools().is_err());
-        assert!(soon(Duration::from_secs(10), || tools.write(&WriteParams::new("file", "z")).is_err_and(|error| error.code() == "policy")));
+        assert!(becomes_true(Duration::from_secs(10), || tools.write(&WriteParams::new("file", "z")).is_err_and(|error| error.code() == "policy")));
     }
 }
