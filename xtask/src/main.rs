@@ -1,7 +1,7 @@
-//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `stress`, `fuzz`, `precision`,
+//! Tasks of this workspace: `cargo xtask tidy`, `gen`, `ci`, `stress`, `fuzz`, `precision`,
 //! `bench`, `soak` and `kernels`.
 //!
-//! One file per chore. Nothing here ships, and nothing that ships depends on it.
+//! One file per task. Nothing here ships, and nothing that ships depends on it.
 
 mod bench;
 mod ci;
@@ -10,6 +10,7 @@ mod generate;
 mod kernels;
 mod precision;
 mod probe;
+mod promises;
 mod soak;
 mod stress;
 mod tidy;
@@ -18,27 +19,27 @@ mod workspace;
 use std::error::Error;
 use std::process::ExitCode;
 
-/// What a chore comes to: done, or one message that says why not.
-type Done = Result<(), Box<dyn Error>>;
+/// The result of a task: done, or one error message.
+type TaskResult = Result<(), Box<dyn Error>>;
 
 const USAGE: &str = "\
-usage: cargo xtask CHORE
+usage: cargo xtask TASK
 
-  tidy                                        check the rules that no compiler knows
-  gen [--check]                               write the generated documents, or fail where they differ
+  tidy [--stats]                              check rules that the compiler does not check, or count
+  gen [--check]                               write the generated documents, or fail if they differ
   ci                                          everything a change must pass
   stress                                      repeat races and generated inputs many times (30 minutes)
-  fuzz commands [--seconds N] [--seed N]      generated lines for the parser of command lines
-  fuzz archives [--seconds N] [--seed N]      generated archives for the store of skills
-  precision                                   how exactly refusals are told, beside what stderr would tell
+  fuzz commands [--seconds N] [--seed N]      generated command lines for the shell parser
+  fuzz archives [--seconds N] [--seed N]      generated archives for the skill store
+  precision                                   precision of reported denials, compared with stderr
   bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
-  soak                                        1,000 sandboxes in one program, and what is left of them
+  soak                                        1,000 sandboxes in one program, and a check for leftovers
   kernels --image FILE [--modules DIRECTORY] [--busybox FILE] [--target TRIPLE]
-                                              try the release binary on another kernel, in qemu";
+                                              test the release binary on another kernel, in qemu";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match chore(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+    match run_task(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -47,11 +48,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn chore(words: &[&str]) -> Done {
+fn run_task(words: &[&str]) -> TaskResult {
     match words {
         ["tidy"] => tidy::run(),
-        ["gen"] => generate::run(generate::Purpose::Write),
-        ["gen", "--check"] => generate::run(generate::Purpose::Check),
+        ["tidy", "--stats"] => tidy::print_stats(),
+        ["gen"] => generate::run(generate::GenerateMode::Write),
+        ["gen", "--check"] => generate::run(generate::GenerateMode::Check),
         ["ci"] => ci::run(),
         ["stress"] => stress::run(),
         ["fuzz", target] => fuzz::run(target, fuzz::SECONDS, None),
@@ -61,10 +63,10 @@ fn chore(words: &[&str]) -> Done {
             fuzz::run(target, seconds, Some(seed))
         }
         ["precision"] => precision::run(),
-        ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
+        ["bench", flags @ ..] => bench::run(&bench::BenchOptions::parse(flags)?),
         ["soak"] => soak::run(),
-        ["kernels", flags @ ..] => kernels::run(&kernels::Asked::parse(flags)?),
-        // Started by the bench, inside the sandboxes it measures.
+        ["kernels", flags @ ..] => kernels::run(&kernels::KernelOptions::parse(flags)?),
+        // Started by the bench, inside the measured sandboxes.
         ["probe", task @ ..] => probe::run(task),
         _ => Err(USAGE.into()),
     }

@@ -9,17 +9,20 @@ mod layers;
 mod names;
 mod platform;
 mod promises;
+mod prose;
+mod references;
 mod sizes;
 mod source;
 #[cfg(test)]
 mod testing;
 mod tree;
+mod types;
 mod unsafety;
 mod words;
 
 use std::fmt;
 
-use crate::Done;
+use crate::TaskResult;
 use tree::Tree;
 
 /// A place that breaks a rule.
@@ -42,9 +45,9 @@ impl fmt::Display for Finding {
     }
 }
 
-type Rule = fn(&Tree) -> Vec<Finding>;
+type TidyRule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: &[Rule] = &[
+const RULES: &[TidyRule] = &[
     layers::findings,
     unsafety::findings,
     platform::findings,
@@ -54,10 +57,13 @@ const RULES: &[Rule] = &[
     dependencies::findings,
     promises::findings,
     docs::findings,
+    types::findings,
+    prose::findings,
+    references::findings,
 ];
 
 /// Prints every finding; fails if there is one.
-pub(crate) fn run() -> Done {
+pub(crate) fn run() -> TaskResult {
     let tree = Tree::read()?;
     let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     findings.sort();
@@ -69,4 +75,29 @@ pub(crate) fn run() -> Done {
         1 => Err("1 finding".into()),
         count => Err(format!("{count} findings").into()),
     }
+}
+
+/// Prints the counts that the rules on names and prose keep low.
+pub(crate) fn print_stats() -> TaskResult {
+    let tree = Tree::read()?;
+    let types = types::TypeStats::count(&tree);
+    let (comments, openers) = prose::count_openers(&tree);
+    let percent = |part: usize, whole: usize| 100.0 * part as f64 / whole.max(1) as f64;
+    println!("type definitions                          {}", types.total);
+    println!(
+        "  with a name that is defined twice       {} ({:.1} %)",
+        types.shared,
+        percent(types.shared, types.total)
+    );
+    println!(
+        "  with a name of one word                 {} ({:.1} %)",
+        types.one_word,
+        percent(types.one_word, types.total)
+    );
+    println!("doc comments                              {comments}");
+    println!(
+        "  that begin with What, Whether, Who …    {openers} ({:.1} %)",
+        percent(openers, comments)
+    );
+    Ok(())
 }

@@ -5,54 +5,35 @@ use super::tree::{From, Package, Tree, When};
 
 /// From the ground up: a crate may use only crates that stand before it.
 const LAYERS: &[(&str, &str)] = &[
-    (
-        "ringfence-policy",
-        "the words as written; pure, so that they can be tested without a machine",
-    ),
-    ("ringfence-api", "the words that go in and come out; pure, and spoken by every layer above"),
-    ("ringfence-sys", "one function for each system call; it decides nothing"),
-    ("ringfence-shell", "what a persistent shell is told, and how it tells of an end"),
-    ("ringfence-tripwire", "a file system that tells who looked; it opens nothing"),
-    ("ringfence-egress", "how something outside is reached; why it may be is decided above"),
-    ("ringfence-audit", "what is written down of it all; whoever enforces does not wait for it"),
+    ("ringfence-policy", "policies and decisions; pure"),
+    ("ringfence-api", "requests and outcomes; pure"),
+    ("ringfence-sys", "one function per syscall; it decides nothing"),
+    ("ringfence-shell", "the protocol of a persistent shell"),
+    ("ringfence-tripwire", "the FUSE file system that reports lookups; it opens nothing"),
+    ("ringfence-egress", "connections to the outside; the decision is made above"),
+    ("ringfence-audit", "the audit log; enforcement does not depend on it"),
     ("ringfence-enforce", "from grants to a plan, from a plan to a process"),
-    (
-        "ringfence-tools",
-        "what agents do without a shell: the same decisions, on what was really opened",
-    ),
-    ("ringfence-skills", "what tenants bring: taken in, kept and read; it runs nothing"),
-    ("ringfence-provider", "what every place must do"),
-    ("ringfence-local", "one such place"),
-    ("ringfence-engine", "the life of a command, in any place"),
-    (
-        "ringfence",
-        "the door for programs that embed us, and the words that all doors say what happened in",
-    ),
-    (
-        "ringfence-mcp",
-        "the door for agents that speak the Model Context Protocol; it knows no place",
-    ),
-    ("ringfence-http", "the door for tenants of a service; it knows no place"),
-    (
-        "ringfence-cli",
-        "the door for people, where the place is picked and every other door is started from",
-    ),
+    ("ringfence-tools", "file tools in process: the same decisions, on opened files"),
+    ("ringfence-skills", "skills of tenants on disk; it runs nothing"),
+    ("ringfence-provider", "the trait of every backend"),
+    ("ringfence-local", "the backend for this machine"),
+    ("ringfence-engine", "the pipeline of a command, with any backend"),
+    ("ringfence", "the library for programs that embed ringfence, and the result types"),
+    ("ringfence-mcp", "the MCP server; it knows no backend"),
+    ("ringfence-http", "the HTTP service; it knows no backend"),
+    ("ringfence-cli", "the command line; it picks the backend and starts the servers"),
 ];
 
-/// What the order alone would let through.
+/// Dependencies that the order alone would allow.
 const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-policy", "a system call knows no policy"),
     ("ringfence-sys", "ringfence-api", "a system call knows no request"),
-    (
-        "ringfence-enforce",
-        "ringfence-audit",
-        "what is enforced does not depend on what is written down",
-    ),
-    ("ringfence-provider", "ringfence-audit", "a place runs commands; the engine records them"),
-    ("ringfence-local", "ringfence-audit", "a place runs commands; the engine records them"),
-    ("ringfence-engine", "ringfence-local", "the engine knows places by their trait only"),
-    ("ringfence-mcp", "ringfence-local", "whoever starts the server picks the place"),
-    ("ringfence-http", "ringfence-local", "whoever starts the service picks the place"),
+    ("ringfence-enforce", "ringfence-audit", "enforcement does not depend on the audit log"),
+    ("ringfence-provider", "ringfence-audit", "a backend runs commands; the engine records them"),
+    ("ringfence-local", "ringfence-audit", "a backend runs commands; the engine records them"),
+    ("ringfence-engine", "ringfence-local", "the engine knows backends by their trait only"),
+    ("ringfence-mcp", "ringfence-local", "the caller picks the backend"),
+    ("ringfence-http", "ringfence-local", "the caller picks the backend"),
 ];
 
 /// Used by tests of any layer, and itself free to use any.

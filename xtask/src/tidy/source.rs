@@ -78,7 +78,7 @@ fn quoted(chars: &[char], from: usize, quote: char) -> usize {
     chars.len()
 }
 
-/// Whether the `r` at `at` is a prefix, not the end of a name.
+/// True if the `r` at `at` is a prefix, not the end of a name.
 fn starts_literal(chars: &[char], at: usize) -> bool {
     match at.checked_sub(1).map(|before| chars[before]) {
         Some('b' | 'c') => at < 2 || !(chars[at - 2].is_alphanumeric() || chars[at - 2] == '_'),

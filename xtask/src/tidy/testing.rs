@@ -1,11 +1,11 @@
 //! Small trees for the rules' tests.
 
-use super::Rule;
+use super::TidyRule;
 use super::tree::{File, From, Need, Package, Tree, When};
 
 /// Asserts what `rule` finds in `tree`, as `path:line: what` without the end of `what`.
 #[track_caller]
-pub(super) fn check(rule: Rule, tree: &Tree, expect: &[&str]) {
+pub(super) fn check(rule: TidyRule, tree: &Tree, expect: &[&str]) {
     let found: Vec<String> = rule(tree).iter().map(ToString::to_string).collect();
     let fits = found.len() == expect.len()
         && found.iter().zip(expect).all(|(found, expect)| found.starts_with(expect));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::source;
 use crate::workspace;
 
-/// What the rules look at.
+/// The files and packages that the rules check.
 pub(super) struct Tree {
     pub(super) files: Vec<File>,
     /// The path of every file, text or not, from the top of the workspace.
@@ -50,7 +50,7 @@ pub(super) enum When {
     Test,
 }
 
-/// Whose a dependency is.
+/// The origin of a dependency.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
     Workspace,

@@ -28,7 +28,7 @@ pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the compiler is told to refuse `unsafe`, by the workspace's lints or in every root.
+/// True if the compiler is told to refuse `unsafe`, by the workspace's lints or in every root.
 fn fenced(tree: &Tree, package: &Package) -> bool {
     let has = |path: &str, section: &str, entry: &str| {
         tree.file(path).is_some_and(|file| in_section(&file.text, section, entry))

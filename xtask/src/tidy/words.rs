@@ -15,7 +15,7 @@ const MARKS: &[(&str, &str)] = &[
 /// As words of their own, so that the template of mktemp(1) stays possible.
 const NOTES: &[&str] = &["FIXME", "XXX"];
 
-/// Directories in which somebody builds; a reader has none of them.
+/// Build directories of one machine.
 const MACHINES: &[&str] = &["/builds/", "/home/runner/"];
 
 /// The one file that has to spell them.
@@ -49,7 +49,7 @@ fn objections(line: &str) -> Vec<String> {
     marks.chain(notes).chain(machines).collect()
 }
 
-/// Whether a path begins with `prefix` somewhere in `line`.
+/// True if a path begins with `prefix` somewhere in `line`.
 fn starts_path(line: &str, prefix: &str) -> bool {
     let inner = |c: char| c.is_alphanumeric() || "_-.~/}*".contains(c);
     line.match_indices(prefix).any(|(at, _)| !line[..at].chars().next_back().is_some_and(inner))
