@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: what ringfence costs, next to nothing at all and to its peers.
+//! `cargo xtask bench`: the cost of ringfence, compared with the bare command and with peers.
 //!
-//! Contenders take turns within a round, so that a load that comes and goes hits
-//! all of them; a ratio is the median of the rounds' own ratios for the same reason.
+//! Contenders take turns within a round, so that a temporary load affects all of them; for the same
+//! reason a ratio is the median of the ratios of the rounds.
 
 mod contender;
 mod job;
@@ -17,21 +17,21 @@ pub(crate) use server::POURED;
 
 use std::path::PathBuf;
 
-use crate::{Done, workspace};
+use crate::{TaskResult, workspace};
 use measure::measure;
 use report::Report;
 use row::ROWS;
-use scratch::Scratch;
+use scratch::BenchScratch;
 
-/// The bench as asked for.
+/// The options of the bench.
 #[derive(Debug, Default)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct BenchOptions<'a> {
     pace: Pace,
     only: Vec<&'a str>,
     failing: Failing,
 }
 
-/// How many rounds.
+/// The number of rounds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     #[default]
@@ -39,7 +39,7 @@ enum Pace {
     Quick,
 }
 
-/// What a missed bar does to the exit status. Machines are noisy, so by default nothing.
+/// The effect of a missed bar on the exit status. Machines are noisy, so by default none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Failing {
     #[default]
@@ -47,15 +47,15 @@ enum Failing {
     Enforced,
 }
 
-impl<'a> Asked<'a> {
-    pub(crate) fn parse(flags: &[&'a str]) -> Result<Asked<'a>, String> {
-        let mut asked = Asked::default();
+impl<'a> BenchOptions<'a> {
+    pub(crate) fn parse(flags: &[&'a str]) -> Result<BenchOptions<'a>, String> {
+        let mut options = BenchOptions::default();
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
             match *flag {
-                "--quick" => asked.pace = Pace::Quick,
-                "--enforce" => asked.failing = Failing::Enforced,
-                "--only" => asked.only.push(
+                "--quick" => options.pace = Pace::Quick,
+                "--enforce" => options.failing = Failing::Enforced,
+                "--only" => options.only.push(
                     flags
                         .next()
                         .copied()
@@ -76,24 +76,24 @@ impl<'a> Asked<'a> {
                 }
             }
         }
-        Ok(asked)
+        Ok(options)
     }
 }
 
 /// Measures, prints the table and writes `bench.json` into the target directory.
-pub(crate) fn run(asked: &Asked<'_>) -> Done {
-    let scratch = Scratch::create()?;
+pub(crate) fn run(options: &BenchOptions<'_>) -> TaskResult {
+    let scratch = BenchScratch::create()?;
     let mut report = Report::new(machine::facts(), Vec::new());
-    if asked.only != [service::NAME] {
-        rows(asked, &scratch, &mut report)?;
+    if options.only != [service::NAME] {
+        rows(options, &scratch, &mut report)?;
     }
-    if asked.only.is_empty() || asked.only.contains(&service::NAME) {
+    if options.only.is_empty() || options.only.contains(&service::NAME) {
         eprintln!(
-            "bench: {}: commands of skills over HTTP, each in a sandbox of its own",
+            "bench: {}: commands of skills over HTTP, each in its own sandbox",
             service::NAME
         );
         let ringfence = workspace::build("ringfence-cli", &["--release"])?;
-        match service::measure(&ringfence, scratch.disk(), asked.pace) {
+        match service::measure(&ringfence, scratch.disk(), options.pace) {
             Ok(load) => report.under_load(load),
             Err(why) => report.note(format!("{}: skipped: {why}", service::NAME)),
         }
@@ -104,48 +104,52 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     eprintln!("bench: wrote {}", path.display());
     match report.missed() {
-        missed if asked.failing == Failing::Enforced && missed > 0 => {
+        missed if options.failing == Failing::Enforced && missed > 0 => {
             Err(format!("{missed} bars missed").into())
         }
         _ => Ok(()),
     }
 }
 
-/// Everything that is measured against others.
-fn rows(asked: &Asked<'_>, scratch: &Scratch, report: &mut Report) -> Done {
-    let programs = Programs::build()?;
+/// Measures all rows that compare contenders.
+fn rows(options: &BenchOptions<'_>, scratch: &BenchScratch, report: &mut Report) -> TaskResult {
+    let programs = BenchPrograms::build()?;
     let (contenders, notes) = contender::find(&programs, scratch)?;
     notes.into_iter().for_each(|note| report.note(note));
-    for row in ROWS.iter().filter(|row| asked.only.is_empty() || asked.only.contains(&row.name)) {
+    for row in ROWS.iter().filter(|row| options.only.is_empty() || options.only.contains(&row.name))
+    {
         eprintln!("bench: {}: {}", row.name, row.says);
         match (row.prepare)(scratch, &programs) {
-            Ok(job) => report.add(row, measure(row, &job, &contenders, asked.pace)),
+            Ok(job) => report.add(row, measure(row, &job, &contenders, options.pace)),
             Err(why) => report.note(format!("{}: skipped: {why}", row.name)),
         }
     }
     Ok(())
 }
 
-/// What is measured, and what measures inside.
-struct Programs {
+/// The measured program, and helpers that measure inside.
+struct BenchPrograms {
     ringfence: PathBuf,
     probe: PathBuf,
-    /// Is told of what is made, and nothing else.
-    told: PathBuf,
-    /// Speaks to shells that live on.
+    /// Gets notifications of created files, and does nothing else.
+    notify_only: PathBuf,
+    /// Sends commands to shells that stay open.
     rounds: PathBuf,
-    /// Has many of them.
+    /// Opens many sessions.
     many: PathBuf,
-    /// Asks the rules on commands.
+    /// Evaluates rules on command text.
     commands: PathBuf,
 }
 
-impl Programs {
-    fn build() -> Result<Programs, Box<dyn std::error::Error>> {
-        Ok(Programs {
+impl BenchPrograms {
+    fn build() -> Result<BenchPrograms, Box<dyn std::error::Error>> {
+        Ok(BenchPrograms {
             ringfence: workspace::build("ringfence-cli", &["--release"])?,
             probe: workspace::build("xtask", &["--release"])?,
-            told: workspace::build("ringfence-sys", &["--release", "--example", "told"])?,
+            notify_only: workspace::build(
+                "ringfence-sys",
+                &["--release", "--example", "notify_only"],
+            )?,
             rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
             many: workspace::build("ringfence", &["--release", "--example", "many"])?,
             commands: workspace::build(

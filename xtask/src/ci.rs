@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use crate::generate::{self, Purpose};
-use crate::workspace::{self, Programs};
-use crate::{Done, fuzz, tidy};
+use crate::generate::{self, GenerateMode};
+use crate::workspace::{self, BuiltPrograms};
+use crate::{TaskResult, fuzz, tidy};
 
-/// Steps that have run, with their times; prints each as it ends.
+/// Finished steps with their times; prints each as it ends.
 #[derive(Default)]
 struct Steps {
     passed: Vec<(&'static str, f64)>,
@@ -22,7 +22,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Runs one step; a failure is printed and counted, and later steps run all the same.
+    /// Runs one step; a failure is printed and counted, and later steps still run.
     fn run<T>(
         &mut self,
         name: &'static str,
@@ -40,7 +40,7 @@ impl Steps {
         done.ok()
     }
 
-    fn result(&self) -> Done {
+    fn result(&self) -> TaskResult {
         let total: f64 = self.passed.iter().chain(&self.failed).map(|(_, took)| took).sum();
         println!("=== steps");
         self.passed.iter().for_each(|(name, took)| println!("{took:8.1} s  {name}"));
@@ -54,15 +54,16 @@ impl Steps {
     }
 }
 
-/// Runs every step, also when one fails, so that one run shows all failures.
-pub(crate) fn run() -> Done {
+/// Runs every step, even after a failure, so that one run shows all failures.
+pub(crate) fn run() -> TaskResult {
     let mut steps = Steps::default();
-    let clients = Clients::start();
+    let clients = ClientSetup::start();
     steps.run("tidy", tidy::run);
     steps.run("fmt --check", || cargo(&["fmt", "--check"]));
     if let Some(programs) = steps.run("lint and build", lint_and_build) {
-        steps
-            .run("gen --check", || generate::run_with(programs.find("ringfence")?, Purpose::Check));
+        steps.run("gen --check", || {
+            generate::run_with(programs.find("ringfence")?, GenerateMode::Check)
+        });
         steps.run("fuzz", || fuzz::run_briefly(&programs));
         steps.run("wait for .ci/clients", || clients?.finish());
         steps.run("tests", tests);
@@ -73,26 +74,27 @@ pub(crate) fn run() -> Done {
     steps.result()
 }
 
-/// `.ci/clients` at work: it installs foreign programs that some tests use, while cargo builds.
-struct Clients {
+/// `.ci/clients` in the background: it installs third-party programs that some tests use, while
+/// cargo builds.
+struct ClientSetup {
     child: Child,
     log: PathBuf,
 }
 
-impl Clients {
-    fn start() -> Result<Clients, Box<dyn std::error::Error>> {
+impl ClientSetup {
+    fn start() -> Result<ClientSetup, Box<dyn std::error::Error>> {
         let log = workspace::root().join("target/clients.log");
-        fs::create_dir_all(log.parent().expect("it lies in target"))?;
+        fs::create_dir_all(log.parent().expect("it is in target"))?;
         let output = File::create(&log)?;
         let mut command = Command::new(workspace::root().join(".ci/clients"));
         let child =
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
-        Ok(Clients { child, log })
+        Ok(ClientSetup { child, log })
     }
 
-    /// Waits for the end. Outside of CI a failure is printed only: the tests that miss a program
-    /// skip themselves and say so.
-    fn finish(mut self) -> Done {
+    /// Waits for its end. Outside of CI a failure is only printed: tests without their program skip
+    /// themselves and say so.
+    fn finish(mut self) -> TaskResult {
         let status = self.child.wait()?;
         if status.success() {
             return Ok(());
@@ -106,16 +108,16 @@ impl Clients {
     }
 }
 
-/// Builds every target with clippy as the compiler of our own crates, so that lints and programs
-/// come from one pass.
-fn lint_and_build() -> Result<Programs, Box<dyn std::error::Error>> {
+/// Builds every target with clippy as the compiler of our crates, so that lints and programs come
+/// from one pass.
+fn lint_and_build() -> Result<BuiltPrograms, Box<dyn std::error::Error>> {
     let arguments = ["build", "--workspace", "--all-targets", "--keep-going"];
     println!("$ cargo {} (clippy as the compiler)", arguments.join(" "));
-    Programs::build(linted(workspace::cargo(&arguments))?)
+    BuiltPrograms::build(linted(workspace::cargo(&arguments))?)
 }
 
-/// Makes cargo compile our own crates by clippy. Every cargo command of CI has the same
-/// setting, else the crates would be built again.
+/// Makes cargo compile our crates with clippy. Every cargo command of CI needs the same setting,
+/// else the crates are built again.
 fn linted(mut command: Command) -> Result<Command, Box<dyn std::error::Error>> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let sysroot =
@@ -128,14 +130,14 @@ fn linted(mut command: Command) -> Result<Command, Box<dyn std::error::Error>> {
         )
         .into());
     }
-    // The separator is what `cargo clippy` itself puts between arguments.
+    // The separator that `cargo clippy` puts between arguments.
     command
         .env("RUSTC_WORKSPACE_WRAPPER", clippy)
         .env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
     Ok(command)
 }
 
-fn tests() -> Done {
+fn tests() -> TaskResult {
     let nextest = workspace::cargo(&["nextest", "--version"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -153,9 +155,9 @@ fn tests() -> Done {
     done
 }
 
-/// Prints the slowest tests, and those that passed only when tried again; the latter are also
-/// appended to a file, so that several runs can be compared.
-fn print_report(report: &Path) -> Done {
+/// Prints the slowest tests, and those that passed only in a retry; the latter are also appended to
+/// a file, to compare several runs.
+fn print_report(report: &Path) -> TaskResult {
     let cases = report::cases(&fs::read_to_string(report)?);
     println!("=== slowest tests");
     report::slowest(&cases, 10)
@@ -165,7 +167,7 @@ fn print_report(report: &Path) -> Done {
         cases.iter().filter(|case| case.is_flaky).map(|case| case.name.as_str()).collect();
     println!(
         "=== flaky tests: {}",
-        if flaky.is_empty() { "none" } else { "passed only when tried again" }
+        if flaky.is_empty() { "none" } else { "passed only in a retry" }
     );
     flaky.iter().for_each(|name| println!("{name}"));
     let summary = report.with_file_name("flaky.txt");
@@ -174,12 +176,12 @@ fn print_report(report: &Path) -> Done {
     Ok(())
 }
 
-fn cargo(arguments: &[&str]) -> Done {
+fn cargo(arguments: &[&str]) -> TaskResult {
     println!("$ cargo {}", arguments.join(" "));
     finish(arguments[0], workspace::cargo(arguments))
 }
 
-fn finish(name: &str, mut command: Command) -> Done {
+fn finish(name: &str, mut command: Command) -> TaskResult {
     let status = command.stdin(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(format!("cargo {name}: {status}").into()) }
 }

@@ -1,9 +1,9 @@
-//! `cargo xtask kernels`: ringfence on another kernel than this machine's.
+//! `cargo xtask kernels`: runs ringfence on another kernel.
 //!
-//! Boots a kernel in qemu, with nothing but busybox and our release binary, and lets a
-//! script (`kernels/init.sh`) try them as root and as an ordinary user, with `/dev/fuse` and
-//! without. Not a part of `ci`: kernels are large and stand in no repository. Those of a
-//! distribution are unpacked, not installed:
+//! Boots a kernel in qemu, with only busybox and the release binary. A script (`kernels/init.sh`)
+//! tests them as root and as an ordinary user, with and without `/dev/fuse`. Not a part of `ci`:
+//! kernels are large and are not in the repository. Those of a distribution are unpacked, not
+//! installed:
 //!
 //! ```console
 //! $ apt-get download linux-image-6.1.0-50-cloud-amd64
@@ -11,8 +11,8 @@
 //! $ cargo xtask kernels --image k/boot/vmlinuz-* --modules k/lib/modules/*
 //! ```
 //!
-//! Emulated throughout, so that it needs no right on this machine and can be of another
-//! architecture; a boot with all trials takes about half a minute.
+//! Always emulated, so it needs no privileges and supports another architecture. A boot with all
+//! checks takes about half a minute.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,25 +20,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Done, workspace};
+use crate::{TaskResult, workspace};
 
 const INIT: &[u8] = include_bytes!("kernels/init.sh");
-/// Modules that a sandbox can use, where the kernel does not have them built in.
+/// Modules that a sandbox can use, if they are not built in.
 const MODULES: &[&str] = &["fuse", "overlay"];
-/// Longer than this takes no machine that is not stuck.
-const PATIENCE: &str = "300";
+/// The time limit in seconds.
+const TIME_LIMIT: &str = "300";
 
-/// The boot as asked for.
+/// The options of the boot.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct KernelOptions<'a> {
     image: &'a Path,
     modules: Option<&'a Path>,
     busybox: &'a Path,
     target: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
-    pub(crate) fn parse(flags: &[&'a str]) -> Result<Asked<'a>, String> {
+impl<'a> KernelOptions<'a> {
+    pub(crate) fn parse(flags: &[&'a str]) -> Result<KernelOptions<'a>, String> {
         let (mut image, mut modules, mut busybox, mut target) =
             (None, None, Path::new("/bin/busybox"), None);
         for pair in flags.chunks(2) {
@@ -55,7 +55,7 @@ impl<'a> Asked<'a> {
                 }
             }
         }
-        Ok(Asked {
+        Ok(KernelOptions {
             image: image.ok_or("kernels needs --image FILE, a kernel to boot")?,
             modules,
             busybox,
@@ -64,36 +64,38 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Boots, prints a table, and fails where a check did.
-pub(crate) fn run(asked: &Asked<'_>) -> Done {
+/// Boots, prints a table, and fails if a check failed.
+pub(crate) fn run(options: &KernelOptions<'_>) -> TaskResult {
     let mut flags = vec!["--release"];
-    flags.extend(asked.target.iter().flat_map(|triple| ["--target", *triple]));
+    flags.extend(options.target.iter().flat_map(|triple| ["--target", *triple]));
     let binary = workspace::build("ringfence-cli", &flags)?;
-    let directory = binary.parent().ok_or("a program stands in a directory")?;
+    let directory = binary.parent().ok_or("a program has a parent directory")?;
     let archive = directory.join("kernels.cpio");
-    fs::write(&archive, self::archive(asked, &binary)?)?;
-    let said = boot(asked, &archive)?;
+    fs::write(&archive, self::archive(options, &binary)?)?;
+    let console = boot(options, &archive)?;
     fs::remove_file(&archive)?;
-    let checks: Vec<[&str; 3]> = said.lines().filter_map(check).collect();
-    let kernel =
-        said.lines().find_map(|line| line.split_once("KERNEL ")).map(|(_, version)| version.trim());
+    let checks: Vec<[&str; 3]> = console.lines().filter_map(check).collect();
+    let kernel = console
+        .lines()
+        .find_map(|line| line.split_once("KERNEL "))
+        .map(|(_, version)| version.trim());
     let Some(kernel) = kernel.filter(|_| !checks.is_empty()) else {
-        return Err(format!("the machine said nothing of use:\n{said}").into());
+        return Err(format!("no result from the virtual machine:\n{console}").into());
     };
     print!("{}", table(kernel, &checks));
     let failed = checks.iter().filter(|[_, _, found]| *found != "ok").count();
-    // A machine that stopped half-way has not failed at anything else.
-    let ended = said.lines().any(|line| line.trim_end().ends_with("END"));
+    // A machine that stopped early may have more failures.
+    let ended = console.lines().any(|line| line.trim_end().ends_with("END"));
     match (failed, ended) {
         (0, true) => Ok(()),
-        (0, false) => Err("the machine ended before all was tried".into()),
+        (0, false) => Err("the virtual machine ended before all checks ran".into()),
         (failed, _) => {
             Err(format!("{failed} of {} checks failed on {kernel}", checks.len()).into())
         }
     }
 }
 
-/// `CHECK|row|column|found`.
+/// Parses `CHECK|row|column|found`.
 fn check(line: &str) -> Option<[&str; 3]> {
     let (_, rest) = line.trim_end().split_once("CHECK|")?;
     rest.splitn(3, '|').collect::<Vec<_>>().try_into().ok()
@@ -116,8 +118,8 @@ fn table(kernel: &str, checks: &[[&str; 3]]) -> String {
     format!("Linux {kernel}\n{rows}{faults}")
 }
 
-/// Everything the machine has: the archive that the kernel unpacks as its first root.
-fn archive(asked: &Asked<'_>, binary: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+/// All files of the virtual machine: the archive that the kernel unpacks as its initial root.
+fn archive(options: &KernelOptions<'_>, binary: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;
     const FILE: u32 = 0o100_644;
@@ -126,10 +128,10 @@ fn archive(asked: &Asked<'_>, binary: &Path) -> Result<Vec<u8>, Box<dyn Error>> 
         ("bin".to_owned(), DIRECTORY, Vec::new()),
         ("modules".to_owned(), DIRECTORY, Vec::new()),
         ("init".to_owned(), PROGRAM, INIT.to_vec()),
-        ("bin/busybox".to_owned(), PROGRAM, read(asked.busybox)?),
+        ("bin/busybox".to_owned(), PROGRAM, read(options.busybox)?),
         ("bin/ringfence".to_owned(), PROGRAM, read(binary)?),
     ];
-    for module in asked.modules.map(modules).transpose()?.unwrap_or_default() {
+    for module in options.modules.map(modules).transpose()?.unwrap_or_default() {
         let name = module.file_name().unwrap_or_default().to_string_lossy();
         let plain = name.split_inclusive(".ko").next().unwrap_or(&name);
         entries.push((format!("modules/{plain}"), FILE, unpacked(&module)?));
@@ -166,7 +168,7 @@ fn archive(asked: &Asked<'_>, binary: &Path) -> Result<Vec<u8>, Box<dyn Error>> 
     Ok(archive)
 }
 
-/// Where the modules are that a sandbox can use; those built in are not there.
+/// The paths of the modules that a sandbox can use, except built-in ones.
 fn modules(directory: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut found = Vec::new();
     let mut open = vec![directory.join("kernel/fs")];
@@ -189,7 +191,7 @@ fn modules(directory: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(found)
 }
 
-/// A module as the kernel takes it.
+/// A decompressed module.
 fn unpacked(module: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     let packer = match module.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => "xz",
@@ -205,17 +207,18 @@ fn unpacked(module: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     }
 }
 
-/// Boots, and answers what the machine said until it was switched off.
-fn boot(asked: &Asked<'_>, archive: &Path) -> Result<String, Box<dyn Error>> {
-    let is_arm =
-        asked.target.map_or(cfg!(target_arch = "aarch64"), |triple| triple.starts_with("aarch64"));
+/// Boots, and returns the console output until power off.
+fn boot(options: &KernelOptions<'_>, archive: &Path) -> Result<String, Box<dyn Error>> {
+    let is_arm = options
+        .target
+        .map_or(cfg!(target_arch = "aarch64"), |triple| triple.starts_with("aarch64"));
     let (program, machine, console) = if is_arm {
         ("qemu-system-aarch64", &["-machine", "virt", "-cpu", "cortex-a72"][..], "ttyAMA0")
     } else {
         ("qemu-system-x86_64", &["-cpu", "max"][..], "ttyS0")
     };
     let mut command = Command::new("timeout");
-    command.args([PATIENCE, program]).args(machine).args([
+    command.args([TIME_LIMIT, program]).args(machine).args([
         "-accel",
         "tcg",
         "-m",
@@ -225,7 +228,7 @@ fn boot(asked: &Asked<'_>, archive: &Path) -> Result<String, Box<dyn Error>> {
         "-nographic",
         "-no-reboot",
     ]);
-    command.arg("-kernel").arg(asked.image).arg("-initrd").arg(archive);
+    command.arg("-kernel").arg(options.image).arg("-initrd").arg(archive);
     command
         .arg("-append")
         .arg(format!("console={console} quiet panic=-1"))

@@ -1,12 +1,12 @@
-//! `cargo xtask precision`: how well refusals are known, over the whole corpus.
+//! `cargo xtask precision`: the precision of reported denials, over the whole corpus.
 //!
-//! The corpus and what tries it are the testkit's: chores know none of our crates.
+//! The corpus and its runner are in the testkit: xtask depends on none of our crates.
 
 use std::process::{Command, Stdio};
 
-use crate::{Done, workspace};
+use crate::{TaskResult, workspace};
 
-pub(crate) fn run() -> Done {
+pub(crate) fn run() -> TaskResult {
     let ringfence = workspace::build("ringfence-cli", &["--bin", "ringfence"])?;
     let precision = workspace::build("ringfence-testkit", &["--bin", "precision"])?;
     let status = Command::new(precision).arg(ringfence).stdin(Stdio::null()).status()?;

@@ -1,8 +1,7 @@
-//! What the bench runs inside a sandbox: it does one thing many times and prints the nanoseconds of
+//! The bench's program inside a sandbox: does one thing many times and prints the nanoseconds of
 //! each.
 //!
-//! Timed in here, a row tells what work costs once the sandbox stands, and not
-//! what it costs to set it up.
+//! Measured inside, a row shows the cost of work in a running sandbox, without its setup.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -15,13 +14,13 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Done;
+use crate::TaskResult;
 use crate::bench::POURED;
 
 /// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `crowd COUNT ADDRESS`, `download
 /// COUNT ADDRESS`, `hook COUNT RINGFENCE TOOL NAME`, `loop COUNT COMMAND…` or `fresh COUNT
 /// DIRECTORY COMMAND…`.
-pub(crate) fn run(task: &[&str]) -> Done {
+pub(crate) fn run(task: &[&str]) -> TaskResult {
     let [task, count, rest @ ..] = task else { return Err("probe: no task".into()) };
     let count = count.parse()?;
     let spent = match (*task, rest) {
@@ -30,7 +29,7 @@ pub(crate) fn run(task: &[&str]) -> Done {
         ("connect", [address]) => calls(count, || TcpStream::connect(address))?,
         ("crowd", [address]) => crowd(count, address)?,
         ("download", [address]) => calls(count, || download(address))?,
-        // The last word is who is measured, and there is nobody else.
+        // The last word is the contender's name, always ringfence.
         ("hook", [ringfence, tool, _]) => calls(count, || hook(ringfence, tool))?,
         ("loop", command) => commands(count, None, command)?,
         ("fresh", [directory, command @ ..]) => {
@@ -42,9 +41,9 @@ pub(crate) fn run(task: &[&str]) -> Done {
     Ok(())
 }
 
-/// So long a sandbox may be busy with itself: its lookout begins after 25 ms, and looks through
-/// everything once. What that costs is no part of what work costs afterwards.
-const SETTLING: Duration = Duration::from_millis(150);
+/// The time in which a sandbox may be busy with its setup: its watcher starts after 25 ms and scans
+/// everything once. That cost is not part of the measured work.
+const SETTLE_TIME: Duration = Duration::from_millis(150);
 
 fn calls<T>(count: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<Duration> {
     call()?;
@@ -55,8 +54,8 @@ fn calls<T>(count: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<D
     Ok(began.elapsed())
 }
 
-/// One call of Claude Code's hook, from its start to its end, before a tool of this name is used in
-/// the directory we are in.
+/// One call of Claude Code's hook, from start to end, before a call of this tool in the current
+/// directory.
 fn hook(ringfence: &str, tool: &str) -> io::Result<()> {
     let here = std::env::current_dir()?;
     let input = serde_json::json!({
@@ -82,14 +81,14 @@ fn hook(ringfence: &str, tool: &str) -> io::Result<()> {
     }
 }
 
-/// Connects as many at once, each in a thread of its own, and is answered on all of them while all
-/// stand.
+/// Opens all connections at once, each in its own thread, and exchanges a byte on each while all
+/// are open.
 fn crowd(count: u32, address: &str) -> io::Result<Duration> {
     const STACK: usize = 64 * 1024;
     let (ready, connected) = (Barrier::new(count as usize + 1), Barrier::new(count as usize));
     let one = || {
         ready.wait();
-        let stream = reach(address);
+        let stream = connect(address);
         connected.wait();
         let mut stream = stream?;
         stream.write_all(b"?")?;
@@ -110,23 +109,23 @@ fn crowd(count: u32, address: &str) -> io::Result<Duration> {
     })
 }
 
-/// Connects, by the proxy that is told of, if one is.
-fn reach(address: &str) -> io::Result<TcpStream> {
+/// Connects, through the proxy if one is set.
+fn connect(address: &str) -> io::Result<TcpStream> {
     match std::env::var("http_proxy") {
         Ok(proxy) => tunnel(proxy.trim_start_matches("http://"), address),
         Err(_) => TcpStream::connect(address),
     }
 }
 
-/// Receives all that is sent there.
+/// Receives everything from that address.
 fn download(address: &str) -> io::Result<()> {
-    let mut stream = reach(address)?;
+    let mut stream = connect(address)?;
     let mut buffer = vec![0; 256 * 1024];
     let mut received = 0;
     loop {
         match stream.read(&mut buffer)? {
             0 if received == POURED => return Ok(()),
-            0 => return Err(io::Error::other(format!("probe: {received} bytes came"))),
+            0 => return Err(io::Error::other(format!("probe: received only {received} bytes"))),
             length => received += length as u64,
         }
     }
@@ -150,9 +149,9 @@ fn tunnel(proxy: &str, address: &str) -> io::Result<TcpStream> {
     }
 }
 
-/// Runs `command` untimed until the sandbox stands, at least once, and `count` times timed, each
-/// time with an empty `directory` if there is one. Answers `count` times the median: whatever else
-/// the machine does for a moment is nothing of the command's.
+/// Runs `command` untimed until the sandbox has settled, at least once, and then `count` times
+/// timed, each time with an empty `directory` if there is one. Returns `count` times the median, so
+/// that other load on the host does not count.
 fn commands(
     count: u32,
     directory: Option<&Path>,
@@ -160,9 +159,9 @@ fn commands(
 ) -> Result<Duration, Box<dyn Error>> {
     let [program, arguments @ ..] = command else { return Err("probe: no command".into()) };
     let mut turns = Vec::new();
-    // Opened before: what is timed is the command, and not what a shell does around it.
+    // Opened before: only the command is timed, not the work of a shell around it.
     let null = File::options().read(true).write(true).open("/dev/null")?;
-    let stands = Instant::now() + SETTLING;
+    let settled_at = Instant::now() + SETTLE_TIME;
     while turns.len() < count as usize {
         if let Some(directory) = directory {
             if directory.exists() {
@@ -177,7 +176,7 @@ fn commands(
         if !status.success() {
             return Err(format!("probe: {program}: {status}").into());
         }
-        if began >= stands {
+        if began >= settled_at {
             turns.push(began.elapsed());
         }
     }

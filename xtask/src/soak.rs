@@ -1,17 +1,17 @@
-//! `cargo xtask soak`: very many sandboxes in one program, and that nothing is left of them.
+//! `cargo xtask soak`: very many sandboxes in one program, and a check that nothing is left.
 //!
-//! What opens them is an example of the library: chores know none of our crates.
+//! An example of the library opens them: xtask depends on none of our crates.
 
 use std::process::{Command, Stdio};
 
-use crate::{Done, workspace};
+use crate::{TaskResult, workspace};
 
-/// So many one after the other, then so many at once.
+/// The number of sequential sandboxes, and of concurrent ones.
 const TASK: [&str; 3] = ["soak", "1000", "200"];
 
-pub(crate) fn run() -> Done {
+pub(crate) fn run() -> TaskResult {
     let many = workspace::build("ringfence", &["--release", "--example", "many"])?;
-    // With a home of its own: what it leaves there would be seen, and the person's is left alone.
+    // With a temporary home, to see leftovers there and to keep the user's home unchanged.
     let home = std::env::temp_dir().join(format!("ringfence-soak-{}", std::process::id()));
     let project = home.join("project");
     std::fs::create_dir_all(&project)?;
@@ -24,5 +24,9 @@ pub(crate) fn run() -> Done {
         .env_remove("XDG_STATE_HOME");
     let status = command.stdin(Stdio::null()).status();
     std::fs::remove_dir_all(&home)?;
-    if status?.success() { Ok(()) } else { Err("soak: something went wrong or is left".into()) }
+    if status?.success() {
+        Ok(())
+    } else {
+        Err("soak: a sandbox failed or left something behind".into())
+    }
 }

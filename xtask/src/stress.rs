@@ -1,18 +1,19 @@
-//! `cargo xtask stress`: the races and generated inputs that CI repeats a few times, many times.
+//! `cargo xtask stress`: repeats the races and generated inputs many times, which CI repeats a few
+//! times.
 
 use std::time::Instant;
 
-use crate::{Done, fuzz, workspace};
+use crate::{TaskResult, fuzz, workspace};
 
-/// Tests that count their repetitions by `ringfence_testkit::repetitions`.
+/// Tests that use `ringfence_testkit::repetitions`.
 const REPEATED: &str = "test(/^(making|races|connecting|live|flood|kill|fuzz|contract|leaks)::/)";
-/// The variable that those tests look for.
+/// The environment variable that those tests read.
 const VARIABLE: &str = "RINGFENCE_STRESS";
 /// Seconds for each fuzz target.
 const SECONDS: &str = "300";
 
-/// Runs all of it; stops at the first failure.
-pub(crate) fn run() -> Done {
+/// Runs everything; stops at the first failure.
+pub(crate) fn run() -> TaskResult {
     step("repeated tests", || {
         let status = workspace::cargo(&["nextest", "run", "--workspace", "-E", REPEATED])
             .env(VARIABLE, "1")
@@ -22,8 +23,8 @@ pub(crate) fn run() -> Done {
     fuzz::run_all(SECONDS)
 }
 
-/// Runs one part and prints how long it took.
-pub(crate) fn step(name: &str, part: impl FnOnce() -> Done) -> Done {
+/// Runs one part and prints its time.
+pub(crate) fn step(name: &str, part: impl FnOnce() -> TaskResult) -> TaskResult {
     let begun = Instant::now();
     println!("=== {name}");
     let done = part();

@@ -1,4 +1,4 @@
-//! Where the workspace is and how its cargo is called.
+//! The location of the workspace, and calls of cargo.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The workspace's top directory.
+/// The top directory of the workspace.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
 }
 
-/// The cargo that started us, in the workspace's top directory.
+/// A command of the cargo that started this program, in the top directory of the workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
@@ -42,7 +42,7 @@ pub(crate) fn metadata() -> Result<Value, Box<dyn Error>> {
 pub(crate) fn build(package: &str, flags: &[&str]) -> Result<PathBuf, Box<dyn Error>> {
     let mut command = cargo(&["build", "--package", package]);
     command.args(flags);
-    let programs = Programs::build(command)?;
+    let programs = BuiltPrograms::build(command)?;
     programs
         .0
         .into_iter()
@@ -53,13 +53,12 @@ pub(crate) fn build(package: &str, flags: &[&str]) -> Result<PathBuf, Box<dyn Er
 
 /// The programs of one cargo build: binaries and examples, by name.
 ///
-/// Cargo is asked for the paths: they depend on the target, the profile and the caller's own
-/// settings.
-pub(crate) struct Programs(Vec<(String, PathBuf)>);
+/// The paths come from cargo: they depend on the target, the profile and the user's settings.
+pub(crate) struct BuiltPrograms(Vec<(String, PathBuf)>);
 
-impl Programs {
+impl BuiltPrograms {
     /// Runs `command`, a `cargo build`, and reads the programs from its messages.
-    pub(crate) fn build(mut command: Command) -> Result<Programs, Box<dyn Error>> {
+    pub(crate) fn build(mut command: Command) -> Result<BuiltPrograms, Box<dyn Error>> {
         let output = command
             .args(["--message-format", "json-render-diagnostics"])
             .stdin(Stdio::null())
@@ -70,10 +69,10 @@ impl Programs {
         }
         let messages = String::from_utf8(output.stdout)?;
         let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        Ok(Programs(messages.filter_map(|message| program(&message)).collect()))
+        Ok(BuiltPrograms(messages.filter_map(|message| program(&message)).collect()))
     }
 
-    /// The program called `name`.
+    /// The program with this name.
     pub(crate) fn find(&self, name: &str) -> Result<&Path, Box<dyn Error>> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found
@@ -82,7 +81,7 @@ impl Programs {
     }
 }
 
-/// Name and path of the program that a message of cargo tells of; test binaries do not count.
+/// Name and path of the program in a message of cargo; test binaries do not count.
 fn program(message: &Value) -> Option<(String, PathBuf)> {
     let path = message["executable"].as_str()?;
     let is_test = message["profile"]["test"].as_bool() == Some(true);

@@ -1,4 +1,4 @@
-//! Who is measured: the bare command, ringfence, and the sandboxes found here.
+//! The contenders: the bare command, ringfence, and the sandboxes found on this host.
 
 mod same;
 
@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::job::Job;
-use super::scratch::Scratch;
-use super::{Programs, machine};
+use super::scratch::BenchScratch;
+use super::{BenchPrograms, machine};
 
 /// A way to run a command.
 pub(super) struct Contender {
@@ -23,23 +23,23 @@ pub(super) struct Contender {
 enum Words {
     Bare,
     Ringfence(PathBuf),
-    /// The same where `/dev/fuse` cannot be opened, so that nothing is told of.
-    Untold(PathBuf),
+    /// ringfence without access to `/dev/fuse`, so without reports of reads.
+    NoTripwire(PathBuf),
     /// Bubblewrap with the mounts of ringfence's own plan.
     Bubblewrap(PathBuf),
-    /// The same with a seccomp filter that lets everything through, in this file: what any filter
-    /// costs, whatever it says.
+    /// bwrap with the same mounts and a seccomp filter, from this file, that allows everything: the
+    /// cost of any filter.
     Filtered(PathBuf, PathBuf),
-    /// Nothing around the command but somebody who is told of what it makes, and lets it through:
-    /// what it costs to be told, whatever is made of it.
-    Told(PathBuf),
-    /// Bubblewrap as people use it: few mounts, all of `/etc` readable, no secret hidden.
+    /// The bare command with a notify handler that allows every created file: the cost of the
+    /// notifications alone.
+    NotifyOnly(PathBuf),
+    /// bwrap in its usual form: few mounts, all of `/etc` readable, no secret hidden.
     Plain,
-    /// A peer, and what goes before the command.
+    /// A peer, and the words before the command.
     Peer(&'static [&'static str]),
 }
 
-/// Peers that are measured if they are on PATH and run `true` as given here.
+/// Peers that are measured if they are on PATH and run `true` with these words.
 const PEERS: &[(&str, &[&str])] = &[
     ("srt", &["srt"]),
     ("codex", &["codex", "sandbox", "linux"]),
@@ -47,16 +47,16 @@ const PEERS: &[(&str, &[&str])] = &[
     ("sandlock", &["sandlock", "run", "--"]),
 ];
 
-/// The contenders on this machine, and a note for each that cannot be measured.
+/// The contenders on this host, and a note for each that cannot be measured.
 pub(super) fn find(
-    programs: &Programs,
-    scratch: &Scratch,
+    programs: &BenchPrograms,
+    scratch: &BenchScratch,
 ) -> Result<(Vec<Contender>, Vec<String>), Box<dyn Error>> {
     let mut notes = Vec::new();
     let mut contenders = vec![
         Contender { name: "bare", words: Words::Bare },
         Contender { name: "ringfence", words: Words::Ringfence(programs.ringfence.clone()) },
-        Contender { name: "told", words: Words::Told(programs.told.clone()) },
+        Contender { name: "notify-only", words: Words::NotifyOnly(programs.notify_only.clone()) },
     ];
     install_bubblewrap();
     let peers = PEERS.iter().map(|(name, words)| Contender { name, words: Words::Peer(words) });
@@ -68,27 +68,27 @@ pub(super) fn find(
         },
         Contender { name: "bwrap-few", words: Words::Plain },
     ];
-    match untold(&programs.ringfence, scratch)? {
+    match without_tripwire(&programs.ringfence, scratch)? {
         Ok(contender) => contenders.push(contender),
-        Err(why) => notes.push(format!("untold: {why}")),
+        Err(why) => notes.push(format!("no-tripwire: {why}")),
     }
     for contender in bubblewraps.into_iter().chain(peers) {
         if on_path(contender.program()).is_none() {
             notes.push(format!("{}: absent", contender.name));
             continue;
         }
-        let tried = contender
+        let output = contender
             .command(&Job::whole(scratch.empty()?, &["true"]))
             .stdin(Stdio::null())
             .output()?;
-        if tried.status.success() {
+        if output.status.success() {
             contenders.push(contender);
         } else {
-            let said = String::from_utf8_lossy(&tried.stderr);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             notes.push(format!(
                 "{}: does not run `true` here: {}",
                 contender.name,
-                said.lines().next().unwrap_or("no message")
+                stderr.lines().next().unwrap_or("no message")
             ));
         }
     }
@@ -103,29 +103,29 @@ impl Contender {
         }
     }
 
-    /// Whether work inside is measured too; of the peers only the start is.
+    /// True if work inside is measured too; for peers only the start is.
     pub(super) fn is_full(&self) -> bool {
-        !matches!(self.words, Words::Peer(_) | Words::Plain | Words::Untold(_))
+        !matches!(self.words, Words::Peer(_) | Words::Plain | Words::NoTripwire(_))
     }
 
-    /// Whether it tells what the tripwire costs.
-    pub(super) fn is_untold(&self) -> bool {
-        matches!(self.words, Words::Untold(_))
+    /// True for ringfence without its tripwire.
+    pub(super) fn is_without_tripwire(&self) -> bool {
+        matches!(self.words, Words::NoTripwire(_))
     }
 
-    /// Whether it confines nothing, and tells only what being told costs.
-    pub(super) fn is_only_told(&self) -> bool {
-        matches!(self.words, Words::Told(_))
+    /// True for the contender that confines nothing and measures only notifications.
+    pub(super) fn is_notify_only(&self) -> bool {
+        matches!(self.words, Words::NotifyOnly(_))
     }
 
-    /// `job` as this contender runs it.
+    /// `job` as a command of this contender.
     pub(super) fn command(&self, job: &Job) -> Command {
         let mut words: Vec<OsString> = match &self.words {
             _ if job.timing.knows_all() => Vec::new(),
             Words::Bare => Vec::new(),
-            Words::Told(program) => vec![program.into()],
+            Words::NotifyOnly(program) => vec![program.into()],
             Words::Ringfence(program) => ringfence(program, job),
-            Words::Untold(program) => {
+            Words::NoTripwire(program) => {
                 without_fuse().into_iter().chain(ringfence(program, job)).collect()
             }
             Words::Bubblewrap(ringfence) => same::words(ringfence, job),
@@ -155,24 +155,24 @@ fn ringfence(program: &Path, job: &Job) -> Vec<OsString> {
         .collect()
 }
 
-/// bwrap with a filter, which it takes by a descriptor.
+/// bwrap with a seccomp filter, which it reads from an fd.
 fn filtered(filter: &Path) -> Vec<OsString> {
-    const GIVEN: &str = "exec bwrap --seccomp 9 \"$@\" 9<\"$0\"";
-    ["sh".into(), "-c".into(), GIVEN.into(), filter.as_os_str().to_owned()].to_vec()
+    const SCRIPT: &str = "exec bwrap --seccomp 9 \"$@\" 9<\"$0\"";
+    ["sh".into(), "-c".into(), SCRIPT.into(), filter.as_os_str().to_owned()].to_vec()
 }
 
-/// What goes before a command that is to find `/dev/fuse` shut, in mounts of its own.
+/// The words before a command that make `/dev/fuse` inaccessible, in a mount namespace.
 fn without_fuse() -> Vec<OsString> {
-    const SHUT: &str =
+    const DISABLE_FUSE: &str =
         "mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse && exec \"$@\"";
     let namespaces = if machine::is_root() { "-m" } else { "-rm" };
-    ["unshare", namespaces, "sh", "-c", SHUT, "sh"].map(OsString::from).to_vec()
+    ["unshare", namespaces, "sh", "-c", DISABLE_FUSE, "sh"].map(OsString::from).to_vec()
 }
 
-/// ringfence without its tripwire, if it has one here that can be taken away; else why not.
-fn untold(
+/// ringfence without its tripwire, if it has one that can be disabled; else the reason.
+fn without_tripwire(
     ringfence: &Path,
-    scratch: &Scratch,
+    scratch: &BenchScratch,
 ) -> Result<Result<Contender, &'static str>, Box<dyn Error>> {
     let is_watched = |before: &[OsString]| -> Result<bool, Box<dyn Error>> {
         let words =
@@ -188,43 +188,43 @@ fn untold(
             .is_some_and(|steps| steps.iter().any(|step| step == "Tripwire")))
     };
     if !is_watched(&[])? {
-        return Ok(Err("/dev/fuse cannot be opened as it is, so there is nothing to compare"));
+        return Ok(Err("/dev/fuse is not accessible, so there is nothing to compare"));
     }
     if !matches!(is_watched(&without_fuse()), Ok(false)) {
         return Ok(Err("/dev/fuse cannot be hidden here"));
     }
-    Ok(Ok(Contender { name: "untold", words: Words::Untold(ringfence.to_owned()) }))
+    Ok(Ok(Contender { name: "no-tripwire", words: Words::NoTripwire(ringfence.to_owned()) }))
 }
 
-/// Namespaces like ringfence's, and the few mounts that people usually write down.
+/// Namespaces like ringfence's, and the few mounts of a typical bwrap call.
 fn plain(job: &Job) -> Vec<OsString> {
     let mut words: Vec<OsString> =
         ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
             .map(OsString::from)
             .to_vec();
-    let mut say = |flag: &str, from: &Path, to: &Path| {
+    let mut add = |flag: &str, from: &Path, to: &Path| {
         words.extend([flag.into(), from.as_os_str().into(), to.as_os_str().into()])
     };
     for system in
         ["/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(Path::new)
     {
         match fs::read_link(system) {
-            Ok(target) => say("--symlink", &target, system),
-            Err(_) if system.exists() => say("--ro-bind", system, system),
+            Ok(target) => add("--symlink", &target, system),
+            Err(_) if system.exists() => add("--ro-bind", system, system),
             Err(_) => {}
         }
     }
     words.extend(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"].map(OsString::from));
-    let mut say = |flag: &str, path: &Path| {
+    let mut add = |flag: &str, path: &Path| {
         words.extend([flag.into(), path.as_os_str().into(), path.as_os_str().into()])
     };
-    say("--bind", &job.project);
-    job.reads.iter().for_each(|path| say("--ro-bind", path));
+    add("--bind", &job.project);
+    job.reads.iter().for_each(|path| add("--ro-bind", path));
     words.extend(["--chdir".into(), job.project.clone().into_os_string(), "--".into()]);
     words
 }
 
-/// Best effort: without it the column is missing and the notes say so.
+/// Best effort: if it fails, the column is missing and the notes say so.
 fn install_bubblewrap() {
     if on_path("bwrap").is_some() || !machine::is_root() || on_path("apt-get").is_none() {
         return;
@@ -240,7 +240,7 @@ fn install_bubblewrap() {
     }
 }
 
-/// Where PATH finds `program`.
+/// The path of `program` on PATH.
 pub(super) fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|directory| directory.join(program))

@@ -1,54 +1,54 @@
-//! One thing to do, the same for every contender.
+//! One job, the same for every contender.
 
 use std::path::{Path, PathBuf};
 
-/// A command and where it runs.
+/// A command and its directory.
 pub(super) struct Job {
-    /// The directory it may write, and starts in.
+    /// Its writable directory, in which it starts.
     pub(super) project: PathBuf,
-    /// What it reads outside of the project and the system.
+    /// Paths that it reads outside the project and the system.
     pub(super) reads: Vec<PathBuf>,
     pub(super) command: Vec<String>,
-    /// What ringfence is told besides.
+    /// Extra flags of ringfence.
     pub(super) flags: Vec<String>,
     pub(super) timing: Timing,
 }
 
-/// How a sample is taken.
+/// The way a sample is taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timing {
-    /// From start to exit status, on the outside.
+    /// From start to exit status, measured outside.
     Whole,
-    /// The same, of a command that must be refused.
+    /// The same, for a command that must be denied.
     Refused,
-    /// The probe times each turn on the inside and prints it.
+    /// The probe measures each turn inside and prints it.
     Inside,
-    /// A program that knows the contenders by their names times each turn and prints it.
+    /// A program that gets the contender's name measures each turn and prints it.
     Itself,
-    /// The same, but it is bytes that it prints.
+    /// The same, with bytes instead of time.
     Memory,
 }
 
 impl Timing {
-    /// Whether what is run prints the number.
-    pub(super) fn is_told(self) -> bool {
+    /// True if the command prints the number.
+    pub(super) fn is_printed(self) -> bool {
         matches!(self, Timing::Inside | Timing::Itself | Timing::Memory)
     }
 
-    /// Whether what is run knows the contenders by their names.
+    /// True if the command gets the contender's name.
     pub(super) fn knows_all(self) -> bool {
         matches!(self, Timing::Itself | Timing::Memory)
     }
 }
 
 impl Job {
-    /// `command` as it is, in `project`.
+    /// `command` in `project`, measured outside.
     pub(super) fn whole(project: PathBuf, command: &[&str]) -> Job {
         let command = command.iter().map(ToString::to_string).collect();
         Job { project, reads: Vec::new(), command, flags: Vec::new(), timing: Timing::Whole }
     }
 
-    /// A task of a program that is told who is measured by the last word.
+    /// A task of a program that gets the contender's name as its last argument.
     pub(super) fn itself(project: PathBuf, program: &Path, task: &[&str]) -> Job {
         let command = [program.to_string_lossy().into_owned()]
             .into_iter()

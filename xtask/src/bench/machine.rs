@@ -1,10 +1,10 @@
-//! The machine a number comes from.
+//! Facts about the host of a measurement.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-/// What a reader must know to compare.
+/// The facts that a reader needs for a comparison.
 pub(super) fn facts() -> Value {
     let model = read("/proc/cpuinfo").lines().find_map(|line| {
         line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name.to_owned())
@@ -18,7 +18,7 @@ pub(super) fn facts() -> Value {
     })
 }
 
-/// Whether this process may install packages.
+/// True if this process may install packages.
 pub(super) fn is_root() -> bool {
     read("/proc/self/status")
         .lines()

@@ -6,29 +6,34 @@ use std::time::{Duration, Instant};
 use super::Pace;
 use super::contender::Contender;
 use super::job::{Job, Timing};
-use super::row::{Row, Who};
+use super::row::{BenchRow, Who};
 
-/// The kernel takes namespaces down after their last process is gone: not in the next contender's
-/// time.
-const REST: Duration = Duration::from_millis(5);
+/// The pause between samples: the kernel removes namespaces after their last process has ended,
+/// which must not count for the next contender.
+const PAUSE: Duration = Duration::from_millis(5);
 
-/// What one contender needed, round by round, in seconds or bytes; or why there is no number.
+/// The samples of one contender by round, in seconds or bytes; or the reason there are none.
 pub(super) struct Series {
     pub(super) contender: &'static str,
     pub(super) samples: Result<Vec<f64>, String>,
 }
 
-/// Takes the row's rounds, the contenders one after the other in each, starting with another one
+/// Measures all rounds of a row. The contenders take turns in each round, with another one first
 /// each time.
-pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace) -> Vec<Series> {
-    let takes_part = |contender: &&Contender| match row.who {
-        Who::All => !contender.is_untold() && !contender.is_only_told(),
+pub(super) fn measure(
+    row: &BenchRow,
+    job: &Job,
+    contenders: &[Contender],
+    pace: Pace,
+) -> Vec<Series> {
+    let is_included = |contender: &&Contender| match row.who {
+        Who::All => !contender.is_without_tripwire() && !contender.is_notify_only(),
         Who::Full => contender.is_full(),
-        Who::Wired => contender.is_full() || contender.is_untold(),
+        Who::Wired => contender.is_full() || contender.is_without_tripwire(),
         Who::Ringfence => contender.name == "ringfence",
         Who::Both => ["bare", "ringfence"].contains(&contender.name),
     };
-    let contenders: Vec<&Contender> = contenders.iter().filter(takes_part).collect();
+    let contenders: Vec<&Contender> = contenders.iter().filter(is_included).collect();
     let mut series: Vec<Series> = contenders
         .iter()
         .map(|contender| Series { contender: contender.name, samples: Ok(Vec::new()) })
@@ -37,7 +42,7 @@ pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace
         for turn in 0..contenders.len() {
             let index = (round + turn) % contenders.len();
             if let Ok(samples) = &mut series[index].samples {
-                std::thread::sleep(REST);
+                std::thread::sleep(PAUSE);
                 match sample(contenders[index], job) {
                     Ok(needed) => samples.push(needed),
                     Err(why) => series[index].samples = Err(why),
@@ -50,8 +55,8 @@ pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace
 
 fn sample(contender: &Contender, job: &Job) -> Result<f64, String> {
     let mut command = contender.command(job);
-    let heard = || if job.timing.is_told() { Stdio::piped() } else { Stdio::null() };
-    command.stdin(Stdio::null()).stdout(heard()).stderr(heard());
+    let stdio = || if job.timing.is_printed() { Stdio::piped() } else { Stdio::null() };
+    command.stdin(Stdio::null()).stdout(stdio()).stderr(stdio());
     let began = Instant::now();
     let output = command
         .spawn()
@@ -63,15 +68,15 @@ fn sample(contender: &Contender, job: &Job) -> Result<f64, String> {
         (Timing::Refused, true) => Err("NOT REFUSED".into()),
         (timing, true) => {
             let printed = String::from_utf8_lossy(&output.stdout);
-            let told = printed
+            let number = printed
                 .trim()
                 .parse::<f64>()
                 .map_err(|_| format!("the probe printed `{}`", printed.trim()))?;
-            Ok(if timing == Timing::Memory { told } else { told / 1e9 })
+            Ok(if timing == Timing::Memory { number } else { number / 1e9 })
         }
         (_, false) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{}: {}", output.status, said.lines().next().unwrap_or("no message")))
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{}: {}", output.status, stderr.lines().next().unwrap_or("no message")))
         }
     }
 }
@@ -85,7 +90,7 @@ impl Series {
         self.samples.as_ref().ok()?.iter().copied().min_by(f64::total_cmp)
     }
 
-    /// The median of the rounds' ratios to `other`.
+    /// The median of the ratios to `other` by round.
     pub(super) fn ratio(&self, other: &Series) -> Option<f64> {
         let (ours, theirs) = (self.samples.as_ref().ok()?, other.samples.as_ref().ok()?);
         median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
@@ -107,19 +112,19 @@ mod tests {
     use super::{Series, median};
 
     #[test]
-    fn medians() {
+    fn median_of_odd_and_even_counts() {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
     #[test]
-    fn a_ratio_is_the_median_of_the_rounds() {
-        let of = |samples: &[f64]| Series { contender: "x", samples: Ok(samples.to_vec()) };
-        // One round under load slows both: the ratio does not move.
-        assert_eq!(of(&[2.0, 20.0, 2.0]).ratio(&of(&[1.0, 10.0, 1.0])), Some(2.0));
+    fn ratio_is_the_median_over_rounds() {
+        let series = |samples: &[f64]| Series { contender: "x", samples: Ok(samples.to_vec()) };
+        // One round under load slows both, so the ratio stays.
+        assert_eq!(series(&[2.0, 20.0, 2.0]).ratio(&series(&[1.0, 10.0, 1.0])), Some(2.0));
         assert_eq!(
-            of(&[1.0]).ratio(&Series { contender: "y", samples: Err("absent".into()) }),
+            series(&[1.0]).ratio(&Series { contender: "y", samples: Err("absent".into()) }),
             None
         );
     }

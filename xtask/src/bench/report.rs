@@ -5,22 +5,22 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::measure::Series;
-use super::row::{Bar, Row};
+use super::row::{Bar, BenchRow};
 use super::service::Load;
 
-/// Everything measured so far.
+/// All results so far.
 pub(super) struct Report {
     machine: Value,
     notes: Vec<String>,
-    rows: Vec<(&'static Row, Vec<Series>)>,
+    rows: Vec<(&'static BenchRow, Vec<Series>)>,
     load: Option<Load>,
 }
 
-/// A bar and what became of it.
-struct Verdict {
+/// A bar and its result.
+struct BarResult {
     bar: Bar,
     reached: bool,
-    /// The number that was judged, where the table has no column for it.
+    /// The number compared with the bar, if the table has no column for it.
     found: Option<f64>,
 }
 
@@ -29,7 +29,7 @@ impl Report {
         Report { machine, notes, rows: Vec::new(), load: None }
     }
 
-    pub(super) fn add(&mut self, row: &'static Row, series: Vec<Series>) {
+    pub(super) fn add(&mut self, row: &'static BenchRow, series: Vec<Series>) {
         for one in &series {
             if let Err(why) = &one.samples {
                 self.note(format!("{}: {}: {why}", row.name, one.contender));
@@ -46,18 +46,18 @@ impl Report {
         self.load = Some(load);
     }
 
-    /// How many bars ringfence missed.
+    /// The number of bars that ringfence missed.
     pub(super) fn missed(&self) -> usize {
-        let of_rows = self
+        let missed_rows = self
             .rows
             .iter()
             .flat_map(|(row, series)| verdicts(row, series))
             .filter(|verdict| !verdict.reached)
             .count();
-        of_rows + self.load.as_ref().map_or(0, Load::missed)
+        missed_rows + self.load.as_ref().map_or(0, Load::missed)
     }
 
-    /// For people.
+    /// The result as a table.
     pub(super) fn table(&self) -> String {
         let text = |key: &str| self.machine[key].as_str().unwrap_or("unknown").to_owned();
         let mut out = format!(
@@ -98,16 +98,16 @@ impl Report {
         }
         out.push('\n');
         for (row, _) in &self.rows {
-            writeln!(out, "{:<14} {}", row.name, row.says).expect("a string takes all");
+            writeln!(out, "{:<14} {}", row.name, row.says).expect("writing to a string succeeds");
         }
         out.push_str(&self.load.as_ref().map_or_else(String::new, Load::table));
         for note in &self.notes {
-            writeln!(out, "note: {note}").expect("a string takes all");
+            writeln!(out, "note: {note}").expect("writing to a string succeeds");
         }
         out
     }
 
-    /// For programs; times in seconds, memory in bytes.
+    /// The result as JSON; times in seconds, memory in bytes.
     pub(super) fn json(&self) -> Value {
         let rows: Vec<Value> = self
             .rows
@@ -125,7 +125,7 @@ impl Report {
     }
 }
 
-fn entry(row: &Row, series: &[Series], one: &Series) -> Value {
+fn entry(row: &BenchRow, series: &[Series], one: &Series) -> Value {
     let ratio = |other: &str| one_of(series, other).and_then(|other| one.ratio(other));
     json!({
         "name": row.name,
@@ -138,12 +138,12 @@ fn entry(row: &Row, series: &[Series], one: &Series) -> Value {
     })
 }
 
-/// The bars of `row` that can be judged; one about a contender that is not here cannot.
-fn verdicts(row: &Row, series: &[Series]) -> Vec<Verdict> {
+/// The bars of `row` with a result; a bar for an absent contender has none.
+fn verdicts(row: &BenchRow, series: &[Series]) -> Vec<BarResult> {
     let Some(ringfence) = one_of(series, "ringfence") else { return Vec::new() };
     let judge = |bar: &Bar| {
         let (reached, found) = match *bar {
-            // Without a number of our own the bar is missed.
+            // Without a number of ringfence the bar is missed.
             _ if ringfence.samples.is_err() => (false, None),
             Bar::Times(limit, other) => {
                 let ratio = ringfence.ratio(one_of(series, other)?)?;
@@ -156,12 +156,12 @@ fn verdicts(row: &Row, series: &[Series]) -> Vec<Verdict> {
                 (more <= limit, Some(more * 1e6))
             }
         };
-        Some(Verdict { bar: *bar, reached, found })
+        Some(BarResult { bar: *bar, reached, found })
     };
     row.bars.iter().filter_map(judge).collect()
 }
 
-fn bars(row: &Row, series: &[Series]) -> String {
+fn bars(row: &BenchRow, series: &[Series]) -> String {
     let verdicts = verdicts(row, series);
     let words = verdicts.iter().map(|verdict| {
         let found = verdict.found.map_or_else(String::new, |found| format!(" ({found:.3})"));
@@ -192,7 +192,7 @@ fn put(out: &mut String, [row, contender, min, median, bare, bwrap, bar]: [&str;
     out.push('\n');
 }
 
-/// With the unit that suits it.
+/// A time with a suitable unit.
 fn time(seconds: Option<f64>) -> String {
     match seconds {
         None => "-".into(),
@@ -212,7 +212,7 @@ mod tests {
     use super::super::row::ROWS;
     use super::{Series, bars, time, verdicts};
 
-    fn row(name: &str) -> &'static super::Row {
+    fn row(name: &str) -> &'static super::BenchRow {
         ROWS.iter().find(|row| row.name == name).expect("a row")
     }
 
@@ -229,14 +229,18 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_judged_where_the_contender_is_here() {
+    fn bars_are_checked_for_present_contenders() {
         check("start", &[("bare", 1.0), ("ringfence", 3.9), ("bwrap", 5.0)], "ok   ≤ 0.8 × bwrap");
         check(
             "start",
             &[("ringfence", 4.1), ("bwrap", 5.0), ("srt", 300.0)],
             "FAIL ≤ 0.8 × bwrap, ok   ≤ 0.02 × srt (0.014)",
         );
-        check("stat", &[("ringfence", 1.04), ("untold", 1.0)], "FAIL ≤ 1.03 × untold (1.040)");
+        check(
+            "stat",
+            &[("ringfence", 1.04), ("no-tripwire", 1.0)],
+            "FAIL ≤ 1.03 × no-tripwire (1.040)",
+        );
         check("start", &[("bare", 1.0), ("ringfence", 3.9)], "");
         check("grep", &[("bare", 1.0), ("ringfence", 1.03)], "FAIL ≤ 1.02 × bare");
         check("deny-60k", &[("ringfence", 1.9)], "ok   < 2 s");
@@ -245,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_a_missed_bar() {
+    fn missing_number_is_a_missed_bar() {
         let broken = [Series { contender: "ringfence", samples: Err("NOT REFUSED".into()) }];
         assert!(verdicts(row("deny-60k"), &broken).iter().all(|verdict| !verdict.reached));
     }
 
     #[test]
-    fn times_have_a_unit_that_suits() {
+    fn times_have_a_suitable_unit() {
         assert_eq!(
             [1.5e-6, 5.4e-4, 2.1e-3, 1.25].map(|s| time(Some(s))),
             ["1500 ns", "540 µs", "2.10 ms", "1.25 s"]

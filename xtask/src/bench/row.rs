@@ -1,33 +1,33 @@
-//! What is measured.
+//! The rows of the bench.
 
 use std::error::Error;
 
 use super::contender::on_path;
 use super::job::{Job, Timing};
-use super::scratch::Scratch;
+use super::scratch::BenchScratch;
 use super::server;
-use super::{Pace, Programs};
+use super::{BenchPrograms, Pace};
 
 /// A row of the table.
-pub(super) struct Row {
+pub(super) struct BenchRow {
     pub(super) name: &'static str,
-    /// What the number means.
+    /// The meaning of the number.
     pub(super) says: &'static str,
     pub(super) who: Who,
     rounds: usize,
-    /// What ringfence must reach.
+    /// The bars for ringfence.
     pub(super) bars: &'static [Bar],
     pub(super) prepare: Prepare,
 }
 
-/// Makes what the row needs, once.
-type Prepare = fn(&Scratch, &Programs) -> Result<Job, Box<dyn Error>>;
+/// Prepares the files of the row, once.
+type Prepare = fn(&BenchScratch, &BenchPrograms) -> Result<Job, Box<dyn Error>>;
 
-/// Who takes part.
+/// The contenders of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     All,
-    /// Bare, ringfence, bwrap with a filter and without, and somebody who is only told.
+    /// Bare, ringfence, bwrap with and without a filter, and the notify-only one.
     Full,
     /// The same, and ringfence without its tripwire.
     Wired,
@@ -49,22 +49,22 @@ pub(super) enum Bar {
     Adds(f64, &'static str),
 }
 
-/// Where the bar is a few per cent. On a machine that is not quiet one table may still be two off:
-/// it takes the median of several.
+/// The number of rounds for bars of a few percent. On a busy machine one table may still be two
+/// percent off: use the median of several.
 const A_FEW_PER_CENT: usize = 30;
 
 /// All rows, in the order of the table.
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[BenchRow] = &[
+    BenchRow {
         name: "start",
         says: "`true`, from start to exit status",
         who: Who::All,
         rounds: 40,
-        // Against both: the same mounts, and the few that people write down, which is the harder.
+        // Against bwrap with the same mounts, and with few mounts, which is harder.
         bars: &[Bar::Times(0.8, "bwrap"), Bar::Times(0.8, "bwrap-few"), Bar::Times(0.02, "srt")],
         prepare: |scratch, _| Ok(Job::whole(scratch.empty()?, &["true"])),
     },
-    Row {
+    BenchRow {
         name: "git-status",
         says: "one `git status` in a repository of 5,000 files, timed inside",
         who: Who::Full,
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
             ))
         },
     },
-    Row {
+    BenchRow {
         name: "grep",
         says: "one `grep -r` over 5,000 files (50 MB), timed inside",
         who: Who::Full,
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
             Ok(Job::inside(scratch.repository()?, scratch.probe(programs)?, &task))
         },
     },
-    Row {
+    BenchRow {
         name: "compile",
         says: "one compilation of a file of 4,000 lines, timed inside",
         who: Who::Full,
@@ -97,12 +97,12 @@ pub(super) const ROWS: &[Row] = &[
         bars: &[Bar::Times(1.02, "bare")],
         prepare: compile,
     },
-    Row {
+    BenchRow {
         name: "open",
         says: "open and close of one file of the project, three directories deep",
         who: Who::Wired,
         rounds: 30,
-        bars: &[Bar::Times(1.03, "untold")],
+        bars: &[Bar::Times(1.03, "no-tripwire")],
         prepare: |scratch, programs| {
             Ok(Job::inside(
                 scratch.tree()?,
@@ -111,12 +111,12 @@ pub(super) const ROWS: &[Row] = &[
             ))
         },
     },
-    Row {
+    BenchRow {
         name: "stat",
         says: "stat of the same file",
         who: Who::Wired,
         rounds: 30,
-        bars: &[Bar::Times(1.03, "untold")],
+        bars: &[Bar::Times(1.03, "no-tripwire")],
         prepare: |scratch, programs| {
             Ok(Job::inside(
                 scratch.tree()?,
@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Row] = &[
             ))
         },
     },
-    Row {
+    BenchRow {
         name: "untar",
         says: "unpacking a .tar.gz of 5,000 files of 0.2 to 40 KB on tmpfs, timed inside",
         who: Who::Full,
@@ -136,21 +136,21 @@ pub(super) const ROWS: &[Row] = &[
             Ok(Job::inside(scratch.archives()?, scratch.probe(programs)?, &task))
         },
     },
-    Row {
+    BenchRow {
         name: "create",
         says: "the worst case: 5,000 tiny files from a plain tar on tmpfs, timed inside",
         who: Who::Full,
         rounds: 10,
-        // The same bar as untar: there a decompressor beside it hides what making a name costs.
+        // The same bar as untar, where decompression hides the cost of creating names.
         bars: &[Bar::Times(1.15, "bare")],
         prepare: |scratch, programs| {
             let task = ["fresh", "4", "out", "tar", "-xf", "tiny.tar", "-C", "out"];
             Ok(Job::inside(scratch.archives()?, scratch.probe(programs)?, &task))
         },
     },
-    Row {
+    BenchRow {
         name: "deny-60k",
-        says: "`cat` of one of 60,000 files that match a denied pattern, from start to refusal",
+        says: "`cat` of one of 60,000 files that match a denied pattern, from start to denial",
         who: Who::Ringfence,
         rounds: 5,
         bars: &[Bar::Seconds(2.0)],
@@ -161,9 +161,9 @@ pub(super) const ROWS: &[Row] = &[
             })
         },
     },
-    Row {
+    BenchRow {
         name: "guard",
-        says: "what rules on the text of commands take of one command: ten patterns and the strict list",
+        says: "the time of rules on command text for one command: ten patterns and the strict list",
         who: Who::Ringfence,
         rounds: 10,
         bars: &[Bar::Seconds(0.00005)],
@@ -171,25 +171,25 @@ pub(super) const ROWS: &[Row] = &[
             Ok(Job::itself(scratch.empty()?, &programs.commands, &["guard", "2000"]))
         },
     },
-    Row {
+    BenchRow {
         name: "hook",
-        says: "an agent's hook before a command, from start to answer, in a repository",
+        says: "an agent's hook before a command, from start to response, in a repository",
         who: Who::Ringfence,
         rounds: 10,
         bars: &[Bar::Seconds(0.015)],
-        prepare: |scratch, programs| hooked(scratch, programs, "Bash"),
+        prepare: |scratch, programs| hook_job(scratch, programs, "Bash"),
     },
-    Row {
+    BenchRow {
         name: "hook-file",
-        says: "the same before a file is read: the project is looked through",
+        says: "the same before a file is read, with a survey of the project",
         who: Who::Ringfence,
         rounds: 10,
         bars: &[Bar::Seconds(0.015)],
-        prepare: |scratch, programs| hooked(scratch, programs, "Read"),
+        prepare: |scratch, programs| hook_job(scratch, programs, "Read"),
     },
-    Row {
+    BenchRow {
         name: "session-true",
-        says: "one `true` in a shell that lives on, beside a bash that is spoken to by pipes",
+        says: "one `true` in the shell of a session, compared with a bash on pipes",
         who: Who::Both,
         rounds: 40,
         bars: &[Bar::Times(1.15, "bare")],
@@ -197,9 +197,9 @@ pub(super) const ROWS: &[Row] = &[
             Ok(Job::itself(scratch.empty()?, &programs.rounds, &["true", "5000"]))
         },
     },
-    Row {
+    BenchRow {
         name: "session-output",
-        says: "1 GiB of output of one command of such a shell, beside the same read from a pipe",
+        says: "1 GiB of output of one command of such a shell, compared with a pipe",
         who: Who::Both,
         rounds: 10,
         // At least nine tenths of the rate.
@@ -208,9 +208,9 @@ pub(super) const ROWS: &[Row] = &[
             Ok(Job::itself(scratch.empty()?, &programs.rounds, &["output", "1024"]))
         },
     },
-    Row {
+    BenchRow {
         name: "session-idle",
-        says: "the memory of one of 100 idle sessions of a program, beside its bash (PSS, that program's part included)",
+        says: "the memory of one of 100 idle sessions of a program, without its bash (PSS, with the program's share)",
         who: Who::Ringfence,
         rounds: 3,
         bars: &[Bar::Bytes(2.0 * 1024.0 * 1024.0)],
@@ -221,71 +221,75 @@ pub(super) const ROWS: &[Row] = &[
             })
         },
     },
-    Row {
+    BenchRow {
         name: "connect",
-        says: "one connection to this machine, made and closed, timed inside",
+        says: "one connection to this host, opened and closed, timed inside",
         who: Who::Both,
         rounds: 20,
         bars: &[Bar::Adds(0.0003, "bare")],
         prepare: |scratch, programs| {
             let port = server::ports()?.greets;
-            reaching(scratch, programs, port, &["connect", "500", &format!("127.0.0.1:{port}")])
+            connect_job(scratch, programs, port, &["connect", "500", &format!("127.0.0.1:{port}")])
         },
     },
-    Row {
+    BenchRow {
         name: "crowd",
-        says: "one of 500 connections to this machine that are made at once and answered while all stand, timed inside",
+        says: "one of 500 concurrent connections to this host with one response each, timed inside",
         who: Who::Both,
         rounds: 10,
         bars: &[Bar::Adds(0.0003, "bare")],
         prepare: |scratch, programs| {
             let port = server::ports()?.answers;
-            reaching(scratch, programs, port, &["crowd", "500", &format!("127.0.0.1:{port}")])
+            connect_job(scratch, programs, port, &["crowd", "500", &format!("127.0.0.1:{port}")])
         },
     },
-    Row {
+    BenchRow {
         name: "crowd-relay",
-        says: "the same, each carried by the relay",
+        says: "the same, each through the relay",
         who: Who::Both,
         rounds: 10,
         bars: &[Bar::Adds(0.0003, "bare")],
         prepare: |scratch, programs| {
             let port = server::ports()?.answers;
-            let mut job =
-                reaching(scratch, programs, port, &["crowd", "500", &format!("127.0.0.1:{port}")])?;
+            let mut job = connect_job(
+                scratch,
+                programs,
+                port,
+                &["crowd", "500", &format!("127.0.0.1:{port}")],
+            )?;
             job.flags
                 .extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
             Ok(job)
         },
     },
-    Row {
+    BenchRow {
         name: "download",
-        says: "1 GiB from this machine over a connection that was handed over, timed inside",
+        says: "1 GiB from this host over a connection passed as an fd, timed inside",
         who: Who::Both,
         rounds: 10,
         // At least 0.95 of the rate.
         bars: &[Bar::Times(1.053, "bare")],
         prepare: |scratch, programs| {
             let port = server::ports()?.pours;
-            reaching(scratch, programs, port, &["download", "1", &format!("127.0.0.1:{port}")])
+            connect_job(scratch, programs, port, &["download", "1", &format!("127.0.0.1:{port}")])
         },
     },
-    Row {
+    BenchRow {
         name: "relay",
-        says: "the same through the relay that looks at what is said first, timed inside",
+        says: "the same through the relay that inspects the first bytes, timed inside",
         who: Who::Both,
         rounds: 10,
         // At least 0.7 of the rate.
         bars: &[Bar::Times(1.43, "bare")],
         prepare: |scratch, programs| {
             let port = server::ports()?.pours;
-            let mut job = reaching(
+            let mut job = connect_job(
                 scratch,
                 programs,
                 port,
                 &["download", "1", &format!("127.0.0.1:{port}")],
             )?;
-            // By a proxy, which every connection is carried for, whatever its port.
+            // With a proxy, every connection goes through the relay, on any port.
             job.flags
                 .extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
             Ok(job)
@@ -293,10 +297,10 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// A task of the probe that may connect to a port of this machine.
-fn reaching(
-    scratch: &Scratch,
-    programs: &Programs,
+/// A task of the probe that may connect to a port of this host.
+fn connect_job(
+    scratch: &BenchScratch,
+    programs: &BenchPrograms,
     port: u16,
     task: &[&str],
 ) -> Result<Job, Box<dyn Error>> {
@@ -304,8 +308,8 @@ fn reaching(
     Ok(Job { flags, ..Job::inside(scratch.empty()?, scratch.probe(programs)?, task) })
 }
 
-impl Row {
-    /// Whether it is about memory and not about time.
+impl BenchRow {
+    /// True if it measures memory, not time.
     pub(super) fn is_memory(&self) -> bool {
         self.bars.iter().any(|bar| matches!(bar, Bar::Bytes(_)))
     }
@@ -318,8 +322,12 @@ impl Row {
     }
 }
 
-/// A hook before a tool is used, started anew each time.
-fn hooked(scratch: &Scratch, programs: &Programs, tool: &str) -> Result<Job, Box<dyn Error>> {
+/// A hook before a tool call, started again each time.
+fn hook_job(
+    scratch: &BenchScratch,
+    programs: &BenchPrograms,
+    tool: &str,
+) -> Result<Job, Box<dyn Error>> {
     Ok(Job::itself(
         scratch.repository()?,
         &programs.probe,
@@ -327,13 +335,13 @@ fn hooked(scratch: &Scratch, programs: &Programs, tool: &str) -> Result<Job, Box
     ))
 }
 
-/// What `--only` takes.
+/// The values of `--only`.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
 
-/// With the compiler at hand: C's, else the one that built this.
-fn compile(scratch: &Scratch, programs: &Programs) -> Result<Job, Box<dyn Error>> {
+/// Compiles with gcc if it is installed, else with the rustc that built this.
+fn compile(scratch: &BenchScratch, programs: &BenchPrograms) -> Result<Job, Box<dyn Error>> {
     let (project, probe) = (scratch.sources()?, scratch.probe(programs)?);
     if on_path("gcc").is_some() {
         return Ok(Job::inside(
@@ -342,8 +350,8 @@ fn compile(scratch: &Scratch, programs: &Programs) -> Result<Job, Box<dyn Error>
             &["loop", "3", "gcc", "-c", "big.c", "-o", "big.o"],
         ));
     }
-    let asked = std::process::Command::new("rustc").args(["--print", "sysroot"]).output()?;
-    let toolchain = String::from_utf8(asked.stdout)?.trim().to_owned();
+    let output = std::process::Command::new("rustc").args(["--print", "sysroot"]).output()?;
+    let toolchain = String::from_utf8(output.stdout)?.trim().to_owned();
     let rustc = format!("{toolchain}/bin/rustc");
     let task = ["loop", "2", &rustc, "--crate-type=lib", "--emit=obj", "big.rs", "-o", "big.o"];
     let mut job = Job::inside(project, probe, &task);

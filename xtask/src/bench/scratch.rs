@@ -1,4 +1,4 @@
-//! The projects that are measured in: made once, the same on every machine, removed at the end.
+//! The measured projects: created once, identical on every host, removed at the end.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -8,32 +8,32 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::Programs;
+use super::BenchPrograms;
 
-type Made = Result<PathBuf, Box<dyn Error>>;
+type ScratchPath = Result<PathBuf, Box<dyn Error>>;
 
 const FILES: usize = 5_000;
 const KEYS: usize = 60_000;
-/// Longer than the second to which git trusts a time.
-const YOUNG: Duration = Duration::from_millis(1_100);
-/// Create and delete on one ext4 differ tenfold between runs: what creates files does it in memory.
+/// Longer than the second for which git distrusts file times.
+const INDEX_AGE: Duration = Duration::from_millis(1_100);
+/// Create and delete on ext4 vary tenfold between runs, so rows that create files run in memory.
 const MEMORY: &str = "/dev/shm";
-/// Before the number of the process whose directory it is.
+/// The prefix of a scratch directory, followed by the pid of its process.
 const PREFIX: &str = "ringfence-bench-";
 
 /// Directories of this run.
-pub(super) struct Scratch {
+pub(super) struct BenchScratch {
     disk: PathBuf,
     memory: PathBuf,
 }
 
-impl Scratch {
+impl BenchScratch {
     /// A directory on a disk.
     pub(super) fn disk(&self) -> &Path {
         &self.disk
     }
 
-    pub(super) fn create() -> Result<Scratch, Box<dyn Error>> {
+    pub(super) fn create() -> Result<BenchScratch, Box<dyn Error>> {
         let name = format!("{PREFIX}{}", std::process::id());
         for parent in [std::env::temp_dir().as_path(), Path::new(MEMORY)] {
             remove_abandoned(parent);
@@ -48,16 +48,16 @@ impl Scratch {
             fs::create_dir_all(directory)
                 .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
         }
-        Ok(Scratch { disk, memory })
+        Ok(BenchScratch { disk, memory })
     }
 
     /// A project without files.
-    pub(super) fn empty(&self) -> Made {
+    pub(super) fn empty(&self) -> ScratchPath {
         once(self.disk.join("empty"), |_| Ok(()))
     }
 
-    /// A policy by which programs are told of a proxy.
-    pub(super) fn proxied(&self) -> Made {
+    /// A policy that sets proxy environment variables.
+    pub(super) fn proxied(&self) -> ScratchPath {
         let directory = once(self.disk.join("policy"), |directory| {
             fs::write(
                 directory.join("proxied.toml"),
@@ -68,8 +68,8 @@ impl Scratch {
         Ok(directory.join("proxied.toml"))
     }
 
-    /// A seccomp filter of one instruction: everything goes through.
-    pub(super) fn filter(&self) -> Made {
+    /// A seccomp filter of one instruction that allows everything.
+    pub(super) fn filter(&self) -> ScratchPath {
         const RETURN: u16 = 0x06;
         const ALLOW: u32 = 0x7fff_0000;
         let path = self.disk.join("filter");
@@ -79,21 +79,21 @@ impl Scratch {
     }
 
     /// 5,000 files of text in 50 directories.
-    pub(super) fn tree(&self) -> Made {
+    pub(super) fn tree(&self) -> ScratchPath {
         once(self.disk.join("tree"), |project| {
-            let mut dice = Dice::new();
+            let mut random = Xorshift::new();
             files(project, |_| {
-                // The cube of an even distribution: 10 KB on average, many small ones, few large
+                // The cube of an even distribution: 10 KB on average, many small files, few large
                 // ones.
-                let part = dice.next() as f64 / f64::from(u32::MAX);
+                let part = random.next() as f64 / f64::from(u32::MAX);
                 let size = 200 + (39_800.0 * part.powi(3)) as usize;
-                text(&mut dice, size)
+                text(&mut random, size)
             })
         })
     }
 
     /// The same files, committed.
-    pub(super) fn repository(&self) -> Made {
+    pub(super) fn repository(&self) -> ScratchPath {
         let project = self.tree()?;
         if !project.join(".git").exists() {
             git(&project, &["init", "--quiet"])?;
@@ -111,21 +111,20 @@ impl Scratch {
                     "files",
                 ],
             )?;
-            // Entries as young as the index are read again each time: wait until they are not, then
-            // refresh.
-            thread::sleep(YOUNG);
+            // git reads entries that are as young as the index again each time: wait, then refresh.
+            thread::sleep(INDEX_AGE);
             fs::File::options()
                 .append(true)
                 .open(project.join("src/d0/f0.txt"))?
                 .set_modified(SystemTime::now())?;
-            thread::sleep(YOUNG);
+            thread::sleep(INDEX_AGE);
             git(&project, &["status", "--short"])?;
         }
         Ok(project)
     }
 
     /// One large file for a compiler of either language.
-    pub(super) fn sources(&self) -> Made {
+    pub(super) fn sources(&self) -> ScratchPath {
         once(self.disk.join("sources"), |project| {
             let mut c = String::from("unsigned f0(unsigned x) { return x; }\n");
             let mut rust = String::from("pub fn f0(x: u32) -> u32 { x }\n");
@@ -146,7 +145,7 @@ impl Scratch {
     }
 
     /// In memory: archives of 5,000 realistic and of 5,000 tiny files.
-    pub(super) fn archives(&self) -> Made {
+    pub(super) fn archives(&self) -> ScratchPath {
         let tree = self.tree()?;
         once(self.memory.join("archives"), |project| {
             let tiny = self.memory.join("tiny");
@@ -158,7 +157,7 @@ impl Scratch {
     }
 
     /// In memory: 60,000 files whose names a built-in pattern denies.
-    pub(super) fn keys(&self) -> Made {
+    pub(super) fn keys(&self) -> ScratchPath {
         once(self.memory.join("keys"), |project| {
             for index in 0..KEYS {
                 let directory = project.join(format!("d{}", index / 1_000));
@@ -172,8 +171,8 @@ impl Scratch {
         })
     }
 
-    /// A copy of the probe, away from the build directory and all that lies there.
-    pub(super) fn probe(&self, programs: &Programs) -> Made {
+    /// A copy of the probe outside the build directory.
+    pub(super) fn probe(&self, programs: &BenchPrograms) -> ScratchPath {
         let copy = self.disk.join("probe");
         if !copy.exists() {
             fs::copy(&programs.probe, &copy)?;
@@ -182,7 +181,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for BenchScratch {
     fn drop(&mut self) {
         for directory in [&self.memory, &self.disk] {
             let _ = fs::remove_dir_all(directory);
@@ -190,7 +189,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes what a run left that was interrupted: a hundred megabytes of memory are worth it.
+/// Removes leftovers of an interrupted run: a hundred megabytes of memory.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -204,8 +203,8 @@ fn remove_abandoned(parent: &Path) {
     }
 }
 
-/// Makes `project` unless an earlier row did.
-fn once(project: PathBuf, fill: impl FnOnce(&Path) -> Result<(), Box<dyn Error>>) -> Made {
+/// Creates `project` unless an earlier row did.
+fn once(project: PathBuf, fill: impl FnOnce(&Path) -> Result<(), Box<dyn Error>>) -> ScratchPath {
     if !project.exists() {
         fs::create_dir(&project)?;
         fill(&project)?;
@@ -244,7 +243,7 @@ fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
 }
 
 /// Lines of words, about `size` bytes.
-fn text(dice: &mut Dice, size: usize) -> String {
+fn text(random: &mut Xorshift, size: usize) -> String {
     const WORDS: &[&str] = &[
         "ask", "bind", "call", "deny", "edge", "file", "grant", "host", "init", "jail", "kernel",
         "line", "mount", "name", "open", "path", "quota", "rule", "scope", "tree", "user", "value",
@@ -252,20 +251,20 @@ fn text(dice: &mut Dice, size: usize) -> String {
     ];
     let mut text = String::with_capacity(size + 16);
     while text.len() < size {
-        let roll = dice.next() as usize;
+        let roll = random.next() as usize;
         text.push_str(WORDS[roll % WORDS.len()]);
-        write!(text, "{}", roll / WORDS.len() % 100).expect("a string takes all");
+        write!(text, "{}", roll / WORDS.len() % 100).expect("writing to a string succeeds");
         text.push(if roll.is_multiple_of(9) { '\n' } else { ' ' });
     }
     text
 }
 
-/// Numbers that look random and are the same everywhere.
-struct Dice(u32);
+/// Reproducible pseudo-random numbers.
+struct Xorshift(u32);
 
-impl Dice {
-    fn new() -> Dice {
-        Dice(2_463_534_242)
+impl Xorshift {
+    fn new() -> Xorshift {
+        Xorshift(2_463_534_242)
     }
 
     /// Marsaglia's xorshift.

@@ -1,25 +1,25 @@
-//! Somebody on this machine to be connected to, as long as the bench runs.
+//! Servers on this host, for as long as the bench runs.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::OnceLock;
 use std::thread;
 
-/// How much is sent to whoever asks for it.
+/// The number of bytes sent per download.
 pub(crate) const POURED: u64 = 1 << 30;
 
-/// Where they are.
+/// The ports of the servers.
 #[derive(Clone, Copy)]
 pub(super) struct Ports {
-    /// Who takes everybody and says nothing.
+    /// Accepts every connection and sends nothing.
     pub(super) greets: u16,
-    /// Who says back what is said, a byte at a time.
+    /// Echoes each byte.
     pub(super) answers: u16,
-    /// Who sends [`POURED`] bytes to everybody.
+    /// Sends [`POURED`] bytes to every client.
     pub(super) pours: u16,
 }
 
-/// Starts them, once.
+/// Starts the servers, once.
 pub(super) fn ports() -> io::Result<Ports> {
     static PORTS: OnceLock<Ports> = OnceLock::new();
     if let Some(ports) = PORTS.get() {
@@ -31,7 +31,7 @@ pub(super) fn ports() -> io::Result<Ports> {
 
 fn serve(each: fn(TcpStream)) -> io::Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    // Many may come at once, and a queue that is full keeps them for a second.
+    // Many clients may connect at once, and a full queue delays them for a second.
     rustix::net::listen(&listener, 1024)?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
@@ -45,7 +45,7 @@ fn answer(mut stream: TcpStream) {
         let mut byte = [0];
         while stream.read_exact(&mut byte).and_then(|()| stream.write_all(&byte)).is_ok() {}
     };
-    // Whoever has no thread is not answered, and its sample fails.
+    // Without a thread the client gets no response, and its sample fails.
     let _ = thread::Builder::new().stack_size(64 * 1024).spawn(answers);
 }
 

@@ -1,4 +1,4 @@
-//! The service under load: commands of skills over loopback, each in a sandbox of its own.
+//! The service under load: commands of skills over loopback, each in its own sandbox.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -16,29 +16,29 @@ use serde_json::{Value, json};
 
 use super::Pace;
 
-/// Its name among the rows.
+/// The name of the row.
 pub(super) const NAME: &str = "service";
 const CLIENTS: usize = 16;
-const AT_ONCE: usize = 200;
+const CONCURRENT: usize = 200;
 const TOKEN: &str = "bench-0123456789abcdef";
-/// The default, with `true` among the programs.
+/// The default policy, with `true` among the programs.
 const POLICY: &str = "version = 1\n[environment]\nprofile = \"clean\"\n[commands]\nallow-binaries = [\"@strict\", \"true\"]\n\
     deny-arguments = [\"@strict\"]\nanchor-arguments = \".\"\n[limits]\nwall = \"300s\"\ncpu = \"300s\"\nmemory = \"512MiB\"\nprocesses = 128\n\
     open-files = 1024\nfile-size = \"256MiB\"\ndisk = \"256MiB\"\noutput = \"8MiB\"\n";
 
-/// What was found.
+/// The result of the measurement.
 pub(super) struct Load {
     per_second: f64,
     median: Duration,
     worst: Duration,
-    /// Of those that ran at the same time, how many ended well, and how long all took.
+    /// The number of concurrent commands that succeeded, and the time for all.
     crowd: (usize, Duration),
-    /// Resident kibibytes after some, after many more, and how many those were.
+    /// Resident KiB after a warm-up, after many more executions, and their number.
     memory: (u64, u64, u64),
 }
 
 impl Load {
-    /// Each bar with what was found, and whether it is reached.
+    /// Each bar with its result, and true if it is reached.
     fn bars(&self) -> [(String, bool); 4] {
         let (before, after, more) = self.memory;
         [
@@ -59,15 +59,15 @@ impl Load {
             ),
             (
                 format!(
-                    "{} of {AT_ONCE} at once ended well, in {:.1} s",
+                    "{} of {CONCURRENT} concurrent commands succeeded, in {:.1} s",
                     self.crowd.0,
                     self.crowd.1.as_secs_f64()
                 ),
-                self.crowd.0 == AT_ONCE,
+                self.crowd.0 == CONCURRENT,
             ),
             (
                 format!(
-                    "{before} KiB resident, {after} KiB after {more} executions more (bar: flat, at most a tenth more)"
+                    "{before} KiB resident, {after} KiB after {more} more executions (bar: at most 10 % more)"
                 ),
                 after <= before + before / 10,
             ),
@@ -125,13 +125,14 @@ pub(super) fn measure(
     })
 }
 
-/// All clients for so long: how long each request took.
+/// Runs all clients for some time. Returns the time of each request.
 fn run_for(server: &Server, time: Duration) -> Result<(Vec<Duration>, Duration), Box<dyn Error>> {
     let is_over = AtomicBool::new(false);
     let begun = Instant::now();
     let all: Vec<Result<Vec<Duration>, String>> = thread::scope(|scope| {
         let work = || {
-            let mut client = Client::connect(server.address).map_err(|error| error.to_string())?;
+            let mut client =
+                LoadClient::connect(server.address).map_err(|error| error.to_string())?;
             let mut times = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
                 let begun = Instant::now();
@@ -145,7 +146,7 @@ fn run_for(server: &Server, time: Duration) -> Result<(Vec<Duration>, Duration),
         is_over.store(true, Ordering::Relaxed);
         clients
             .into_iter()
-            .map(|client| client.join().unwrap_or_else(|_| Err("a client broke down".into())))
+            .map(|client| client.join().unwrap_or_else(|_| Err("a client panicked".into())))
             .collect()
     });
     let took = begun.elapsed();
@@ -163,7 +164,8 @@ fn run_many(server: &Server, number: u64) -> Result<(), Box<dyn Error>> {
     };
     let all: Vec<Result<(), String>> = thread::scope(|scope| {
         let work = || {
-            let mut client = Client::connect(server.address).map_err(|error| error.to_string())?;
+            let mut client =
+                LoadClient::connect(server.address).map_err(|error| error.to_string())?;
             while take() {
                 client.execute("true")?;
             }
@@ -172,21 +174,22 @@ fn run_many(server: &Server, number: u64) -> Result<(), Box<dyn Error>> {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(work)).collect();
         clients
             .into_iter()
-            .map(|client| client.join().unwrap_or_else(|_| Err("a client broke down".into())))
+            .map(|client| client.join().unwrap_or_else(|_| Err("a client panicked".into())))
             .collect()
     });
     all.into_iter().collect::<Result<(), String>>().map_err(Into::into)
 }
 
-/// Very many at the same time, each of which takes a while.
+/// Many concurrent commands, each of which takes a while.
 fn crowd(server: &Server) -> (usize, Duration) {
     let begun = Instant::now();
     let ended = thread::scope(|scope| {
         let work = || {
-            let mut client = Client::connect(server.address).map_err(|error| error.to_string())?;
+            let mut client =
+                LoadClient::connect(server.address).map_err(|error| error.to_string())?;
             client.execute("python3 -c 'import time; time.sleep(3)'")
         };
-        let clients: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let clients: Vec<_> = (0..CONCURRENT).map(|_| scope.spawn(work)).collect();
         clients.into_iter().filter_map(|client| client.join().ok()?.ok()).count()
     });
     (ended, begun.elapsed())
@@ -216,7 +219,7 @@ impl Server {
             .nth(1)
             .and_then(|rest| rest.split(',').next())
             .and_then(|text| text.parse().ok());
-        let address = address.ok_or_else(|| format!("the service does not serve: {line}"))?;
+        let address = address.ok_or_else(|| format!("the service does not start: {line}"))?;
         thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         let server = Self { child, address };
         server.quotas()?;
@@ -224,10 +227,10 @@ impl Server {
         Ok(server)
     }
 
-    /// Enough for all at once.
+    /// Sets quotas that are high enough for all clients.
     fn quotas(&self) -> Result<(), Box<dyn Error>> {
         let body = json!({ "executions": 256, "sandboxes": 1, "storageBytes": 1 << 30, "requestsPerSecond": 100_000 }).to_string();
-        let mut client = Client::connect(self.address)?;
+        let mut client = LoadClient::connect(self.address)?;
         client.send("PUT", "/v1/tenants/bench/quotas", "application/json", body.as_bytes())?;
         Ok(())
     }
@@ -244,14 +247,14 @@ impl Server {
             .current_dir(scratch.join("skill"))
             .status()?;
         if !zipped.success() {
-            return Err("python3 -m zipfile makes no archive".into());
+            return Err("python3 -m zipfile cannot create an archive".into());
         }
         let mut body =
             b"--edge\r\nContent-Disposition: form-data; name=\"file\"; filename=\"s.zip\"\r\n\r\n"
                 .to_vec();
         body.extend(fs::read(&archive)?);
         body.extend(b"\r\n--edge--\r\n");
-        let mut client = Client::connect(self.address)?;
+        let mut client = LoadClient::connect(self.address)?;
         client.send(
             "POST",
             "/v1/skills/bench/load/upload",
@@ -275,10 +278,10 @@ impl Drop for Server {
     }
 }
 
-/// One connection, which is kept.
-struct Client(BufReader<TcpStream>);
+/// One keep-alive connection.
+struct LoadClient(BufReader<TcpStream>);
 
-impl Client {
+impl LoadClient {
     fn connect(address: SocketAddr) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -314,7 +317,7 @@ impl Client {
         self.0.get_mut().write_all(&[head.as_bytes(), body].concat())?;
         let mut line = String::new();
         self.0.read_line(&mut line)?;
-        let is_well = line.split(' ').nth(1).is_some_and(|status| status.starts_with('2'));
+        let is_success = line.split(' ').nth(1).is_some_and(|status| status.starts_with('2'));
         let mut length = 0;
         loop {
             let mut header = String::new();
@@ -329,7 +332,7 @@ impl Client {
         }
         let mut answer = vec![0; length];
         self.0.read_exact(&mut answer)?;
-        if is_well {
+        if is_success {
             Ok(answer)
         } else {
             Err(std::io::Error::other(format!(

@@ -1,7 +1,7 @@
 //! A fast part of the tests as an ordinary user, when CI itself runs as root.
 //!
-//! The test programs are those that were built already: nextest is told where they are and needs
-//! neither cargo nor a compiler.
+//! The test programs are already built: nextest gets their paths and needs neither cargo nor a
+//! compiler.
 
 use std::error::Error;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::linted;
-use crate::{Done, workspace};
+use crate::{TaskResult, workspace};
 
 /// An id without an account, as in many containers.
 const UID: u32 = 61_234;
@@ -20,8 +20,8 @@ const UID: u32 = 61_234;
 const TESTS: &str =
     "binary(behaviour) & test(/^(work|secrets|status|outside|git|json|protect|environment)::/)";
 
-/// Runs [`TESTS`] as [`UID`] in a home directory of its own.
-pub(super) fn run() -> Done {
+/// Runs [`TESTS`] as [`UID`] in a temporary home directory.
+pub(super) fn run() -> TaskResult {
     let home = std::env::temp_dir().join(format!("ringfence-ci-{}", std::process::id()));
     fs::create_dir_all(&home)?;
     let done = run_in(&home);
@@ -29,8 +29,8 @@ pub(super) fn run() -> Done {
     done
 }
 
-fn run_in(home: &Path) -> Done {
-    // The report of this run: nextest writes below the target directory.
+fn run_in(home: &Path) -> TaskResult {
+    // nextest writes the report of this run below the target directory.
     let reports = workspace::root().join("target/nextest/user");
     fs::create_dir_all(&reports)?;
     let binaries = [
@@ -43,7 +43,7 @@ fn run_in(home: &Path) -> Done {
         "json",
     ];
     fs::write(home.join("binaries.json"), printed(linted(workspace::cargo(&binaries))?)?)?;
-    // Crates of other systems were never downloaded.
+    // Crates of other platforms were never downloaded.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let metadata =
         ["metadata", "--format-version", "1", "--offline", "--filter-platform", &platform];

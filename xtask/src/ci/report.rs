@@ -6,7 +6,7 @@ pub(super) struct TestCase {
     /// Binary and test, as nextest prints them.
     pub(super) name: String,
     pub(super) seconds: f64,
-    /// Failed at first, and passed when it was tried again.
+    /// True if it failed at first and passed in a retry.
     pub(super) is_flaky: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn slowest(cases: &[TestCase], count: usize) -> Vec<&TestCase> {
     sorted
 }
 
-/// One test, from the text behind `<testcase `.
+/// One test, from the text after `<testcase `.
 fn case(text: &str) -> TestCase {
     let (head, body) = text.split_once('>').unwrap_or((text, ""));
     let attribute = |name: &str| {

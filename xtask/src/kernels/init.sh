@@ -1,10 +1,10 @@
 #!/bin/busybox sh
-# The first program of the machine that `cargo xtask kernels` boots. Each check is one line:
-# CHECK, the row, the column, and `ok` or what was seen instead.
+# The init of the virtual machine that `cargo xtask kernels` boots. Each check prints one line:
+# CHECK, the row, the column, and `ok` or the unexpected output.
 
 b=/bin/busybox
 
-# The kernel lets nobody replace the root that it unpacked an archive into.
+# pivot_root does not work on the initial rootfs.
 if [ -z "$MOVED" ]; then
     $b mkdir /new && $b mount -t tmpfs root /new && $b cp -a /bin /modules /init /new/ || $b poweroff -f
     export MOVED=yes
@@ -20,7 +20,7 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
-# Control groups of the newer generation, divided at the top.
+# cgroup v2, with controllers enabled at the top.
 groups=/sys/fs/cgroup
 seat=
 if mount -t cgroup2 groups $groups 2>/dev/null; then
@@ -28,7 +28,7 @@ if mount -t cgroup2 groups $groups 2>/dev/null; then
     seat=$groups
 fi
 
-# give GROUP…: to a person.
+# give GROUP…: creates cgroups owned by the ordinary user.
 give() {
     for group in "$@"; do
         mkdir $groups/$group
@@ -40,18 +40,18 @@ for module in /modules/*.ko; do
     [ -e "$module" ] && insmod "$module"
 done
 printf 'root:x:0:0:root:/root:/bin/sh\nperson:x:1000:1000:person:/home/person:/bin/sh\n' > /etc/passwd
-# Caches are looked for where there are tools that use them.
+# Caches are set up only for installed tools.
 ln -s /bin/busybox /bin/node
 echo "KERNEL $(uname -r)"
 
-# A home with a project and secrets in it.
+# A home directory with a project and secrets.
 furnish() {
     mkdir -p "$1/.ssh" "$1/.yarn" "$1/app/.git/hooks" "$1/other" "$1/plain"
     echo secret > "$1/.ssh/id_rsa"
     echo secret > "$1/app/.env"
     echo theirs > "$1/other/file"
     echo 'ref: refs/heads/main' > "$1/app/.git/HEAD"
-    # Something to build: only then are the host's caches laid under the project's own.
+    # With a package.json the host's cache is visible below the project's own cache.
     echo '{}' > "$1/app/package.json"
     echo there > "$1/.yarn/old"
 }
@@ -59,8 +59,8 @@ furnish /root
 furnish /home/person
 chown -R person /home/person
 
-# check ROW COLUMN EXPECTED SCRIPT: what the script says, as the user, in the project and in the
-# group. The last program of the script is the only one that is left in it.
+# check ROW COLUMN EXPECTED SCRIPT: compares the output of the script, run as the user, in the
+# project and in the cgroup. Only the last program of the script stays in it.
 check() {
     said=$(sh -c '[ -z "$0" ] || echo $$ > "$0/cgroup.procs"; exec su "$1" -c "$2"' "$seat" "$user" "$4" 2>/tmp/talk </dev/null)
     if [ "$said" = "$3" ]; then
@@ -76,17 +76,17 @@ trials() {
     check "$1" work yes "ringfence run -c 'mkdir a && echo yes > a/b && mv a/b a/c && cat a/c && rm -r a'"
     check "$1" cache 'there yes' "ringfence run -c 'cd ~/.yarn; echo yes > new; echo \$(cat old new)'; cat ~/.yarn/new"
     check "$1" shut yes "ringfence run -c 'cat .env || echo > .env.new || mkdir .vscode || cat ~/other/file || echo yes'"
-    # In a project without secrets: there the lookout finds no cover that is used already.
+    # In a project without secrets: there the watcher has no prepared mask.
     check "$1" late yes "cd ~/plain && rm -f * .env
         { until [ -e started ]; do sleep 0.1; done; echo secret > .env; touch there; } &
         ringfence run -c 'touch started; until [ -e there ]; do sleep 0.1; done; sleep 1; cat .env || echo yes'"
     check "$1" told "$2" "ringfence run --json -- cat .env | grep -o '\"evidence\":\"[a-z]*'"
 }
 
-# heard ROW COLUMN WORDS COMMAND: that a `ringfence` which is alone in its group says these words,
-# and leaves no group.
+# heard ROW COLUMN WORDS COMMAND: checks that `ringfence`, alone in its cgroup, prints these words
+# and leaves no cgroup.
 heard() {
-    # One in which it is alone is divided by the first who is.
+    # The first process that is alone in a cgroup divides it, so each check gets a new one.
     case $seat in */alone*) give "alone-$2" && seat=$groups/alone-$2 ;; esac
     check "$1" "$2" '' "exec ringfence $4 > /tmp/said"
     grep -q "$3" /tmp/said || echo "CHECK|$1|$2|$(tr '\n|' '  ' < /tmp/said)"

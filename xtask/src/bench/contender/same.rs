@@ -1,6 +1,6 @@
-//! The same isolation in bwrap's words: every mount of ringfence's own plan, so that both
-//! make the same things readable, writable and absent. (bwrap has no words for names that
-//! must not be made, and but for `bwrap-filter` gets no seccomp filter: that is to its advantage.)
+//! The same isolation with bwrap: every mount of ringfence's plan, so that both make the same paths
+//! readable, writable and absent. (bwrap cannot forbid the creation of names, and gets no seccomp
+//! filter except in `bwrap-filter`: that is to its advantage.)
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use crate::bench::job::Job;
 
-/// What goes before the command; asked of ringfence once for each project.
+/// The words before the command; read from `ringfence plan` once per project.
 pub(super) fn words(ringfence: &Path, job: &Job) -> Vec<OsString> {
     static KNOWN: Mutex<Option<HashMap<PathBuf, Vec<OsString>>>> = Mutex::new(None);
-    let mut known = KNOWN.lock().expect("nobody panics with it");
+    let mut known = KNOWN.lock().expect("no thread panics while it holds the lock");
     let known = known.get_or_insert_with(HashMap::new);
     known
         .entry(job.project.clone())
@@ -30,8 +30,8 @@ fn plan(ringfence: &Path, job: &Job) -> Vec<Value> {
     for path in &job.reads {
         command.arg("--read").arg(path);
     }
-    let said = command.output().map(|output| output.stdout).unwrap_or_default();
-    let plan: Value = serde_json::from_slice(&said).unwrap_or_default();
+    let stdout = command.output().map(|output| output.stdout).unwrap_or_default();
+    let plan: Value = serde_json::from_slice(&stdout).unwrap_or_default();
     plan["detail"].as_array().cloned().unwrap_or_default()
 }
 
@@ -40,7 +40,7 @@ fn translate(steps: &[Value], job: &Job) -> Vec<OsString> {
         ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
             .map(OsString::from)
             .to_vec();
-    // Beside the project, in the bench's own scratch, which is removed at the end.
+    // In the scratch directory of the bench, which is removed at the end.
     let file = job.project.with_file_name("shut");
     let _ = std::fs::write(&file, "")
         .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)));
@@ -52,10 +52,10 @@ fn translate(steps: &[Value], job: &Job) -> Vec<OsString> {
     words
 }
 
-fn step_words(step: &Value, shut: &str) -> Vec<String> {
-    let say = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+fn step_words(step: &Value, masked: &str) -> Vec<String> {
+    let to_words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     if step == "Devices" {
-        return say(&["--dev", "/dev"]);
+        return to_words(&["--dev", "/dev"]);
     }
     let Some((name, body)) = step.as_object().and_then(|object| object.iter().next()) else {
         return Vec::new();
@@ -63,21 +63,21 @@ fn step_words(step: &Value, shut: &str) -> Vec<String> {
     let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
     let path = text("path");
     match name.as_str() {
-        "Processes" => say(&["--proc", "/proc"]),
-        "Bind" if body["access"] == "ReadOnly" => say(&["--ro-bind", &path, &path]),
-        "Bind" => say(&["--bind", &path, &path]),
-        "Private" => say(&["--bind-try", &text("store"), &path]),
-        "Scratch" => say(&["--tmpfs", &path]),
-        "Directory" => say(&["--dir", &path]),
-        "Symlink" => say(&["--symlink", &text("target"), &path]),
-        "File" => say(&["--ro-bind", "/etc/hostname", &path]),
-        "Cover" if body["cover"] == "ReadOnly" => say(&["--ro-bind-try", &path, &path]),
+        "Processes" => to_words(&["--proc", "/proc"]),
+        "Bind" if body["access"] == "ReadOnly" => to_words(&["--ro-bind", &path, &path]),
+        "Bind" => to_words(&["--bind", &path, &path]),
+        "Private" => to_words(&["--bind-try", &text("store"), &path]),
+        "Scratch" => to_words(&["--tmpfs", &path]),
+        "Directory" => to_words(&["--dir", &path]),
+        "Symlink" => to_words(&["--symlink", &text("target"), &path]),
+        "File" => to_words(&["--ro-bind", "/etc/hostname", &path]),
+        "Cover" if body["cover"] == "ReadOnly" => to_words(&["--ro-bind-try", &path, &path]),
         "Cover" if body["cover"]["Deny"] == "Directory" => {
-            say(&["--perms", "0000", "--tmpfs", &path])
+            to_words(&["--perms", "0000", "--tmpfs", &path])
         }
-        "Cover" if Path::new(&path).exists() => say(&["--ro-bind", shut, &path]),
-        "Denied" if body["kind"] == "Directory" => say(&["--perms", "0000", "--tmpfs", &path]),
-        "Denied" => say(&["--ro-bind", shut, &path]),
+        "Cover" if Path::new(&path).exists() => to_words(&["--ro-bind", masked, &path]),
+        "Denied" if body["kind"] == "Directory" => to_words(&["--perms", "0000", "--tmpfs", &path]),
+        "Denied" => to_words(&["--ro-bind", masked, &path]),
         _ => Vec::new(),
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_become_words() {
+    fn plan_steps_become_bwrap_arguments() {
         check(json!("Devices"), &["--dev", "/dev"]);
         check(
             json!({"Bind": {"path": "/usr", "access": "ReadOnly"}}),
