@@ -47,7 +47,8 @@ pub(crate) fn hide_and_detach(pid: i32) -> io::Result<()> {
     let hidden = await_trap(pid).and_then(|()| hide(pid));
     let released = hidden.and_then(|()| {
         // SAFETY: takes no pointer.
-        super::check_long(unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, NONE, NONE) }).map(drop)
+        let detached = unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, NONE, NONE) };
+        super::check_long(detached).map(drop)
     });
     if released.is_err() {
         // SAFETY: takes no pointer; the child is ours and was not waited for.
