@@ -241,7 +241,7 @@ fn lookalike_hooks_do_not_count_as_installed() {
             project.write(".claude/settings.local.json", text);
             let ran = init(&project, &["--yes", "--agent", "claude-code"]);
             ran.expect_status(125);
-            assert!(ran.stderr_text().contains("is there twice"), "{}", ran.stderr_text());
+            assert!(ran.stderr_text().contains("occurs twice"), "{}", ran.stderr_text());
             assert_eq!(project.read(".claude/settings.local.json").as_deref(), Some(text));
         }
         project.write(".claude/settings.local.json", r#"{"disable\u0041llHooks": true}"#);
@@ -271,7 +271,7 @@ fn init_sets_up_the_project_root_unless_here_is_given() {
         let root = project.root().display().to_string();
         let first = below(&["--yes"]).ok();
         assert!(
-            first.contains(&format!("the project is {root}, which has the repository")),
+            first.contains(&format!("the project is {root}, which is the root of the repository")),
             "{first}"
         );
         assert!(project.has(".ringfence/policy.toml") && !project.has("packages/app/.ringfence"));

@@ -242,7 +242,10 @@ fn policy_port_goes_to_the_first_command_and_others_run() {
         assert!(becomes_true(Duration::from_secs(10), || project.has("up")), "{user}");
         let other = project.run(["--", "echo", "ran"]);
         assert_eq!(
-            (other.ok(), other.stderr_text().matches(&format!("port {port}")).count()),
+            (
+                other.ok(),
+                other.stderr_text().matches(&format!("port {port} does not lead")).count()
+            ),
             ("ran".into(), 1),
             "{user}: {}",
             other.stderr_text()
