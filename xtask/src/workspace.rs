@@ -3,12 +3,19 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// The top directory of the workspace.
+/// The top directory of the workspace: that of the `cargo run`, because a copied target directory
+/// has the binary of another workspace.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        let manifest = manifest.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        manifest.parent().expect("xtask is in the workspace").to_owned()
+    })
 }
 
 /// A command of the cargo that started this program, in the top directory of the workspace.
