@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ringfence_api::shell_word;
 
 use crate::commands::agent::AgentCommand;
@@ -50,6 +50,10 @@ use crate::output::printable;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: CliCommand,
+    /// Log what ringfence does to standard error (`-vv`: more, `-vvv`: every event)
+    /// [default: $RINGFENCE_LOG]
+    #[arg(short, long, action = ArgAction::Count, global = true, display_order = 1000)]
+    pub(crate) verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
@@ -371,7 +375,7 @@ pub(crate) fn parse() -> Arguments {
         .map(CliCommand::Run)
         .or_else(|| parse_subcommand::<HookCommand>("hook").map(CliCommand::Hook));
     if let Some(command) = parsed {
-        return Arguments { command };
+        return Arguments { command, verbose: 0 };
     }
     Arguments::try_parse().unwrap_or_else(|error| {
         let _ = error.print();
@@ -406,6 +410,17 @@ pub(crate) fn runs_in_conversation() -> bool {
     std::env::args_os().nth(2).is_some_and(|word| word == "--conversation")
 }
 
+/// True if the arguments may ask for log lines. Does not parse them: a flag of the command itself
+/// (`ringfence run grep -v x`) counts too.
+pub(crate) fn may_be_verbose() -> bool {
+    let words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    words.into_iter().any(|word| {
+        let word = word.as_encoded_bytes();
+        word == b"--verbose"
+            || word.starts_with(b"-") && !word.starts_with(b"--") && word.contains(&b'v')
+    })
+}
+
 /// Parses a port to publish. Other tools accept two ports or an address here.
 fn published_port(text: &str) -> Result<u16, String> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
@@ -428,7 +443,7 @@ fn published_port(text: &str) -> Result<u16, String> {
 /// Parses the arguments of one subcommand alone: building clap's other subcommands takes most of
 /// the parsing time. Returns `None` on any error; the full parser then reports it.
 fn parse_subcommand<T: Args + FromArgMatches>(name: &'static str) -> Option<T> {
-    if !is_subcommand(name) {
+    if !is_subcommand(name) || may_be_verbose() {
         return None;
     }
     let matches = T::augment_args(clap::Command::new(name))

@@ -5,6 +5,7 @@ use std::io;
 use ringfence_audit::AuditError;
 use ringfence_engine::{AllowError, EngineError};
 use ringfence_http::ServeError;
+use ringfence_log::LogError;
 use ringfence_policy::PolicyError;
 use ringfence_policy::import::ImportError;
 use serde_json::{Value, json};
@@ -23,6 +24,9 @@ pub(crate) enum CliError {
     /// The audit log could not be read.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// Logging could not be started.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The arguments contradict each other.
     #[error("{what}")]
     Usage {
@@ -74,6 +78,7 @@ impl CliError {
             CliError::Engine(error) => error.code(),
             CliError::Allow(error) => error.code(),
             CliError::Audit(error) => error.code(),
+            CliError::Log(_) => "log",
             CliError::Usage { .. } => "usage",
             CliError::File { .. } => "file",
             CliError::Import { source, .. } => source.code(),
@@ -88,6 +93,7 @@ impl CliError {
             CliError::Engine(error) => error.hint(),
             CliError::Allow(error) => error.hint(),
             CliError::Audit(error) => Some(error.hint()),
+            CliError::Log(error) => Some(error.hint().into()),
             CliError::Usage { hint, .. } => Some(hint.clone()),
             CliError::File { .. } => None,
             CliError::Import { source, .. } => Some(source.hint()),
@@ -101,6 +107,7 @@ impl CliError {
             CliError::Engine(error) => error.status() as u8,
             CliError::Allow(_)
             | CliError::Audit(_)
+            | CliError::Log(_)
             | CliError::Usage { .. }
             | CliError::File { .. }
             | CliError::Import { .. }

@@ -8,6 +8,7 @@ mod commands;
 mod denied;
 mod error;
 mod json;
+mod logging;
 mod messages;
 mod origins;
 mod output;
@@ -20,15 +21,18 @@ use ringfence_local::LocalProvider;
 
 fn main() -> ExitCode {
     ringfence_enforce::apply::reexec::enter_if_helper();
+    let logging = logging::start_early();
     // Started before the arguments are parsed: it prepares the sandbox meanwhile.
-    let local = if args::is_subcommand("run") && !args::runs_in_conversation() {
+    let is_early = logging.is_decided() && args::is_subcommand("run");
+    let local = if is_early && !args::runs_in_conversation() {
         LocalProvider::for_one_command()
     } else {
         LocalProvider::default()
     };
     let arguments = args::parse();
     let wants_json = arguments.command.prints_json();
-    match commands::run(arguments, &local) {
+    let ran = logging.finish(arguments.verbose).and_then(|()| commands::run(arguments, &local));
+    match ran {
         Ok(status) => status,
         Err(error) => {
             messages::print_error(&error);

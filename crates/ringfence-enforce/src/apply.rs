@@ -325,6 +325,8 @@ enum SandboxMessage {
     Exec(ExecId, ExecReport),
     /// The command created a git marker in the directory whose fd is sent along.
     MarkerCreated(AbsPath, GitMarker, Option<FileIdentity>),
+    /// A line for the log.
+    Log(Vec<u8>),
 }
 
 /// Usage only init can measure, in bytes.

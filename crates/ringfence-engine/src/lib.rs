@@ -70,6 +70,7 @@ use ringfence_policy::{
     Source, Verdict, resolve, resolve_to_inspect,
 };
 use ringfence_provider::{PreparedSandbox, Provider};
+use tracing::{debug, info};
 
 use asking::RecordingAsker;
 use files::read_layers_and_agent;
@@ -151,6 +152,9 @@ fn resolve_with(
     files: &PolicyFiles,
 ) -> Result<ResolvedPolicy, EngineError> {
     let (layers, described) = read_layers_and_agent(files, &surroundings.facts)?;
+    for layer in &layers {
+        debug!(target: "engine", file = %layer.file, "read a policy file");
+    }
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = host::config_directory(&surroundings.facts).join("ringfence");
     let configured = surroundings
@@ -179,6 +183,14 @@ fn resolve_with(
             "the project belongs to user {owner}, and root in a sandbox cannot access files of other users: run ringfence as that user"
         ));
     }
+    info!(
+        target: "engine",
+        workspace = %grants.workspace,
+        mode = ?grants.mode,
+        network = ?grants.network.mode,
+        rules = grants.rules.len(),
+        "resolved the policy"
+    );
     Ok(ResolvedPolicy {
         grants,
         surroundings,
@@ -197,7 +209,15 @@ fn open(
     provider: &dyn Provider,
     resolved: &ResolvedPolicy,
 ) -> Result<Box<dyn PreparedSandbox>, EngineError> {
-    Ok(provider.open(&resolved.grants, &resolved.surroundings.sandbox_user(&resolved.grants))?)
+    let user = resolved.surroundings.sandbox_user(&resolved.grants);
+    let prepared = provider.open(&resolved.grants, &user)?;
+    let plan = prepared.plan();
+    let (steps, gaps) = (plan.steps.len(), plan.gaps.len());
+    debug!(target: "engine", backend = provider.name(), steps, gaps, "planned the sandbox");
+    for gap in &plan.gaps {
+        info!(target: "engine", what = gap.what, why = gap.why, "gap");
+    }
+    Ok(prepared)
 }
 
 /// Runs one command, from the first audit record to the last.

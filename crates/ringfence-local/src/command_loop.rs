@@ -24,6 +24,7 @@ use ringfence_provider::ProviderError;
 use ringfence_shell::BoundedCapture;
 use ringfence_sys::signal::{self, ReceivedSignal, SignalSender, SignalSet};
 use rustix::event::{PollFd, PollFlags, poll};
+use tracing::{debug, info};
 
 use crate::allowance_log::AllowanceLog;
 use crate::asks::LivePolicy;
@@ -195,6 +196,7 @@ impl SandboxMonitor {
         event: SandboxEvent,
         subject: &dyn SupervisedCommand,
     ) -> Result<Option<SandboxEvent>, ProviderError> {
+        let sandbox = subject.supervisor().0;
         match event {
             SandboxEvent::Denied(denial) if is_missing(&denial) => {}
             SandboxEvent::Denied(denial) => {
@@ -224,8 +226,12 @@ impl SandboxMonitor {
                 self.limit_monitor.iter().for_each(|monitor| monitor.set_space_taken(taken))
             }
             SandboxEvent::Paused => self.watcher.record_pause(),
-            SandboxEvent::EntryFds(inside) => self.start_watcher(inside, subject)?,
+            SandboxEvent::EntryFds(inside) => {
+                debug!(target: "launcher", sandbox, "the notify handler serves the sandbox");
+                self.start_watcher(inside, subject)?
+            }
             SandboxEvent::TripwireMounted(device, init) => {
+                debug!(target: "launcher", sandbox, init, "serves the tripwire");
                 self.is_wired = true;
                 if let Some(tripwire) = &self.tripwire {
                     let (supervisor, processor) = subject.supervisor();
@@ -432,6 +438,8 @@ impl<'a> CommandLoop<'a> {
         };
         let begun = Instant::now();
         let subject = started.map_err(|error| not_started(request, error))?;
+        let sandbox = subject.supervisor().0;
+        info!(target: "launcher", sandbox, "sent the plan to the supervisor");
         seen.start_limit_monitor(subject.as_ref());
         seen.begin_command()?;
         early
@@ -487,6 +495,7 @@ impl<'a> CommandLoop<'a> {
         }
         self.drain();
         let duration = self.begun.elapsed();
+        info!(target: "launcher", status = ?self.ended, ?duration, "the sandbox has ended");
         let Some((status, usage)) = self.ended else {
             // A breached limit may have ended it without a report.
             let is_over_limit =
@@ -658,6 +667,7 @@ impl<'a> CommandLoop<'a> {
             self.is_ending = true;
             self.deadline = Some(Instant::now() + GRACE);
         } else {
+            info!(target: "launcher", "time limit reached: sends SIGTERM to the command");
             self.timed_out = true;
             self.spent.record_timeout(self.begun.elapsed(), self.request.deadline);
             self.subject.signal(libc::SIGTERM);

@@ -42,6 +42,7 @@ use ringfence_policy::{ConnectRoute, HostDecision, HostTarget};
 use ringfence_sys::net;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use tracing::debug;
 
 use crate::fd_limit;
 use dial_goal::{DialGoal, OutboundCheck, stream_check};
@@ -177,6 +178,7 @@ impl EgressServer {
     fn connect(&self, program: PendingConnect) {
         let (address, port) =
             (program.destination().ip().to_canonical(), program.destination().port());
+        debug!(target: "egress", caller = program.pid(), %address, port, "connect");
         if program.socket_kind() == SocketKind::Datagrams {
             return self.datagrams(program, address);
         }
@@ -228,6 +230,13 @@ impl EgressServer {
         };
         let injection = named.and_then(|name| self.gate.injection_for(name, port));
         let goal = DialGoal { host, port, judge: &judge, caller, decision: &decision, injection };
+        debug!(
+            target: "egress",
+            host = decision.target(),
+            route = ?decision.route,
+            injects_secret = goal.injection.is_some(),
+            "allowed"
+        );
         match (decision.route, named) {
             // The HTTP inside TLS is checked, so the ClientHello need not be.
             _ if goal.injection.is_some() => self.relay(program, None, &goal),
@@ -245,6 +254,7 @@ impl EgressServer {
     /// not wait for long.
     fn hand_over(&self, program: PendingConnect, goal: &DialGoal<'_>) {
         if program.is_watched() {
+            debug!(target: "egress", "relays: an epoll instance watches the socket");
             return self.relay(program, None, goal);
         }
         let options = match SocketOptions::from_socket(program.socket()) {

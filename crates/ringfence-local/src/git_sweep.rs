@@ -33,6 +33,7 @@ use ringfence_api::QuarantinedFile;
 use ringfence_enforce::apply::{FileIdentity, GitMarker, GitMarkerCreated};
 use ringfence_policy::AbsPath;
 use rustix::fs::{FileType, Mode, OFlags};
+use tracing::{debug, info};
 
 pub(crate) use baseline::SweepBaseline;
 pub(crate) use held_dir::open_expected;
@@ -116,6 +117,7 @@ pub(crate) fn sweep(
             None => look = SweepScope::Everywhere,
         }
     }
+    debug!(target: "sweep", scope = ?look, repositories = baseline.gits.len(), "begins");
     sweep.is_searching = true;
     if !matches!(look, SweepScope::Made) {
         for root in baseline.roots.iter() {
@@ -145,6 +147,10 @@ pub(crate) fn sweep(
         if let Some(git) = baseline.roots.open(path) {
             sweep.sweep_state(&git, path);
         }
+    }
+    for file in &sweep.swept.moved {
+        let QuarantinedFile { path, moved_to, reason } = file;
+        info!(target: "sweep", path, moved_to, reason, "moved to quarantine");
     }
     sweep.swept
 }

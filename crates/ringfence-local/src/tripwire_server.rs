@@ -14,6 +14,7 @@ use ringfence_enforce::{Plan, apply};
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Disguise, Verdict};
 use ringfence_sys::memory;
 use ringfence_tripwire::{HostEntry, NodeTree, PendingOpen, TripEvent, TripHandler, TripwireFs};
+use tracing::{debug, info};
 
 use crate::asks::{
     AskSubject, LivePolicy, ParkedRequest, QuestionBroker, ReadTarget, WriteTarget,
@@ -140,6 +141,7 @@ impl TripHandler for TripwireLog {
         if self.own.contains(trip.pid) {
             return;
         }
+        debug!(target: "tripwire", caller = trip.pid, path = %trip.path, "access");
         let Some(trip) = self.intended(trip) else { return };
         self.refused(self.denial(&trip, &self.decide(&trip)));
     }
@@ -260,6 +262,8 @@ impl TripwireLog {
     }
 
     fn refused(&self, denial: Denial) {
+        let Denial { operation, target, rule, origin, pid, .. } = &denial;
+        info!(target: "tripwire", caller = pid, ?operation, path = target, rule, origin, "denied");
         self.denials.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
     }
 

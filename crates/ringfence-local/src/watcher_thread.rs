@@ -318,7 +318,7 @@ impl WatcherLoop {
                     self.resume();
                     is_paused = false;
                 }
-                Some(WatcherMessage::Caught) => {}
+                Some(WatcherMessage::Caught | WatcherMessage::Log(_)) => {}
                 Some(WatcherMessage::Unwatched(count, shortage)) => {
                     lock(&self.state).unwatched = Some((count, shortage))
                 }

@@ -10,6 +10,7 @@ use rmcp::model::{
 };
 use rmcp::service::{PeerRequestOptions, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
+use tracing::info;
 
 use crate::call::{CallEvent, ClientElicitation, InFlightCall};
 use crate::questions::{ANSWER_TIMEOUT, ClientQuestion};
@@ -157,6 +158,7 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        info!(target: "mcp", tool = %request.name, "call");
         let mut running = match self.start_or_resume(&request, &context).await {
             Ok(running) => running,
             Err(answer) => return Ok(answer),

@@ -8,6 +8,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "policies and decisions; pure"),
     ("ringfence-api", "requests and outcomes; pure"),
     ("ringfence-sys", "one function per syscall; it decides nothing"),
+    ("ringfence-log", "filter, format and output of log events; it decides nothing"),
     ("ringfence-shell", "the protocol of a persistent shell"),
     ("ringfence-tripwire", "the FUSE file system that reports lookups; it opens nothing"),
     ("ringfence-egress", "connections to the outside; the decision is made above"),

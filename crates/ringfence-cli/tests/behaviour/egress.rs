@@ -20,7 +20,7 @@ use crate::project;
 
 /// Runs `body` with its own test network, as every user, if these programs are installed.
 #[track_caller]
-fn on_a_lan(programs: &[&str], body: impl Fn(&TestProject, &TestNetwork<'_>)) {
+pub(crate) fn on_a_lan(programs: &[&str], body: impl Fn(&TestProject, &TestNetwork<'_>)) {
     if !needs(programs) {
         return;
     }

@@ -39,6 +39,7 @@ mod learn;
 mod limits;
 mod live;
 mod log;
+mod logging;
 mod many;
 mod names;
 mod observe;

@@ -9,6 +9,7 @@ use super::refused_lookups::RefusedLookups;
 use super::reply::DnsReply;
 use super::{DnsGate, DnsRefusal, DnsVerdict, FakeIpPool, reverse};
 use ringfence_policy::HostName;
+use tracing::debug;
 
 /// Answers queries from the gate's decisions and the fake IP pool.
 pub(super) struct DnsResponder {
@@ -66,7 +67,9 @@ impl DnsResponder {
 
     /// Answers `query` with the gate's decision about `name`.
     fn decide(&mut self, query: &DnsQuery, name: &HostName) -> DnsReply {
-        match self.gate.decide(name) {
+        let verdict = self.gate.decide(name);
+        debug!(target: "dns", %name, kind = query.kind, ?verdict, "query");
+        match verdict {
             DnsVerdict::Allow => match query.kind {
                 kind::A | kind::AAAA => match self.pool.addresses_for(name, Instant::now()) {
                     Some(given) => addresses(query.kind, given.v4, given.v6),

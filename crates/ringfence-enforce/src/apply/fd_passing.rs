@@ -11,7 +11,7 @@ use rustix::net::{
 };
 use serde::Serialize;
 
-use super::SandboxMessage;
+use super::{CONTROL_FD, SandboxMessage};
 use crate::seccomp::FD_PASSING_FLAGS;
 
 /// Sends a message; a launcher that is gone is ignored.
@@ -44,6 +44,23 @@ pub(super) fn send_with_fds<T: Serialize>(
     let bytes = postcard::to_stdvec(message).map_err(|_| std::io::ErrorKind::InvalidData)?;
     sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// Sends this process's log lines to the launcher, as `message` wraps them. Does nothing while
+/// logging is off.
+///
+/// A line that the launcher is too slow to read is dropped, so that logging never stops a sandbox.
+pub(super) fn relay_log<T: Serialize + 'static>(control: &OwnedFd, message: fn(Vec<u8>) -> T) {
+    if !ringfence_log::is_on() {
+        return;
+    }
+    // Clear of the fd numbers that a helper process uses.
+    let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(control, CONTROL_FD + 1) else { return };
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    ringfence_log::relay(move |line| {
+        postcard::to_stdvec(&message(line.to_vec()))
+            .is_ok_and(|bytes| rustix::net::send(&socket, &bytes, flags).is_ok())
+    });
 }
 
 /// True if the other end of a socket is closed.

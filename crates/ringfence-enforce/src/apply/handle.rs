@@ -452,7 +452,9 @@ fn spawn_supervisor(
     if network == NetworkNamespace::Host {
         arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
     }
-    process::spawn(c"/proc/self/exe", &arguments, &[], &[(control.as_fd(), CONTROL_FD)], mask)
+    let environment = ringfence_log::helper_environment(None);
+    let descriptors = [(control.as_fd(), CONTROL_FD)];
+    process::spawn(c"/proc/self/exe", &arguments, &environment, &descriptors, mask)
         .map_err(helper_io_error("spawn /proc/self/exe"))
 }
 
@@ -566,12 +568,12 @@ impl SandboxHandle {
             Message::Usage(account) => Event::Usage(account),
             Message::SpaceTaken(taken) => Event::SpaceTaken(taken),
             Message::Paused => Event::Paused,
-            Message::EntryFds => {
-                let _ = (!descriptors.is_empty())
-                    .then(|| self.listener.set(Arc::new(descriptors.remove(0))));
-                SandboxFds::from_fds(descriptors).map_or(Event::Closed, Event::EntryFds)
-            }
+            Message::EntryFds => self.take_entry_fds(descriptors),
             Message::Ready => Event::Ready,
+            Message::Log(line) => {
+                ringfence_log::write_line(&line);
+                Event::Nothing
+            }
             Message::Exec(job, report) => exec_event(job, report, descriptors),
             Message::MarkerCreated(path, what, birth) => Event::MarkerCreated(GitMarkerCreated {
                 directory: descriptors.pop(),
@@ -580,6 +582,16 @@ impl SandboxHandle {
                 birth,
             }),
         })
+    }
+
+    /// Keeps the seccomp listener, the first of `descriptors`, and passes the others on.
+    fn take_entry_fds(&self, mut descriptors: Vec<OwnedFd>) -> SandboxEvent {
+        if !descriptors.is_empty() {
+            let _ = self.listener.set(Arc::new(descriptors.remove(0)));
+        }
+        let sandbox = self.supervisor_pid().map(i32::cast_unsigned);
+        SandboxFds::from_fds(descriptors, sandbox)
+            .map_or(SandboxEvent::Closed, SandboxEvent::EntryFds)
     }
 
     /// Length of the next message: most are a few bytes. Blocks.

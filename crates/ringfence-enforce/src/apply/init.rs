@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::{debug, error, info};
 
 use super::exec_table::ExecTable;
 use super::fd_passing::{
@@ -48,6 +49,7 @@ pub(super) struct InitArgs<'a> {
 /// Does not return: the process ends with the command.
 pub(super) fn main(args: &InitArgs<'_>) -> ! {
     if let Err(fault) = run(args) {
+        error!(target: "init", errno = fault.errno, "cannot {}", fault.what);
         send_message(args.control, &SandboxMessage::Failed(fault.what, fault.errno));
     }
     process::exit_now(0)
@@ -66,6 +68,7 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     // Not earlier: the cgroup that init is in by now becomes the root of all cgroups seen inside.
     namespace::unshare(namespace::CGROUP).during(|| "unshare(CLONE_NEWCGROUP)".into())?;
     let launch = &launch;
+    debug!(target: "init", steps = launch.plan.steps.len(), "received the plan");
     if let Some(files) = launch.open_files {
         limit_files(files)?;
     }
@@ -76,6 +79,7 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
         limit_processes(most);
     }
     replace_host_null()?;
+    debug!(target: "init", "built the root");
     if args.network == NetnsSource::New {
         join_network(supervisor)?;
     }
@@ -91,8 +95,9 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
             Step::Seccomp => {
                 install_filter(launch, supervisor, inside.as_ref(), &for_notify_handler)?
             }
-            _ => {}
+            _ => continue,
         }
+        debug!(target: "init", step = ?step, "applied");
     }
     // The lock must end with the notify handler, so no other process may keep it open.
     drop(for_notify_handler);
@@ -102,6 +107,7 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     signal::block(&children).during(|| "pthread_sigmask".into())?;
     let sigchld_fd = signal::signalfd(&children).during(|| "signalfd".into())?;
     let command = if launch.command.is_empty() {
+        info!(target: "init", "ready, without a command");
         send_message(control, &SandboxMessage::Ready);
         None
     } else {
@@ -110,6 +116,9 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
             None => return Ok(()),
         }
     };
+    if let Some(pid) = command {
+        info!(target: "init", pid, "started the command");
+    }
     serve(command, ExecTable::new(control, args.mask, rlimits), &sigchld_fd, sockets.as_ref())
 }
 
@@ -419,6 +428,7 @@ fn start(
     match execute(&arguments, &variables, &spawn) {
         Ok(pid) => Ok(Some(pid)),
         Err(errno) => {
+            info!(target: "init", errno, "cannot execute the command");
             send_message(control, &SandboxMessage::NotExecuted(errno));
             Ok(None)
         }
@@ -545,7 +555,9 @@ fn serve(
 /// Ends the sandbox and sends `report`. Reported when no other process is left, so that the
 /// launcher need not wait for init to exit.
 fn end(control: &OwnedFd, report: &SandboxMessage) -> Result<(), SetupError> {
+    info!(target: "init", report = ?report, "the command has ended");
     end_all();
+    debug!(target: "init", "no other process is left");
     sync_with_notify_handler();
     send_message(control, report);
     Ok(())

@@ -21,9 +21,10 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
+use tracing::{error, info};
 
 use super::build::{attach_mount, restrict_mount};
-use super::fd_passing::{is_peer_gone, receive_all_fds, send_fds};
+use super::fd_passing::{is_peer_gone, receive_all_fds, relay_log, send_fds};
 use super::handle::{LaunchError, helper_error, helper_io_error};
 use super::supervisor::COMMAND_SIGNALS;
 use super::watcher::{SandboxFds, attached_masks};
@@ -120,7 +121,8 @@ impl SandboxFds {
             [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
         let list = write_task(task)?;
         let mask = SignalSet::from_signals(COMMAND_SIGNALS);
-        let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask)
+        let environment = ringfence_log::helper_environment(self.sandbox);
+        let pid = process::spawn(c"/proc/self/exe", &arguments, &environment, &descriptors, &mask)
             .map_err(helper_io_error("spawn /proc/self/exe"))?;
         drop(theirs);
         on_started(pid);
@@ -150,32 +152,50 @@ fn write_task(task: &MountTask) -> Result<OwnedFd, LaunchError> {
     Ok(file.into())
 }
 
-/// The final message of the mount agent.
+/// The result of a task.
 type MountReply = Result<Vec<DirHolder>, (String, i32)>;
+
+/// A message of the mount agent.
+#[derive(Serialize, Deserialize)]
+enum MountMessage {
+    /// A line for the log.
+    Log(Vec<u8>),
+    /// The last message.
+    Done(MountReply),
+}
 
 /// Receives the result. A mount agent that was killed sends none.
 fn receive_result(socket: &OwnedFd) -> Result<Vec<DirHolder>, LaunchError> {
     let mut buffer = vec![0; 8 * 1024];
-    let length = rustix::io::retry_on_intr(|| {
-        rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty())
-    })
-    .map_or(0, |(length, _)| length);
-    match postcard::from_bytes::<MountReply>(buffer.get(..length).unwrap_or_default()) {
-        Ok(Ok(holders)) => Ok(holders),
-        Ok(Err((what, errno))) => {
-            Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) })
+    loop {
+        let length = rustix::io::retry_on_intr(|| {
+            rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty())
+        })
+        .map_or(0, |(length, _)| length);
+        match postcard::from_bytes(buffer.get(..length).unwrap_or_default()) {
+            Ok(MountMessage::Log(line)) => ringfence_log::write_line(&line),
+            Ok(MountMessage::Done(Ok(holders))) => return Ok(holders),
+            Ok(MountMessage::Done(Err((what, errno)))) => {
+                let source = io::Error::from_raw_os_error(errno);
+                return Err(LaunchError::Step { what, source });
+            }
+            Err(_) => return Err(LaunchError::Silent),
         }
-        Err(_) => Err(LaunchError::Silent),
     }
 }
 
 /// Entry point of the mount agent process. Returns its exit status.
 pub(super) fn main(control: &OwnedFd) -> i32 {
-    let reply: MountReply = run(control).map_err(|fault| (fault.what, fault.errno));
-    if let Ok(bytes) = postcard::to_stdvec(&reply) {
+    relay_log(control, MountMessage::Log);
+    let reply: MountReply = run(control).map_err(|fault| {
+        error!(target: "mount_agent", errno = fault.errno, "cannot {}", fault.what);
+        (fault.what, fault.errno)
+    });
+    let status = if reply.is_ok() { 0 } else { 125 };
+    if let Ok(bytes) = postcard::to_stdvec(&MountMessage::Done(reply)) {
         let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
     }
-    if reply.is_ok() { 0 } else { 125 }
+    status
 }
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
@@ -240,7 +260,9 @@ fn mount_grant(
     }
     enter(mount)?;
     let target = open_path(path).during(|| format!("find {path} inside"))?;
-    attach_mount(&tree, &target).during(|| format!("mount {path}"))
+    attach_mount(&tree, &target).during(|| format!("mount {path}"))?;
+    info!(target: "mount_agent", %path, access = ?grant.access, "mounted");
+    Ok(())
 }
 
 fn enter(mount: &OwnedFd) -> Result<(), SetupError> {

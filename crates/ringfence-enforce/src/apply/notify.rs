@@ -40,6 +40,7 @@ mod terminal;
 mod tracked;
 mod undelivered;
 
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_sys::seccomp::{self, Notification};
@@ -48,6 +49,7 @@ use ringfence_tripwire::CpuContention;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
+use tracing::{debug, error};
 
 use super::fd_passing::{receive_fds_with_word, send_message_with_fds};
 use super::supervisor::CpuPinning;
@@ -77,6 +79,20 @@ enum NotifyReply {
     Through,
     /// Another component replies later.
     Later,
+}
+
+impl fmt::Display for NotifyReply {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotifyReply::Value(value) => write!(out, "{value}"),
+            NotifyReply::Error(number) => {
+                write!(out, "{}", std::io::Error::from_raw_os_error(*number))
+            }
+            NotifyReply::Descriptor(..) => out.write_str("fd"),
+            NotifyReply::Through => out.write_str("continued"),
+            NotifyReply::Later => out.write_str("waits"),
+        }
+    }
 }
 
 impl<T: Into<Errno>> From<T> for NotifyReply {
@@ -141,6 +157,7 @@ pub(super) fn serve(
         // The command is idle: prepare now, so that its first new name does not wait.
         if handler.rules.is_none() && handler.is_idle() {
             exit_on_error(handler.enter().and_then(|()| handler.load_policy()));
+            debug!(target: "notify", "loaded the policy while the command was idle");
         }
         // Before Linux 6.6 the receive ioctl does not return when the last caller ends; poll does.
         if !in_place && !handler.wait() {
@@ -161,7 +178,8 @@ pub(super) fn serve(
 /// Ends the sandbox on an error. A notify handler that is half inside, or without a policy, could
 /// execute a syscall that the policy denies.
 fn exit_on_error(done: std::io::Result<()>) {
-    if done.is_err() {
+    if let Err(error) = done {
+        error!(target: "notify", %error, "cannot enter the sandbox or read its policy");
         process::exit_now(125);
     }
 }
@@ -312,6 +330,13 @@ impl NotifyHandler<'_> {
         if let Some(observed) = &observed {
             self.observe(notification, observed, &reply);
         }
+        debug!(
+            target: "notify",
+            caller = notification.pid,
+            syscall = called(notification).map(Call::name),
+            reply = %reply,
+            "served"
+        );
         let reply = self.deliver_executable(notification, reply);
         if let Err(error) = self.send(notification, &reply) {
             self.undelivered.keep(notification, read, reply, &error);

@@ -17,6 +17,7 @@ use super::{CONTROL_FD, HELPER};
 /// the first line of `main`.
 pub fn enter_if_helper() {
     if std::env::args_os().next().as_deref() == Some(OsStr::new(HELPER)) {
+        ringfence_log::start_in_helper();
         let status = main();
         process::exit_now(status);
     }

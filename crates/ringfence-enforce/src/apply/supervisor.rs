@@ -11,8 +11,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CpuSet;
+use tracing::{debug, error, info};
 
-use super::fd_passing::{is_peer_gone, send_fds, send_message, send_message_with_fds};
+use super::fd_passing::{is_peer_gone, relay_log, send_fds, send_message, send_message_with_fds};
 use super::{SandboxMessage, SetupError, SetupStep, init, notify};
 use crate::plan::NetworkNamespace;
 
@@ -79,9 +80,11 @@ pub(super) fn run_supervisor(
     pinning: &CpuPinning,
 ) -> i32 {
     let Ok(control) = process::close_all_but(control) else { return 125 };
+    relay_log(&control, SandboxMessage::Log);
     match run(network, &control, mask, pinning) {
         Ok(()) => 0,
         Err(fault) => {
+            error!(target: "supervisor", errno = fault.errno, "cannot {}", fault.what);
             send_message(&control, &SandboxMessage::Failed(fault.what, fault.errno));
             125
         }
@@ -115,6 +118,7 @@ fn run(
     }
     signal::block(&SignalSet::from_signals(COMMAND_SIGNALS)).during(|| "pthread_sigmask".into())?;
     namespaces()?;
+    debug!(target: "supervisor", "created user, mount, pid, ipc and uts namespaces");
     let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .during(|| "open /proc".into())?;
     let (ours, theirs) =
@@ -128,9 +132,12 @@ fn run(
         Fork::Parent(pid) => {
             drop(theirs);
             pinning.release_after_fork();
+            info!(target: "supervisor", init = pid, network = ?network, "forked init");
             let wire = mount_tripwire(control, &ours, pid)?;
+            debug!(target: "supervisor", is_mounted = wire.is_some(), "tripwire");
             if network == NetnsSource::New {
                 create_network(&host_proc, &ours)?;
+                debug!(target: "supervisor", "created a network namespace with a loopback only");
             }
             // The kernel reaps the notify handler's children that wait at FIFOs.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Ignore);
@@ -141,6 +148,7 @@ fn run(
                 notify::NotifySetup { init: pid, wire, pinning },
             );
             process::await_end(pid);
+            info!(target: "supervisor", "init has ended");
             Ok(())
         }
     }

@@ -26,8 +26,9 @@ use ringfence_sys::{namespace, privilege};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
+use tracing::{error, info};
 
-use super::fd_passing::{is_peer_gone, receive_all_fds, receive_fds, send_fds};
+use super::fd_passing::{is_peer_gone, receive_all_fds, receive_fds, relay_log, send_fds};
 use super::handle::{LaunchError, helper_error, helper_io_error};
 use super::supervisor::COMMAND_SIGNALS;
 use super::{CONTROL_FD, FileIdentity, HELPER, LaunchSpec, PlanUpdate, PolicyReplacement};
@@ -62,6 +63,8 @@ pub struct SandboxFds {
     pub(super) plan: OwnedFd,
     /// The tripwire's fd, if there is a tripwire.
     pub(super) wire: Option<OwnedFd>,
+    /// The pid of the supervisor, for log lines.
+    pub(super) sandbox: Option<u32>,
 }
 
 impl SandboxFds {
@@ -71,13 +74,14 @@ impl SandboxFds {
     }
 
     /// Takes the fds in the order in which they are sent.
-    pub(super) fn from_fds(descriptors: Vec<OwnedFd>) -> Option<Self> {
+    pub(super) fn from_fds(descriptors: Vec<OwnedFd>, sandbox: Option<u32>) -> Option<Self> {
         let mut given = descriptors.into_iter();
         Some(Self {
             user: given.next()?,
             mount: given.next()?,
             plan: given.next()?,
             wire: given.next(),
+            sandbox,
         })
     }
 }
@@ -104,6 +108,8 @@ pub enum WatcherMessage {
     /// This many directories cannot be watched because of a kernel limit: the watcher scans them
     /// periodically.
     Unwatched(usize, InotifyShortage),
+    /// A line for the log.
+    Log(Vec<u8>),
 }
 
 /// A per-user inotify limit of the kernel.
@@ -137,9 +143,10 @@ impl WatcherProcess {
     /// Starts the watcher process.
     pub fn start(inside: &SandboxFds) -> Result<Self, LaunchError> {
         let (inotify, end) = InotifySource::new()?;
-        let (socket, pid) = spawn(WATCHER)?;
+        let environment = ringfence_log::helper_environment(inside.sandbox);
+        let (socket, pid) = spawn_with(WATCHER, SpawnIsolation::SameSession, &environment)?;
         let watcher = Self { socket, pid, _inotify: inotify };
-        let SandboxFds { user, mount, plan, wire } = inside;
+        let SandboxFds { user, mount, plan, wire, .. } = inside;
         let sent = match wire {
             Some(wire) => {
                 send_fds(&watcher.socket, [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()])
@@ -164,9 +171,14 @@ impl WatcherProcess {
         self.socket.as_fd()
     }
 
-    /// Receives the next message; `None` if the watcher has ended. Blocks.
+    /// Receives the next message; `None` if the watcher has ended. Blocks. Writes a log line
+    /// before it returns it.
     pub fn next_message(&self) -> Option<WatcherMessage> {
-        receive(&self.socket)
+        let message = receive(&self.socket);
+        if let Some(WatcherMessage::Log(line)) = &message {
+            ringfence_log::write_line(line);
+        }
+        message
     }
 
     /// Answers a query: the number of the first requested node (the others follow it), or [`OWN`]
@@ -186,15 +198,19 @@ impl Drop for WatcherProcess {
 /// Starts our binary as the helper that `word` names. Returns our end of its control socket, and
 /// its pid.
 fn spawn(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
-    spawn_with(word, SpawnIsolation::SameSession)
+    spawn_with(word, SpawnIsolation::SameSession, &[])
 }
 
 /// The same for a helper that outlives us.
 pub(super) fn spawn_detached(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
-    spawn_with(word, SpawnIsolation::NewSession)
+    spawn_with(word, SpawnIsolation::NewSession, &[])
 }
 
-fn spawn_with(word: &str, isolation: SpawnIsolation) -> Result<(OwnedFd, i32), LaunchError> {
+fn spawn_with(
+    word: &str,
+    isolation: SpawnIsolation,
+    environment: &[CString],
+) -> Result<(OwnedFd, i32), LaunchError> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(helper_error("socketpair"))?;
@@ -212,7 +228,7 @@ fn spawn_with(word: &str, isolation: SpawnIsolation) -> Result<(OwnedFd, i32), L
         rlimits: &[],
         mask: &SignalSet::from_signals(COMMAND_SIGNALS),
     };
-    let pid = process::spawn_with(c"/proc/self/exe", &arguments, &[], &how)
+    let pid = process::spawn_with(c"/proc/self/exe", &arguments, environment, &how)
         .map_err(helper_io_error("spawn /proc/self/exe"))?;
     Ok((ours, pid))
 }
@@ -252,17 +268,21 @@ pub(super) fn receive<T: for<'a> Deserialize<'a>>(socket: &OwnedFd) -> Option<T>
 pub(super) fn main(control: &OwnedFd) -> i32 {
     match run(control) {
         Ok(()) => 0,
-        Err(_) => 125,
+        Err(error) => {
+            error!(target: "watcher", %error, "ends, and so does the sandbox");
+            125
+        }
     }
 }
 
 fn run(control: &OwnedFd) -> io::Result<()> {
+    relay_log(control, WatcherMessage::Log);
     privilege::die_with_parent(libc::SIGKILL)?;
     if is_peer_gone(control) {
         return Ok(());
     }
-    let Some(SandboxFds { user, mount, plan, wire }) =
-        receive_all_fds(control).and_then(SandboxFds::from_fds)
+    let Some(SandboxFds { user, mount, plan, wire, .. }) =
+        receive_all_fds(control).and_then(|fds| SandboxFds::from_fds(fds, None))
     else {
         return Ok(());
     };
@@ -304,6 +324,7 @@ fn run(control: &OwnedFd) -> io::Result<()> {
         return Ok(());
     }
     request_short_slices();
+    info!(target: "watcher", trees = trees.len(), "entered the sandbox");
     let masker = LiveMasker::new(control, wire, &launch.plan, granted)?;
     let index = NameIndex::new(&grants);
     TreeWatcher::new(

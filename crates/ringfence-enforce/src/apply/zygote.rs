@@ -109,7 +109,7 @@ impl Zygote {
         let pid = process::spawn(
             c"/proc/self/exe",
             &arguments,
-            &[],
+            &ringfence_log::helper_environment(None),
             &[(theirs.as_fd(), CONTROL_FD)],
             mask,
         )

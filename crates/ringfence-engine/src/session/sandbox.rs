@@ -10,6 +10,7 @@ use ringfence_enforce::Plan;
 use ringfence_provider::{
     ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox, SandboxedProcess,
 };
+use tracing::info;
 
 use super::{PolicyNews, SessionOutcome};
 use crate::asking::{RecordingAsker, SessionGrants};
@@ -59,6 +60,7 @@ impl SandboxSlot {
                     self.start_on_own_thread(request, resolved)?
                 }
             };
+            info!(target: "session", session = request.session, "started the sandbox");
             self.apply_plan(standing.plan());
             self.standing = Some(standing);
         }
@@ -123,6 +125,7 @@ impl SandboxSlot {
     /// Discards a sandbox that died between two commands, so that the next command does not fail.
     pub(super) fn clear_if_dead(&mut self) {
         if self.standing.as_ref().is_some_and(|standing| !standing.is_alive()) {
+            info!(target: "session", "the sandbox died: the next command starts a new one");
             self.discard();
         }
     }

@@ -1,14 +1,13 @@
-//! The service log: one JSON object per line on standard error. No bodies, queries or tokens.
+//! The service's log events. They carry no bodies, queries or tokens.
 
-use std::io::Write;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use ringfence_api::error_chain;
-use ringfence_audit::{now_ms, rfc3339};
-use serde_json::{Value, json};
+use tracing::{error, info};
 
-/// Logs a response. The path is the route, without the caller's parameters.
+/// Logs a response. The path is the route, without the caller's parameters; `token` is the id of a
+/// token.
 pub(crate) fn log_response(
     method: &Method,
     path: &str,
@@ -16,23 +15,15 @@ pub(crate) fn log_response(
     took: Duration,
     token: Option<&str>,
 ) {
-    let level = if status.is_server_error() { "error" } else { "info" };
-    write(&json!({
-        "time": rfc3339(now_ms()), "level": level, "event": "request", "method": method.as_str(), "path": path,
-        "status": status.as_u16(), "ms": took.as_millis() as u64, "token": token,
-    }));
+    let (method, code, ms) = (method.as_str(), status.as_u16(), took.as_millis() as u64);
+    if status.is_server_error() {
+        error!(target: "http", event = "request", method, path, status = code, ms, token);
+    } else {
+        info!(target: "http", event = "request", method, path, status = code, ms, token);
+    }
 }
 
 /// Logs an internal failure.
-pub(crate) fn log_failure(error: &dyn std::error::Error) {
-    write(
-        &json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": error_chain(error) }),
-    );
-}
-
-fn write(line: &Value) {
-    // One write per line: standard error is unbuffered, and lines of other threads may interleave.
-    let line = format!("{line}\n");
-    // A failed write to standard error cannot be reported.
-    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+pub(crate) fn log_failure(failure: &dyn std::error::Error) {
+    error!(target: "http", event = "failure", "{}", error_chain(failure));
 }

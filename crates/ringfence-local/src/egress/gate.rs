@@ -11,6 +11,7 @@ use ringfence_egress::dial::{Dialer, UpstreamProxies};
 use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsVerdict};
 use ringfence_enforce::apply::PendingConnect;
 use ringfence_policy::{HostDecision, HostName, HostReason, HostRule, HostTarget, NetworkRules};
+use tracing::info;
 
 use super::dial_goal::SecretInjection;
 use super::own_addresses;
@@ -223,12 +224,21 @@ impl EgressGate {
 
     /// Records an allowed connection, or an update to one.
     pub(super) fn record_connection(&self, connection: ConnectionRecord) {
+        let ConnectionRecord { target, address, pid, failed, sent, received, .. } = &connection;
+        let address = address.as_deref();
+        match failed {
+            Some(why) => info!(target: "egress", caller = pid, host = target, why, "failed"),
+            None if sent.is_some() => {
+                info!(target: "egress", caller = pid, host = target, sent, received, "closed")
+            }
+            None => info!(target: "egress", caller = pid, host = target, address, "connected"),
+        }
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).record(connection);
     }
 
     /// Records a denied connect.
     pub(super) fn record_denial(&self, decision: &HostDecision, caller: &EgressCaller) {
-        self.denials().record(denial(decision, caller));
+        self.record(denial(decision, caller));
     }
 
     /// Records traffic that named another host.
@@ -264,7 +274,13 @@ impl EgressGate {
         explicit: bool,
         caller: &EgressCaller,
     ) {
-        self.denials().record(connect_denial(target, (rule, origin), explicit, caller));
+        self.record(connect_denial(target, (rule, origin), explicit, caller));
+    }
+
+    fn record(&self, denial: Denial) {
+        let Denial { target, rule, origin, pid, .. } = &denial;
+        info!(target: "egress", caller = pid, host = target, rule, origin, "denied");
+        self.denials().record(denial);
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use ringfence_policy::AbsPath;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use tracing::info;
 
 use super::{MaskedPath, enter, mask_mounts, open_path};
 use crate::apply::build::attach_mount;
@@ -66,6 +67,7 @@ pub(super) fn mask_paths(
     for (masked, node) in masks.iter().zip(mask_mounts(wire, masks)?) {
         mount_mask(masked, node)?;
     }
+    info!(target: "mount_agent", masks = masks.len(), "masked the paths of a changed policy");
     // Searched after masking: no process can enter any more.
     Ok(holders(masks))
 }

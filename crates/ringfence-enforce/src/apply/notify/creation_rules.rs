@@ -13,6 +13,7 @@ use ringfence_policy::{
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use tracing::debug;
 
 use super::caller::NotifyCaller;
 use super::config_lock::{DeferredConfigChange, is_staged};
@@ -268,6 +269,7 @@ impl CreationRules {
         }
         let decision = self.creation_decision(caller, place)?;
         let path = decision.path.clone();
+        debug!(target: "notify", %path, verdict = ?decision.verdict, "decided about a new name");
         let refused = match decision.verdict {
             Verdict::Denied => !self.may_make_denied(caller, place, &decision),
             Verdict::ReadOnly => self.is_protected(&decision, place)?,

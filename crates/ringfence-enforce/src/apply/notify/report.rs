@@ -9,6 +9,7 @@ use ringfence_api::{Denial, DenialEvidence, Operation};
 use ringfence_policy::{AbsPath, Access, Decision, Verdict};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use tracing::{debug, info};
 
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
@@ -212,6 +213,7 @@ impl CreationRules {
             &[],
         );
         if is_sent {
+            debug!(target: "notify", caller = call.pid, "waits for the user's answer");
             self.denials.clear();
         }
         is_sent
@@ -223,6 +225,7 @@ impl CreationRules {
             space.report(&control);
         }
         for denial in self.denials.drain(..) {
+            log_denial(&denial);
             send_message(&control, &SandboxMessage::Denied(Box::new(denial)));
         }
         for (directory, path, what, birth) in self.made.drain(..) {
@@ -239,6 +242,11 @@ impl CreationRules {
             }
         }
     }
+}
+
+fn log_denial(denial: &Denial) {
+    let Denial { operation, target, rule, origin, pid, .. } = denial;
+    info!(target: "notify", caller = pid, ?operation, path = target, rule, origin, "denied");
 }
 
 /// The path that the syscall would create or write, and the operation.

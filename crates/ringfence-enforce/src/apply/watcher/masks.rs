@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::net::SendFlags;
 use rustix::time::Timespec;
+use tracing::info;
 
 use super::granted::GrantedPaths;
 use super::{OWN, QueryId, WatcherMessage, receive, send, send_with_flags};
@@ -198,6 +199,7 @@ impl<'a> LiveMasker<'a> {
     /// Reports the used masks to the launcher, when the watcher is idle.
     pub(super) fn report(&mut self) {
         for (number, path) in self.used.drain(..) {
+            info!(target: "watcher", %path, node = number, "masked");
             send(self.control, &WatcherMessage::Appeared(number, path));
         }
     }

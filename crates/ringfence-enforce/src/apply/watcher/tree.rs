@@ -12,6 +12,7 @@ use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use tracing::{debug, warn};
 
 use super::WatcherMessage;
 use super::inotify::{WatchEvent, WatchSet};
@@ -267,6 +268,7 @@ impl<'a> TreeWatcher<'a> {
 
     /// Pauses the sandbox and scans every tree, after an overflow.
     fn pause_and_scan(&mut self) -> io::Result<()> {
+        warn!(target: "watcher", "lost events: pauses the sandbox and scans every tree");
         self.masker.pause();
         self.begin_scan()?;
         self.scan.is_paused = true;
@@ -325,7 +327,10 @@ impl<'a> TreeWatcher<'a> {
             self.recheck_lost()?;
         }
         if self.waiting.is_empty() && self.scan.took.is_none() {
-            self.scan.took = Some(self.scan.started.elapsed());
+            let took = self.scan.started.elapsed();
+            self.scan.took = Some(took);
+            let (watched, unwatched) = (self.places.len(), self.scan.unwatched);
+            debug!(target: "watcher", watched, unwatched, ?took, "scanned every tree");
             if self.scan.unwatched > self.reported_unwatched {
                 self.reported_unwatched = self.scan.unwatched;
                 self.masker.send_message(&WatcherMessage::Unwatched(
