@@ -15,7 +15,7 @@ mod service;
 
 pub(crate) use server::POURED;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{TaskResult, workspace};
 use measure::measure;
@@ -29,6 +29,8 @@ pub(crate) struct BenchOptions<'a> {
     pace: Pace,
     only: Vec<&'a str>,
     failing: Failing,
+    /// Another build of ringfence, to compare with.
+    before: Option<PathBuf>,
 }
 
 /// The number of rounds.
@@ -55,6 +57,12 @@ impl<'a> BenchOptions<'a> {
             match *flag {
                 "--quick" => options.pace = Pace::Quick,
                 "--enforce" => options.failing = Failing::Enforced,
+                "--before" => {
+                    let path = flags.next().map(|path| Path::new(*path));
+                    let path = path.and_then(|path| path.canonicalize().ok());
+                    options.before =
+                        Some(path.ok_or("--before takes the path of another ringfence")?);
+                }
                 "--only" => options.only.push(
                     flags
                         .next()
@@ -71,7 +79,7 @@ impl<'a> BenchOptions<'a> {
                 ),
                 flag => {
                     return Err(format!(
-                        "`{flag}` is not a flag of bench; it takes --quick, --only ROW and --enforce"
+                        "`{flag}` is not a flag of bench; it takes --quick, --only ROW, --before PATH and --enforce"
                     ));
                 }
             }
@@ -114,7 +122,8 @@ pub(crate) fn run(options: &BenchOptions<'_>) -> TaskResult {
 /// Measures all rows that compare contenders.
 fn rows(options: &BenchOptions<'_>, scratch: &BenchScratch, report: &mut Report) -> TaskResult {
     let programs = BenchPrograms::build()?;
-    let (contenders, notes) = contender::find(&programs, scratch)?;
+    let (mut contenders, notes) = contender::find(&programs, scratch)?;
+    contenders.extend(options.before.clone().map(contender::before));
     notes.into_iter().for_each(|note| report.note(note));
     for row in ROWS.iter().filter(|row| options.only.is_empty() || options.only.contains(&row.name))
     {

@@ -32,7 +32,8 @@ usage: cargo xtask TASK
   fuzz commands [--seconds N] [--seed N]      generated command lines for the shell parser
   fuzz archives [--seconds N] [--seed N]      generated archives for the skill store
   precision                                   precision of reported denials, compared with stderr
-  bench [--quick] [--only ROW] [--enforce]    measure against bare and bwrap
+  bench [--quick] [--only ROW] [--before PATH] [--enforce]
+                                              measure against bare, bwrap and another build
   soak                                        1,000 sandboxes in one program, and a check for leftovers
   kernels --image FILE [--modules DIRECTORY] [--busybox FILE] [--target TRIPLE]
                                               test the release binary on another kernel, in qemu";

@@ -95,6 +95,14 @@ pub(super) fn find(
     Ok((contenders, notes))
 }
 
+/// Another build of ringfence.
+pub(super) fn before(program: PathBuf) -> Contender {
+    Contender { name: BEFORE, words: Words::Ringfence(program) }
+}
+
+/// The name of another build of ringfence in the tables.
+pub(super) const BEFORE: &str = "before";
+
 impl Contender {
     fn program(&self) -> &'static str {
         match self.words {

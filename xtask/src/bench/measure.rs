@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::Pace;
-use super::contender::Contender;
+use super::contender::{BEFORE, Contender};
 use super::job::{Job, Timing};
 use super::row::{BenchRow, Who};
 
@@ -27,11 +27,13 @@ pub(super) fn measure(
     pace: Pace,
 ) -> Vec<Series> {
     let is_included = |contender: &&Contender| match row.who {
+        // Helpers that are part of the measured program know no other build.
+        _ if contender.name == BEFORE && job.timing.knows_all() => false,
         Who::All => !contender.is_without_tripwire() && !contender.is_notify_only(),
         Who::Full => contender.is_full(),
         Who::Wired => contender.is_full() || contender.is_without_tripwire(),
-        Who::Ringfence => contender.name == "ringfence",
-        Who::Both => ["bare", "ringfence"].contains(&contender.name),
+        Who::Ringfence => ["ringfence", BEFORE].contains(&contender.name),
+        Who::Both => ["bare", "ringfence", BEFORE].contains(&contender.name),
     };
     let contenders: Vec<&Contender> = contenders.iter().filter(is_included).collect();
     let mut series: Vec<Series> = contenders
@@ -95,6 +97,17 @@ impl Series {
         let (ours, theirs) = (self.samples.as_ref().ok()?, other.samples.as_ref().ok()?);
         median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
     }
+
+    /// The 95 % interval of that median, from the order of the ratios.
+    pub(super) fn ratio_interval(&self, other: &Series) -> Option<(f64, f64)> {
+        let (ours, theirs) = (self.samples.as_ref().ok()?, other.samples.as_ref().ok()?);
+        let mut ratios: Vec<f64> =
+            ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+        ratios.sort_by(f64::total_cmp);
+        let count = ratios.len() as f64;
+        let outside = (count / 2.0 - 0.98 * count.sqrt()).max(0.0) as usize;
+        Some((*ratios.get(outside)?, *ratios.get(ratios.len() - 1 - outside)?))
+    }
 }
 
 fn median(mut samples: Vec<f64>) -> Option<f64> {
@@ -110,6 +123,16 @@ fn median(mut samples: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::{Series, median};
+
+    #[test]
+    fn interval_of_a_ratio_leaves_out_both_ends() {
+        let series = |samples: Vec<f64>| Series { contender: "x", samples: Ok(samples) };
+        let ours = series((1..=100).map(f64::from).collect());
+        let interval = ours.ratio_interval(&series(vec![1.0; 100]));
+        assert_eq!(interval, Some((41.0, 60.0)));
+        assert_eq!(series(vec![2.0]).ratio_interval(&series(vec![1.0])), Some((2.0, 2.0)));
+        assert_eq!(series(vec![]).ratio_interval(&series(vec![])), None);
+    }
 
     #[test]
     fn median_of_odd_and_even_counts() {

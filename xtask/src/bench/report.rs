@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::contender::BEFORE;
 use super::measure::Series;
 use super::row::{Bar, BenchRow};
 use super::service::Load;
@@ -97,6 +98,9 @@ impl Report {
             }
         }
         out.push('\n');
+        for (row, series) in &self.rows {
+            out.push_str(&comparison(row, series).unwrap_or_default());
+        }
         for (row, _) in &self.rows {
             writeln!(out, "{:<14} {}", row.name, row.says).expect("writing to a string succeeds");
         }
@@ -135,7 +139,15 @@ fn entry(row: &BenchRow, series: &[Series], one: &Series) -> Value {
         "median": one.median(),
         "ratioToBare": ratio("bare"),
         "ratioToBwrap": ratio("bwrap"),
+        "ratioToBefore": ratio(BEFORE),
     })
+}
+
+/// The line about another build, if there is one.
+fn comparison(row: &BenchRow, series: &[Series]) -> Option<String> {
+    let (ours, before) = (one_of(series, "ringfence")?, one_of(series, BEFORE)?);
+    let (ratio, (low, high)) = (ours.ratio(before)?, ours.ratio_interval(before)?);
+    Some(format!("{:<14} {ratio:.3} × before (95 %: {low:.3} to {high:.3})\n", row.name))
 }
 
 /// The bars of `row` with a result; a bar for an absent contender has none.
