@@ -24,7 +24,7 @@ use crate::tripwire_server::OwnPids;
 /// Delay before the watcher starts: most commands end sooner.
 const START_DELAY: Duration = Duration::from_millis(25);
 
-/// More git markers than a command creates: beyond it, a marker counts as the user's.
+/// More reported files than a command creates: beyond it, a file counts as the user's.
 const MAX_MARKERS: usize = 100_000;
 
 /// Longest wait for a pause of all processes.
@@ -91,9 +91,9 @@ impl WatcherRestart {
 struct WatcherState {
     /// Number of directories that are polled instead of watched, and the exhausted resource.
     unwatched: Option<(usize, InotifyShortage)>,
-    /// Git markers that this command or an earlier one created.
+    /// Files that this command or an earlier one created or wrote.
     made: HashSet<FileIdentity>,
-    /// Git markers attributed to the user.
+    /// Files attributed to the user.
     foreign: HashSet<FileIdentity>,
     /// Set while all processes are paused.
     is_paused: bool,
@@ -134,19 +134,19 @@ pub(crate) enum WatcherStage {
     /// Not needed.
     #[default]
     Not,
-    /// Starts once the sandbox is up. Holds the git markers of earlier commands.
+    /// Starts once the sandbox is up. Holds the files of earlier commands.
     Wanted(HashSet<FileIdentity>),
     Begun(WatcherThread),
 }
 
 impl WatcherStage {
-    /// The stage for a plan; `made` are the git markers of earlier commands.
+    /// The stage for a plan; `made` are the files that earlier commands created or wrote.
     pub(crate) fn new(plan: &Plan, made: &HashSet<FileIdentity>) -> Self {
         let is_wanted = plan.steps.iter().any(|step| matches!(step, Step::Watcher { .. }));
         if is_wanted { WatcherStage::Wanted(made.clone()) } else { WatcherStage::Not }
     }
 
-    /// Records a git marker that the command created.
+    /// Records a file that the command created or wrote.
     pub(crate) fn record_marker(&self, birth: Option<FileIdentity>) {
         if let (WatcherStage::Begun(live), Some(birth)) = (self, birth) {
             let made = &mut lock(&live.state).made;
@@ -156,7 +156,7 @@ impl WatcherStage {
         }
     }
 
-    /// Git markers that came from outside, once all reports are in. Empty if one of them proved to
+    /// Files that came from outside, once all reports are in. Empty if one of them proved to
     /// be the command's, or if that is unknown: then all are swept.
     pub(crate) fn foreign_markers(&self) -> HashSet<FileIdentity> {
         let WatcherStage::Begun(live) = self else { return HashSet::new() };

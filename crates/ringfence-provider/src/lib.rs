@@ -1,8 +1,7 @@
 //! Traits of sandbox providers.
 //!
-//! A [`Provider`] opens a [`PreparedSandbox`] for a policy, which runs commands. This trait is the
-//! only dynamic call on a command's path. The checks in [`conformance`] test every provider against
-//! the documented behaviour.
+//! A [`Provider`] opens a [`PreparedSandbox`] for a policy, which runs commands. The checks in
+//! [`conformance`] test every provider against the documented behaviour.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +26,7 @@ use ringfence_policy::{AbsPath, Grants, PolicyChange};
 /// The trait itself does not require `Send`, but sessions and the HTTP service take a
 /// `Box<dyn Provider + Send>`.
 pub trait Provider {
-    /// Its name in messages.
+    /// A short, stable name.
     fn name(&self) -> &'static str;
 
     /// Prepares a sandbox for `grants`. Nothing runs yet.

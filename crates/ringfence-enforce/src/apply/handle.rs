@@ -126,7 +126,7 @@ pub enum SandboxEvent {
         /// Its program.
         program: String,
     },
-    /// A program looks up a name, where the policy lists hosts.
+    /// A program looks up a name, in a sandbox with egress.
     DnsLookup {
         /// The name.
         name: String,

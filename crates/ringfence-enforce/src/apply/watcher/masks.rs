@@ -195,7 +195,7 @@ impl<'a> LiveMasker<'a> {
         self.count
     }
 
-    /// Reports the used masks to the launcher, when the watcher is idle.
+    /// Reports the used masks to the launcher. Called after each batch of events and when idle.
     pub(super) fn report(&mut self) {
         for (number, path) in self.used.drain(..) {
             send(self.control, &WatcherMessage::Appeared(number, path));

@@ -61,7 +61,7 @@ pub(super) struct TreeWatcher<'a> {
     lost_since: Option<Instant>,
     walk: TreeWalk<'a>,
     trees: Vec<AbsPath>,
-    /// Masks from the start, which are kept.
+    /// Masks that a name search would not find again. They are kept.
     kept: BTreeMap<AbsPath, Overmount>,
     /// Parent directories of these masks.
     kept_dirs: HashSet<AbsPath>,
