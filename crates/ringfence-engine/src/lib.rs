@@ -288,7 +288,7 @@ fn output_gap(grants: &Grants, stdio: StdioMode) -> Option<Gap> {
         why: "the command writes to your own standard streams, which ringfence does not count"
             .into(),
         hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
-        loss: GapKind::Enforcement,
+        kind: GapKind::Enforcement,
     })
 }
 

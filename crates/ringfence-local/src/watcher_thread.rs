@@ -113,7 +113,7 @@ impl WatcherState {
                 "{count} directories could not be watched with inotify, and were polled instead"
             ),
             hint: format!("sudo sysctl {}", shortage.sysctl()),
-            loss: GapKind::Enforcement,
+            kind: GapKind::Enforcement,
         };
         self.unwatched.map(gap).into_iter().collect()
     }

@@ -155,7 +155,7 @@ fn printed_permission_error_is_not_a_denial(trial: &CheckRun<'_>) -> CheckResult
         // A provider that declares incomplete reporting may guess a denial from the message of a
         // failed command.
         let may_guess =
-            ran.outcome.gaps.iter().any(|gap| gap.loss == GapKind::Reporting) && name == ".env";
+            ran.outcome.gaps.iter().any(|gap| gap.kind == GapKind::Reporting) && name == ".env";
         if !may_guess {
             expect_equal("the number of denials", ran.outcome.denials.len(), 0)?;
             expect_equal("the command counts as blocked", ran.outcome.is_blocked(), false)?;
