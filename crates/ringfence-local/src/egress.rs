@@ -180,7 +180,7 @@ impl EgressServer {
     fn dispatch(&self, program: PendingConnect) {
         let (address, port) =
             (program.destination().ip().to_canonical(), program.destination().port());
-        if program.socket_kind() == SocketKind::Datagrams {
+        if program.socket_kind() == SocketKind::NotStream {
             return self.datagrams(program, address);
         }
         if address.is_loopback() || address.is_unspecified() {

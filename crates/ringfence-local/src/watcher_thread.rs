@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Gap, GapKind};
 use ringfence_enforce::apply::{
-    FOREIGN, FileIdentity, InotifyShortage, OWN, SandboxControl, SandboxFds, WatcherMessage,
-    WatcherProcess,
+    FOREIGN, FileIdentity, InotifyShortage, OWN, PAUSED, SandboxControl, SandboxFds,
+    WatcherMessage, WatcherProcess,
 };
 use ringfence_enforce::{FileKind, Plan, Step};
 use ringfence_provider::ProviderError;
@@ -147,11 +147,11 @@ impl WatcherStage {
     }
 
     /// Records a file that the command created or wrote.
-    pub(crate) fn record_marker(&self, birth: Option<FileIdentity>) {
-        if let (WatcherStage::Begun(live), Some(birth)) = (self, birth) {
+    pub(crate) fn record_created(&self, identity: Option<FileIdentity>) {
+        if let (WatcherStage::Begun(live), Some(identity)) = (self, identity) {
             let made = &mut lock(&live.state).made;
             if made.len() < MAX_MARKERS {
-                made.insert(birth);
+                made.insert(identity);
             }
         }
     }
@@ -303,22 +303,22 @@ impl WatcherLoop {
                     };
                     watcher.answer(question, self.tree()?.add_spare_masks(count, &kind));
                 }
-                Some(WatcherMessage::Appeared(number, path)) => {
+                Some(WatcherMessage::Masked(number, path)) => {
                     self.tree()?.set_mask_path(number, path)
                 }
-                Some(WatcherMessage::Origin(question, birth)) => {
-                    watcher.answer(question, if self.is_own(birth) { OWN } else { FOREIGN })
+                Some(WatcherMessage::Origin(question, identity)) => {
+                    watcher.answer(question, if self.is_own(identity) { OWN } else { FOREIGN })
                 }
                 Some(WatcherMessage::Overrun(question)) => {
                     self.pause();
                     is_paused = true;
-                    watcher.answer(question, OWN);
+                    watcher.answer(question, PAUSED);
                 }
-                Some(WatcherMessage::Caught) if is_paused => {
+                Some(WatcherMessage::ScanComplete) if is_paused => {
                     self.resume();
                     is_paused = false;
                 }
-                Some(WatcherMessage::Caught) => {}
+                Some(WatcherMessage::ScanComplete) => {}
                 Some(WatcherMessage::Unwatched(count, shortage)) => {
                     lock(&self.state).unwatched = Some((count, shortage))
                 }
@@ -347,22 +347,22 @@ impl WatcherLoop {
     /// True if the command made this file. The notify handler may be about to report it, so it is
     /// asked to flush, with a time limit: the command can keep it busy, and an unknown file is
     /// protected.
-    fn is_own(&self, birth: FileIdentity) -> bool {
+    fn is_own(&self, identity: FileIdentity) -> bool {
         let mut state = lock(&self.state);
-        if state.made.contains(&birth) {
+        if state.made.contains(&identity) {
             return true;
         }
         state.flushes_requested += 1;
         let flushes_requested = state.flushes_requested;
         self.control.request_settled();
         let is_waiting = |state: &mut WatcherState| {
-            state.flushes_done < flushes_requested && !state.made.contains(&birth)
+            state.flushes_done < flushes_requested && !state.made.contains(&identity)
         };
         let waited = self.changed.wait_timeout_while(state, FLUSH_LIMIT, is_waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let is_own = state.made.contains(&birth);
+        let is_own = state.made.contains(&identity);
         if !is_own && state.foreign.len() < MAX_MARKERS {
-            state.foreign.insert(birth);
+            state.foreign.insert(identity);
         }
         is_own
     }
