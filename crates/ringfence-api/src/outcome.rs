@@ -460,13 +460,14 @@ pub struct Gap {
     /// The fix.
     pub hint: String,
     /// The kind of loss.
-    pub loss: GapKind,
+    #[serde(rename = "loss")]
+    pub kind: GapKind,
 }
 
 impl Gap {
     /// True if nothing runs because of it, unless the policy accepts it.
     pub fn refuses_run(&self) -> bool {
-        self.loss == GapKind::Enforcement
+        self.kind == GapKind::Enforcement
     }
 }
 

@@ -34,7 +34,7 @@ pub use birth::{FileIdentity, NotABirth};
 pub use cgroup::{Cgroup, CgroupUsage, describe_cgroups};
 pub use config_change::{ConfigChange, STAGED_CONFIG};
 pub use handle::{
-    ExecEvent, GitMarkerCreated, LaunchError, PrestartedSandbox, SandboxControl, SandboxEvent,
+    CreatedName, ExecEvent, LaunchError, PrestartedSandbox, SandboxControl, SandboxEvent,
     SandboxHandle,
 };
 pub use intent::{Intent, IntentEffect, intent};
@@ -45,7 +45,7 @@ pub use pending_connect::{PendingConnect, SocketKind};
 pub use pending_write::{PendingWrite, WriteIntent};
 pub use probe::{UsernsObstacle, probe, support};
 pub use watcher::{
-    FOREIGN, InotifyShortage, OWN, QueryId, SandboxFds, WatcherMessage, WatcherProcess,
+    FOREIGN, InotifyShortage, OWN, PAUSED, QueryId, SandboxFds, WatcherMessage, WatcherProcess,
 };
 pub use zygote::{NetnsReuse, Zygote};
 
@@ -323,8 +323,8 @@ enum SandboxMessage {
     Ready,
     /// A report about a process started in a running sandbox.
     Exec(ExecId, ExecReport),
-    /// The command created a git marker in the directory whose fd is sent along.
-    MarkerCreated(AbsPath, GitMarker, Option<FileIdentity>),
+    /// The command created a reported name in the directory whose fd is sent along.
+    NameCreated(AbsPath, NameKind, Option<FileIdentity>),
     /// A line for the log.
     Log(Vec<u8>),
 }
@@ -358,9 +358,9 @@ impl SpaceTaken {
     }
 }
 
-/// The kind of name that the sweep checks.
+/// The kind of a created name that the sweep or the watcher has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum GitMarker {
+pub enum NameKind {
     /// `.git`: a repository, or a pointer to one.
     DotGit,
     /// `HEAD`: perhaps a bare repository.
@@ -375,7 +375,7 @@ pub enum GitMarker {
     Setting,
     /// A file or directory with a denied name that the command may create or write. No directory is
     /// sent along, and the path is its own.
-    File,
+    DeniedFile,
 }
 
 /// An order from the launcher to init.

@@ -15,7 +15,7 @@ pub(crate) fn find_gaps(grants: &Grants, survey: &Survey, support: &HostSupport)
             what: what.into(),
             why: why.into(),
             hint: hint.into(),
-            loss: GapKind::Enforcement,
+            kind: GapKind::Enforcement,
         });
     };
     if survey.folding == CaseFolding::Hidden {
@@ -103,7 +103,7 @@ pub(crate) fn missing_tripwire(fuse: FuseSupport) -> Gap {
         what: "denials".into(),
         why: format!("{state}: {lost}"),
         hint: hint.into(),
-        loss: GapKind::Reporting,
+        kind: GapKind::Reporting,
     }
 }
 
@@ -115,6 +115,6 @@ pub(crate) fn missing_hide(grants: &Grants) -> Option<Gap> {
         why: "without /dev/fuse, hidden names are denied: programs that read them get EACCES"
             .into(),
         hint: "`ringfence doctor` shows what this host can do".into(),
-        loss: GapKind::Reporting,
+        kind: GapKind::Reporting,
     })
 }

@@ -405,7 +405,7 @@ impl PlanBuilder<'_> {
                             "a path below {at} is granted, and ringfence cannot keep it reachable below a denied directory in a granted tree"
                         ),
                         hint: format!("deny the other entries of {at} by name"),
-                        loss: ringfence_api::GapKind::Enforcement,
+                        kind: ringfence_api::GapKind::Enforcement,
                     });
                 }
                 (Some(_), Overmount::Deny(_)) => {

@@ -51,8 +51,8 @@ pub enum Uncounted {
 /// Handling of `connect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectHandling {
-    /// The program connects by itself.
-    Free,
+    /// The kernel connects, except to the paths of Unix sockets, which the notify handler checks.
+    KernelExceptUnixPaths,
     /// The program connects in a network without a way out; destinations are reported.
     Isolated,
     /// The notify handler connects for the program, or hands it to the launcher: an allowed

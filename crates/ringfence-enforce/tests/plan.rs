@@ -173,7 +173,7 @@ fn missing_fuse_is_a_gap_without_loss_of_enforcement() {
         assert_eq!(without.steps, rest);
         let [gap] = without.gaps.as_slice() else { panic!("{:?}", without.gaps) };
         assert_eq!(
-            (gap.what.as_str(), gap.loss, gap.refuses_run()),
+            (gap.what.as_str(), gap.kind, gap.refuses_run()),
             ("denials", GapKind::Reporting, false)
         );
         assert!(gap.why.contains("/dev/fuse") && gap.hint.contains(hint), "{gap:?}");

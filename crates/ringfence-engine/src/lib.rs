@@ -248,9 +248,9 @@ fn run_recorded(
     {
         return Ok(refused);
     }
-    let mut session = open(provider, resolved)?;
+    let mut prepared = open(provider, resolved)?;
     let output_gaps = output_gap(grants, request.stdio);
-    let gaps: Vec<Gap> = session.plan().gaps.iter().cloned().chain(output_gaps.clone()).collect();
+    let gaps: Vec<Gap> = prepared.plan().gaps.iter().cloned().chain(output_gaps.clone()).collect();
     check_gaps(&gaps, grants.on_gap)?;
     let command_request = CommandRequest {
         command: request.command.clone(),
@@ -263,20 +263,20 @@ fn run_recorded(
     // command without a record.
     recorder.begin(&gaps)?;
     if let Some(asker) = &request.asker {
-        session.set_asker(Arc::new(RecordingAsker::new(
+        prepared.set_asker(Arc::new(RecordingAsker::new(
             asker.clone(),
             request,
             resolved,
             Arc::default(),
         )));
     }
-    match session.run(&command_request) {
+    match prepared.run(&command_request) {
         Ok(mut outcome) => {
             outcome.gaps.extend(output_gaps);
             Ok(outcome)
         }
         Err(error) => {
-            recorder.refused_before = session.take_denials();
+            recorder.refused_before = prepared.take_denials();
             Err(error.into())
         }
     }
@@ -308,7 +308,7 @@ fn output_gap(grants: &Grants, stdio: StdioMode) -> Option<Gap> {
         why: "the command writes to your own standard streams, which ringfence does not count"
             .into(),
         hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
-        loss: GapKind::Enforcement,
+        kind: GapKind::Enforcement,
     })
 }
 

@@ -133,7 +133,7 @@ impl Session {
         let sandbox = SandboxSlot {
             provider: Arc::new(Mutex::new(provider)),
             maker: MakerThread::Opener,
-            standing: None,
+            live_sandbox: None,
             session_grants: Arc::default(),
             recording_asker: None,
             enforced: Vec::new(),
@@ -158,7 +158,7 @@ impl Session {
     pub fn follow_policy(&self) {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
-        if let Some(plan) = policy.poll_files(&self.request, sandbox.standing.as_deref()) {
+        if let Some(plan) = policy.poll_files(&self.request, sandbox.live_sandbox.as_deref()) {
             sandbox.apply_plan(&plan);
             if let Some(recording_asker) = &sandbox.recording_asker {
                 recording_asker.set_grants(&policy.in_force.grants);
@@ -191,15 +191,15 @@ impl Session {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
         sandbox.clear_if_dead();
-        if sandbox.standing.is_none() {
+        if sandbox.live_sandbox.is_none() {
             *shell = None;
             policy.adopt_newest();
         }
         shell.take_if(|shell| !shell.is_alive());
         let resolved = policy.in_force.clone();
         drop(policy);
-        let was_standing = sandbox.standing.is_some();
-        let standing = sandbox.ensure_started(&self.request, &resolved)?;
+        let was_live = sandbox.live_sandbox.is_some();
+        let live_sandbox = sandbox.ensure_started(&self.request, &resolved)?;
         if shell.is_some() {
             return Ok(());
         }
@@ -208,10 +208,10 @@ impl Session {
             environment: variables(&resolved.grants, &self.request.cwd, &resolved),
             cwd: self.request.cwd.clone(),
         };
-        match standing.start_shell(&start) {
+        match live_sandbox.start_shell(&start) {
             Ok(new) => *shell = Some(new),
             // The sandbox may have died unnoticed.
-            Err(_) if was_standing => {
+            Err(_) if was_live => {
                 sandbox.discard();
                 drop(sandbox);
                 return self.restart_missing(shell);
@@ -248,15 +248,15 @@ impl Session {
         let request = call.apply_to(&self.request, command);
         self.follow_policy();
         let resolved = self.policy();
-        let mut book = RunRecorder::open(&request, &resolved, on_audit_error)?;
+        let mut recorder = RunRecorder::open(&request, &resolved, on_audit_error)?;
         let (result, (cwd, background, shell)) =
-            match self.attempt((line, call), begun, sink, &mut book) {
+            match self.attempt((line, call), begun, sink, &mut recorder) {
                 Ok(SessionOutcome { outcome, cwd, background, shell, .. }) => {
                     (Ok(outcome), (cwd, background, shell))
                 }
                 Err(error) => (Err(error), (None, StreamOutput::default(), ShellState::Ended)),
             };
-        book.finish(&result);
+        recorder.finish(&result);
         result.map(|outcome| SessionOutcome {
             outcome,
             cwd,
@@ -271,7 +271,7 @@ impl Session {
         (line, call): (&ShellCommand, &SessionCall),
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
-        book: &mut RunRecorder<'_>,
+        recorder: &mut RunRecorder<'_>,
     ) -> Result<SessionOutcome, EngineError> {
         let mut slot = lock(&self.shell);
         // A policy file may have changed while the command waited for the shell.
@@ -297,7 +297,7 @@ impl Session {
         let recorded = {
             let mut sandbox = lock(&self.sandbox);
             sandbox.commands += 1;
-            book.begin(&sandbox.gaps)
+            recorder.begin(&sandbox.gaps)
         };
         recorded?;
         let feeder = (line.input == StdinInput::Streamed)
@@ -308,10 +308,13 @@ impl Session {
         {
             return Err(EngineError::Unwanted);
         }
-        lock(&self.sandbox).standing.iter().for_each(|standing| standing.resume_programs());
+        lock(&self.sandbox)
+            .live_sandbox
+            .iter()
+            .for_each(|live_sandbox| live_sandbox.resume_programs());
         let ran = shell.execute(line, sink);
         let mut sandbox = lock(&self.sandbox);
-        sandbox.standing.iter().for_each(|standing| standing.suspend_programs());
+        sandbox.live_sandbox.iter().for_each(|live_sandbox| live_sandbox.suspend_programs());
         match ran {
             Ok(ran) => {
                 let cwd = shell.cwd();
@@ -323,7 +326,7 @@ impl Session {
             Err(error @ ProviderError::NotACommand { .. }) => Err(error.into()),
             Err(error) => {
                 *slot = None;
-                book.refused_before = sandbox.take_denials();
+                recorder.refused_before = sandbox.take_denials();
                 if matches!(error, ProviderError::Gone { what: "sandbox" }) {
                     sandbox.discard();
                 }
@@ -357,11 +360,11 @@ impl Session {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
         sandbox.clear_if_dead();
-        if sandbox.standing.is_none() {
+        if sandbox.live_sandbox.is_none() {
             policy.adopt_newest();
         }
         let resolved = policy.in_force.clone();
-        let mut book = RunRecorder::open(&request, &resolved, on_audit_error)?;
+        let mut recorder = RunRecorder::open(&request, &resolved, on_audit_error)?;
         let permitted = policy.check_may_start(&request.session);
         if permitted.is_ok()
             && let Some(refused) = command_guard::check_command(
@@ -370,8 +373,8 @@ impl Session {
             )
         {
             let result = Ok(refused.clone());
-            book.finish(&result);
-            drop(book);
+            recorder.finish(&result);
+            drop(recorder);
             let state = ProcessState::Refused(Box::new(refused));
             return Ok(SessionProcess {
                 state,
@@ -383,10 +386,10 @@ impl Session {
             });
         }
         let started = permitted
-            .and_then(|()| sandbox.start(&request, &resolved, &mut book, (streams, deadline)));
+            .and_then(|()| sandbox.start(&request, &resolved, &mut recorder, (streams, deadline)));
         match started {
             Ok(process) => {
-                drop(book);
+                drop(recorder);
                 let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
                 Ok(SessionProcess {
                     state: ProcessState::Runs(process),
@@ -399,7 +402,7 @@ impl Session {
             }
             Err(error) => {
                 let result = Err(error);
-                book.finish(&result);
+                recorder.finish(&result);
                 result.map(|_: Outcome| unreachable!("it is an error"))
             }
         }
@@ -423,7 +426,10 @@ impl Session {
     /// shell runs a command. For callers whose program outside the shell has ended.
     pub fn suspend_if_idle(&self) {
         if let Ok(_idle) = self.shell.try_lock() {
-            lock(&self.sandbox).standing.iter().for_each(|standing| standing.suspend_programs());
+            lock(&self.sandbox)
+                .live_sandbox
+                .iter()
+                .for_each(|live_sandbox| live_sandbox.suspend_programs());
         }
     }
 
@@ -458,8 +464,8 @@ impl Session {
     pub fn end(&self) -> Result<Vec<QuarantinedFile>, EngineError> {
         let mut sandbox = lock(&self.sandbox);
         let mut moved = std::mem::take(&mut sandbox.quarantined);
-        if let Some(standing) = sandbox.standing.take() {
-            moved.extend(standing.end()?);
+        if let Some(live_sandbox) = sandbox.live_sandbox.take() {
+            moved.extend(live_sandbox.end()?);
         }
         Ok(moved)
     }

@@ -119,7 +119,7 @@ impl Drop for BareRun {
 /// A shell in a sandbox. The shell is dropped first.
 struct Ours {
     shell: Box<dyn SandboxShell>,
-    _standing: Box<dyn Sandbox>,
+    _live_sandbox: Box<dyn Sandbox>,
     line: ShellCommand,
 }
 
@@ -135,16 +135,16 @@ impl Ours {
         };
         let user = SandboxUser::without_settings(store.join("quarantine"));
         let grants = resolve(&[], &Flags::none(cwd.clone()), &facts)?;
-        let standing = LocalProvider::default().open(&grants, &user)?.start_sandbox(&cwd)?;
+        let live_sandbox = LocalProvider::default().open(&grants, &user)?.start_sandbox(&cwd)?;
         let variables = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let shell = standing.start_shell(&ShellSpec {
+        let shell = live_sandbox.start_shell(&ShellSpec {
             program: "bash".into(),
             environment: variables,
             cwd,
         })?;
         let line =
             ShellCommand { deadline: Some(Duration::from_secs(60)), ..ShellCommand::new("true") };
-        Ok(Self { shell, _standing: standing, line })
+        Ok(Self { shell, _live_sandbox: live_sandbox, line })
     }
 }
 

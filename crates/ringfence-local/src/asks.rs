@@ -23,7 +23,7 @@ use ringfence_enforce::apply::WriteIntent;
 
 use crate::denial_log::DenialLog;
 
-pub(crate) use connect::{HostPort, ParkedConnect};
+pub(crate) use connect::{AskedConnect, HostPort};
 pub(crate) use eligible::{is_session_grant, is_worth_asking, is_worth_asking_to_write};
 pub(crate) use live_policy::{ActivePolicy, LivePolicy};
 pub(crate) use read_target::ReadTarget;

@@ -15,7 +15,7 @@ use ringfence_api::{
     ResourceUsage, StdioMode, StreamOutput,
 };
 use ringfence_enforce::apply::{
-    Cgroup, FileIdentity, GitMarker, GitMarkerCreated, LaunchError, SandboxControl, SandboxEvent,
+    Cgroup, CreatedName, FileIdentity, LaunchError, NameKind, SandboxControl, SandboxEvent,
     SandboxFds, SandboxHandle,
 };
 use ringfence_enforce::{Plan, RememberedFiles};
@@ -106,7 +106,7 @@ impl SupervisedCommand for SandboxHandle {
 #[derive(Debug, Default)]
 pub(crate) struct SandboxMonitor {
     /// Git markers that the command created.
-    pub(crate) made: Vec<GitMarkerCreated>,
+    pub(crate) made: Vec<CreatedName>,
     /// Files with a denied name that the command created or wrote: git tracks them, or made them.
     pub(crate) own_files: HashMap<AbsPath, FileIdentity>,
     /// Their contents when the last command of a session ended, until the next one begins.
@@ -210,11 +210,11 @@ impl SandboxMonitor {
             SandboxEvent::ConfigChange(change) => self.replace_config(change),
             SandboxEvent::Allowed(allowance) => self.observed.note(allowance),
             SandboxEvent::Unlisted(more) => self.observed.add_unlisted(more),
-            SandboxEvent::MarkerCreated(made) => {
-                self.watcher.record_marker(made.birth);
+            SandboxEvent::NameCreated(made) => {
+                self.watcher.record_created(made.birth);
                 match (made.what, made.birth) {
-                    (GitMarker::File, Some(birth)) => self.note_own_file(made.path, birth),
-                    (GitMarker::File, None) => {}
+                    (NameKind::DeniedFile, Some(birth)) => self.note_own_file(made.path, birth),
+                    (NameKind::DeniedFile, None) => {}
                     _ => self.note(made),
                 }
             }
@@ -326,7 +326,7 @@ impl SandboxMonitor {
         Ok(())
     }
 
-    fn note(&mut self, made: GitMarkerCreated) {
+    fn note(&mut self, made: CreatedName) {
         const MAX_KEPT: usize = 256;
         match made.directory.as_ref().and_then(identity) {
             Some(place)
@@ -336,7 +336,7 @@ impl SandboxMonitor {
                 }) => {}
             Some(_) if self.made.len() < MAX_KEPT => self.made.push(made),
             // Its contents would have to be searched for everywhere.
-            Some(_) if made.what == GitMarker::Tree => self.has_unknown = true,
+            Some(_) if made.what == NameKind::Tree => self.has_unknown = true,
             Some(identity) => {
                 self.more.insert(identity);
             }

@@ -5,11 +5,11 @@
 //! the host's network and the program gets that very socket. If the traffic has to be checked (it
 //! must name the host as well), the program's own socket is connected to a relay.
 
+mod active_dials;
 mod dial_goal;
 mod gate;
 mod guard;
 mod loopback;
-mod pending;
 mod proxy_gate;
 mod publish;
 mod secrets;
@@ -45,10 +45,10 @@ use rustix::time::Timespec;
 use tracing::debug;
 
 use crate::fd_limit;
+use active_dials::{ActiveDials, DialAttempt};
 use dial_goal::{DialGoal, OutboundCheck, stream_check};
 use gate::{AllowedConnect, EgressCaller};
 use guard::lock;
-use pending::{DialAttempt, PendingDials};
 use proxy_gate::ProxyGate;
 use publish::PublishedPorts;
 pub(crate) use publish::ReservedPorts;
@@ -72,12 +72,12 @@ pub(crate) struct EgressServer {
     relay: Arc<SpliceRelay>,
     dialer: Dialer,
     /// For nonblocking programs.
-    quick: Dialer,
+    nonblocking_dialer: Dialer,
     /// Separate slots for connects within the sandbox and to the outside: neither starves the
     /// other.
     within: ConnectSlots,
     beyond: ConnectSlots,
-    pending: Arc<PendingDials>,
+    active_dials: Arc<ActiveDials>,
     published: Mutex<Option<PublishedPorts>>,
     signal_poller: SignalPoller,
     proxy: Mutex<Option<ProxyServer>>,
@@ -108,8 +108,9 @@ impl EgressServer {
             DnsServer::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
         let inlet = LoopbackInlet::new(listeners.v4, listeners.v6).map_err(system)?;
         let relay = Arc::new(SpliceRelay::start(RelayLimits::default()).map_err(system)?);
-        let pending = Arc::<PendingDials>::default();
-        let proxy_gate = || Arc::new(ProxyGate::new(gate.clone(), pool.clone(), pending.clone()));
+        let active_dials = Arc::<ActiveDials>::default();
+        let proxy_gate =
+            || Arc::new(ProxyGate::new(gate.clone(), pool.clone(), active_dials.clone()));
         let proxy = listeners.proxy.map(|listener| {
             ProxyServer::serve(listener, ListenerProtocol::Either, proxy_gate(), relay.clone())
         });
@@ -117,18 +118,19 @@ impl EgressServer {
         let published =
             PublishedPorts::open(ports, publish::CONNECT_LIMIT, move || control.request_socket())
                 .map_err(system)?;
-        let (dialer, quick) = (gate.dialer(DIAL_LIMIT), gate.dialer(NONBLOCKING_DIAL_LIMIT));
+        let (dialer, nonblocking_dialer) =
+            (gate.dialer(DIAL_LIMIT), gate.dialer(NONBLOCKING_DIAL_LIMIT));
         Ok(EgressGuard::new(Self {
             published: Mutex::new(Some(published)),
             signal_poller: SignalPoller::start().map_err(system)?,
             proxy: Mutex::new(proxy),
-            pending,
+            active_dials,
             gate,
             pool,
             inlet,
             relay,
             dialer,
-            quick,
+            nonblocking_dialer,
             within: ConnectSlots::default(),
             beyond: ConnectSlots::default(),
             _names: names,
@@ -152,7 +154,7 @@ impl EgressServer {
 
     /// Connects a program, or denies it, on a thread of its own.
     fn handle_connect(self: &Arc<Self>, program: PendingConnect) {
-        let slot = match self.is_inside(program.destination()) {
+        let slot = match self.stays_inside(program.destination()) {
             true => self.within.take(),
             false if self.relay.open_connections() >= fd_limit::max_connections() => None,
             false => self.beyond.take(),
@@ -162,24 +164,25 @@ impl EgressServer {
         let egress = self.clone();
         // If no thread can start, the program is dropped with the closure and gets ENETUNREACH.
         let _ = thread::Builder::new().name("connects".into()).stack_size(STACK).spawn(move || {
-            egress.connect(program);
+            egress.dispatch(program);
             drop(slot);
         });
     }
 
     /// True if the address is inside the sandbox.
-    fn is_inside(&self, to: SocketAddr) -> bool {
+    fn stays_inside(&self, to: SocketAddr) -> bool {
         let address = to.ip().to_canonical();
         let is_loopback = address.is_loopback() || address.is_unspecified();
         FakeIpPool::is_own(address)
             || is_loopback && !self.gate.hosts_loopback(address, to.port()).is_open()
     }
 
-    fn connect(&self, program: PendingConnect) {
+    /// Connects by the kind of the destination: inside, the host's loopback, a name or an address.
+    fn dispatch(&self, program: PendingConnect) {
         let (address, port) =
             (program.destination().ip().to_canonical(), program.destination().port());
         debug!(target: "egress", caller = program.pid(), %address, port, "connect");
-        if program.socket_kind() == SocketKind::Datagrams {
+        if program.socket_kind() == SocketKind::NotStream {
             return self.datagrams(program, address);
         }
         if address.is_loopback() || address.is_unspecified() {
@@ -212,8 +215,11 @@ impl EgressServer {
             return program.fail(number);
         }
         let caller = EgressCaller::from_program(&program);
-        let admitted =
-            self.gate.admit(self.gate.decide_host(target, port, None), Some(program), &caller);
+        let admitted = self.gate.deny_or_ask(
+            self.gate.decide_host(target, port, None),
+            Some(program),
+            &caller,
+        );
         let Ok(AllowedConnect { program: Some(program), decision, also }) = admitted else {
             return;
         };
@@ -243,7 +249,7 @@ impl EgressServer {
             (Some(ConnectRoute::Checked(check)), Some(name)) => {
                 self.relay(program, Some(stream_check(check, name, port)), &goal)
             }
-            _ => self.hand_over(program, &goal),
+            _ => self.dial_and_replace_fd(program, &goal),
         }
     }
 
@@ -252,7 +258,7 @@ impl EgressServer {
     ///
     /// A program that already polls its own socket gets a relay instead. A nonblocking program does
     /// not wait for long.
-    fn hand_over(&self, program: PendingConnect, goal: &DialGoal<'_>) {
+    fn dial_and_replace_fd(&self, program: PendingConnect, goal: &DialGoal<'_>) {
         if program.is_watched() {
             debug!(target: "egress", "relays: an epoll instance watches the socket");
             return self.relay(program, None, goal);
@@ -262,10 +268,11 @@ impl EgressServer {
             Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         };
         let is_nonblocking = options.blocking_mode() == BlockingMode::Never;
-        let dialer = if is_nonblocking { &self.quick } else { &self.dialer };
-        let attempt = self.pending.begin(goal.unfinished());
+        let dialer = if is_nonblocking { &self.nonblocking_dialer } else { &self.dialer };
+        let attempt = self.active_dials.begin(goal.unfinished());
         let deadline = ConnectDeadline::from_socket(program.socket());
-        let is_wanted = || program.is_waiting() && !self.pending.is_closed() && !deadline.is_over();
+        let is_wanted =
+            || program.is_waiting() && !self.active_dials.is_closed() && !deadline.is_over();
         match dialer.connect_while(&is_wanted, &goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.apply_blocking_mode(reached.socket.as_fd()) {
                 Ok(()) => {
@@ -300,8 +307,8 @@ impl EgressServer {
         let dial = |is_wanted: &dyn Fn() -> bool| {
             self.dialer.connect_while(is_wanted, &goal.host, goal.port, &outbound, goal.judge)
         };
-        let attempt = self.pending.begin(goal.unfinished());
-        let is_open = || !self.pending.is_closed();
+        let attempt = self.active_dials.begin(goal.unfinished());
+        let is_open = || !self.active_dials.is_closed();
         if waiting == BlockingMode::Never {
             let Some(inside) = self.let_in(program) else { return };
             match dial(&|| !is_broken_off(&inside) && is_open()) {

@@ -30,7 +30,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ringfence_api::QuarantinedFile;
-use ringfence_enforce::apply::{FileIdentity, GitMarker, GitMarkerCreated};
+use ringfence_enforce::apply::{CreatedName, FileIdentity, NameKind};
 use ringfence_policy::AbsPath;
 use rustix::fs::{FileType, Mode, OFlags};
 use tracing::{debug, info};
@@ -73,7 +73,7 @@ pub(crate) struct FoundGitDir {
     pub(crate) path: AbsPath,
     /// Identity of the directory; for a setting, of its parent.
     pub(crate) identity: HeldInode,
-    pub(crate) what: GitMarker,
+    pub(crate) what: NameKind,
     /// Older files there are the user's: the time just before the first command that created a file
     /// there. Zero if a command moved the whole directory there.
     pub(crate) since: FsTimestamp,
@@ -83,7 +83,7 @@ impl FoundGitDir {
     /// Path of the directory.
     pub(crate) fn directory(&self) -> AbsPath {
         match self.what {
-            GitMarker::Setting => self.path.parent().unwrap_or_else(AbsPath::root),
+            NameKind::Setting => self.path.parent().unwrap_or_else(AbsPath::root),
             _ => self.path.clone(),
         }
     }
@@ -96,7 +96,7 @@ impl FoundGitDir {
 
 /// Checks the git markers that the command created.
 pub(crate) fn sweep(
-    made: Vec<GitMarkerCreated>,
+    made: Vec<CreatedName>,
     mut look: SweepScope,
     baseline: &SweepBaseline,
     quarantine: &AbsPath,
@@ -110,7 +110,7 @@ pub(crate) fn sweep(
         cleared: HashSet::new(),
         is_searching: false,
     };
-    for GitMarkerCreated { directory, path, what, .. } in made {
+    for CreatedName { directory, path, what, .. } in made {
         let Some(directory) = directory else { continue };
         match SweepDir::find(baseline, &directory, path) {
             Some(found) => sweep.check_marker(&found, what),
@@ -246,10 +246,10 @@ impl GitSweep<'_> {
                         origin: NameOrigin::Alone,
                     };
                     if has_git {
-                        self.check_marker(&found_dir, GitMarker::DotGit);
+                        self.check_marker(&found_dir, NameKind::DotGit);
                     }
                     if has_head {
-                        self.check_marker(&found_dir, GitMarker::Head);
+                        self.check_marker(&found_dir, NameKind::Head);
                     }
                     if has_settings {
                         self.sweep_settings(&found_dir);
@@ -280,10 +280,10 @@ impl GitSweep<'_> {
                     .is_some_and(|birth| self.baseline.is_foreign(birth)))
     }
 
-    fn check_marker(&mut self, found_dir: &SweepDir, what: GitMarker) {
+    fn check_marker(&mut self, found_dir: &SweepDir, what: NameKind) {
         let directory = &found_dir.directory;
         let is_left = match what {
-            GitMarker::DotGit => {
+            NameKind::DotGit => {
                 self.sweep_dot_git(found_dir);
                 let git = FileIdentity::from_entry(directory, ".git");
                 git.is_some_and(|git| {
@@ -291,19 +291,19 @@ impl GitSweep<'_> {
                         && (found_dir.origin == NameOrigin::Whole || !self.baseline.is_foreign(git))
                 })
             }
-            GitMarker::Head => {
+            NameKind::Head => {
                 self.sweep_head(found_dir) == HeadOwner::Commands
                     && kind(directory, "HEAD").is_some()
             }
-            GitMarker::Store if self.existed_before(directory) => false,
-            GitMarker::Store => {
+            NameKind::Store if self.existed_before(directory) => false,
+            NameKind::Store => {
                 self.sweep_worktree(directory, &found_dir.path);
                 self.sweep_submodules(directory, &found_dir.path, "modules");
                 repository_around(directory).is_some()
             }
-            GitMarker::Tree => return self.sweep_moved_tree(found_dir),
-            GitMarker::File => false,
-            GitMarker::Setting => return self.sweep_settings(found_dir),
+            NameKind::Tree => return self.sweep_moved_tree(found_dir),
+            NameKind::DeniedFile => false,
+            NameKind::Setting => return self.sweep_settings(found_dir),
         };
         if found_dir.trust == PathTrust::OnHost
             && is_left
@@ -329,9 +329,9 @@ impl GitSweep<'_> {
             held_dir::walk(top, CrossMounts::Cross, |directory, way| {
                 let is_there = |name: &str| kind(directory, name).is_some();
                 let found = [
-                    (GitMarker::DotGit, is_there(".git")),
-                    (GitMarker::Head, is_there("HEAD")),
-                    (GitMarker::Setting, settings::may_have_settings(directory)),
+                    (NameKind::DotGit, is_there(".git")),
+                    (NameKind::Head, is_there("HEAD")),
+                    (NameKind::Setting, settings::may_have_settings(directory)),
                 ];
                 for (what, _) in found.into_iter().filter(|(_, is_there)| *is_there) {
                     let (directory, path) = (

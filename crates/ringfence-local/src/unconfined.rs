@@ -43,7 +43,7 @@ fn writing_gap(grants: &Grants) -> Option<Gap> {
             tool.name, tool.origin
         ),
         hint: "run it in the sandbox, or accept with `--on-gap run`".into(),
-        loss: GapKind::Enforcement,
+        kind: GapKind::Enforcement,
     })
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Gap, GapKind};
 use ringfence_enforce::apply::{
-    FOREIGN, FileIdentity, InotifyShortage, OWN, SandboxControl, SandboxFds, WatcherMessage,
-    WatcherProcess,
+    FOREIGN, FileIdentity, InotifyShortage, OWN, PAUSED, SandboxControl, SandboxFds,
+    WatcherMessage, WatcherProcess,
 };
 use ringfence_enforce::{FileKind, Plan, Step};
 use ringfence_provider::ProviderError;
@@ -24,7 +24,7 @@ use crate::tripwire_server::OwnPids;
 /// Delay before the watcher starts: most commands end sooner.
 const START_DELAY: Duration = Duration::from_millis(25);
 
-/// More git markers than a command creates: beyond it, a marker counts as the user's.
+/// More reported files than a command creates: beyond it, a file counts as the user's.
 const MAX_MARKERS: usize = 100_000;
 
 /// Longest wait for a pause of all processes.
@@ -91,9 +91,9 @@ impl WatcherRestart {
 struct WatcherState {
     /// Number of directories that are polled instead of watched, and the exhausted resource.
     unwatched: Option<(usize, InotifyShortage)>,
-    /// Git markers that this command or an earlier one created.
+    /// Files that this command or an earlier one created or wrote.
     made: HashSet<FileIdentity>,
-    /// Git markers attributed to the user.
+    /// Files attributed to the user.
     foreign: HashSet<FileIdentity>,
     /// Set while all processes are paused.
     is_paused: bool,
@@ -113,7 +113,7 @@ impl WatcherState {
                 "{count} directories could not be watched with inotify, and were polled instead"
             ),
             hint: format!("sudo sysctl {}", shortage.sysctl()),
-            loss: GapKind::Enforcement,
+            kind: GapKind::Enforcement,
         };
         self.unwatched.map(gap).into_iter().collect()
     }
@@ -134,29 +134,29 @@ pub(crate) enum WatcherStage {
     /// Not needed.
     #[default]
     Not,
-    /// Starts once the sandbox is up. Holds the git markers of earlier commands.
+    /// Starts once the sandbox is up. Holds the files of earlier commands.
     Wanted(HashSet<FileIdentity>),
     Begun(WatcherThread),
 }
 
 impl WatcherStage {
-    /// The stage for a plan; `made` are the git markers of earlier commands.
+    /// The stage for a plan; `made` are the files that earlier commands created or wrote.
     pub(crate) fn new(plan: &Plan, made: &HashSet<FileIdentity>) -> Self {
         let is_wanted = plan.steps.iter().any(|step| matches!(step, Step::Watcher { .. }));
         if is_wanted { WatcherStage::Wanted(made.clone()) } else { WatcherStage::Not }
     }
 
-    /// Records a git marker that the command created.
-    pub(crate) fn record_marker(&self, birth: Option<FileIdentity>) {
-        if let (WatcherStage::Begun(live), Some(birth)) = (self, birth) {
+    /// Records a file that the command created or wrote.
+    pub(crate) fn record_created(&self, identity: Option<FileIdentity>) {
+        if let (WatcherStage::Begun(live), Some(identity)) = (self, identity) {
             let made = &mut lock(&live.state).made;
             if made.len() < MAX_MARKERS {
-                made.insert(birth);
+                made.insert(identity);
             }
         }
     }
 
-    /// Git markers that came from outside, once all reports are in. Empty if one of them proved to
+    /// Files that came from outside, once all reports are in. Empty if one of them proved to
     /// be the command's, or if that is unknown: then all are swept.
     pub(crate) fn foreign_markers(&self) -> HashSet<FileIdentity> {
         let WatcherStage::Begun(live) = self else { return HashSet::new() };
@@ -303,22 +303,22 @@ impl WatcherLoop {
                     };
                     watcher.answer(question, self.tree()?.add_spare_masks(count, &kind));
                 }
-                Some(WatcherMessage::Appeared(number, path)) => {
+                Some(WatcherMessage::Masked(number, path)) => {
                     self.tree()?.set_mask_path(number, path)
                 }
-                Some(WatcherMessage::Origin(question, birth)) => {
-                    watcher.answer(question, if self.is_own(birth) { OWN } else { FOREIGN })
+                Some(WatcherMessage::Origin(question, identity)) => {
+                    watcher.answer(question, if self.is_own(identity) { OWN } else { FOREIGN })
                 }
                 Some(WatcherMessage::Overrun(question)) => {
                     self.pause();
                     is_paused = true;
-                    watcher.answer(question, OWN);
+                    watcher.answer(question, PAUSED);
                 }
-                Some(WatcherMessage::Caught) if is_paused => {
+                Some(WatcherMessage::ScanComplete) if is_paused => {
                     self.resume();
                     is_paused = false;
                 }
-                Some(WatcherMessage::Caught | WatcherMessage::Log(_)) => {}
+                Some(WatcherMessage::ScanComplete | WatcherMessage::Log(_)) => {}
                 Some(WatcherMessage::Unwatched(count, shortage)) => {
                     lock(&self.state).unwatched = Some((count, shortage))
                 }
@@ -347,22 +347,22 @@ impl WatcherLoop {
     /// True if the command made this file. The notify handler may be about to report it, so it is
     /// asked to flush, with a time limit: the command can keep it busy, and an unknown file is
     /// protected.
-    fn is_own(&self, birth: FileIdentity) -> bool {
+    fn is_own(&self, identity: FileIdentity) -> bool {
         let mut state = lock(&self.state);
-        if state.made.contains(&birth) {
+        if state.made.contains(&identity) {
             return true;
         }
         state.flushes_requested += 1;
         let flushes_requested = state.flushes_requested;
         self.control.request_settled();
         let is_waiting = |state: &mut WatcherState| {
-            state.flushes_done < flushes_requested && !state.made.contains(&birth)
+            state.flushes_done < flushes_requested && !state.made.contains(&identity)
         };
         let waited = self.changed.wait_timeout_while(state, FLUSH_LIMIT, is_waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let is_own = state.made.contains(&birth);
+        let is_own = state.made.contains(&identity);
         if !is_own && state.foreign.len() < MAX_MARKERS {
-            state.foreign.insert(birth);
+            state.foreign.insert(identity);
         }
         is_own
     }

@@ -202,7 +202,7 @@ const SIGN: &str = "sign";
 struct FuzzReport {
     sign: File,
     shell: Box<dyn SandboxShell>,
-    standing: Box<dyn Sandbox>,
+    live_sandbox: Box<dyn Sandbox>,
     start: ShellSpec,
     /// Number of shells that crashed after garbage.
     crashed: u32,
@@ -223,15 +223,16 @@ impl FuzzReport {
         };
         let user = SandboxUser::without_settings(directory.join("quarantine"));
         let grants = resolve(&[], &Flags::none(workspace.clone()), &facts)?;
-        let standing = LocalProvider::default().open(&grants, &user)?.start_sandbox(&workspace)?;
+        let live_sandbox =
+            LocalProvider::default().open(&grants, &user)?.start_sandbox(&workspace)?;
         // No word of garbage is a program, with nothing on PATH.
         let variables = vec![("PATH".into(), "/nowhere".into()), ("LC_ALL".into(), "C".into())];
         let start =
             ShellSpec { program: "/bin/bash".into(), environment: variables, cwd: workspace };
         Ok(Self {
             sign,
-            shell: standing.start_shell(&start)?,
-            standing,
+            shell: live_sandbox.start_shell(&start)?,
+            live_sandbox,
             start,
             crashed: 0,
             is_confused: false,
@@ -239,7 +240,7 @@ impl FuzzReport {
     }
 
     fn renew(&mut self) {
-        self.shell = self.standing.start_shell(&self.start).expect("a shell");
+        self.shell = self.live_sandbox.start_shell(&self.start).expect("a shell");
         self.is_confused = false;
     }
 

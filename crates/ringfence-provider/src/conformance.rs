@@ -2,8 +2,8 @@
 //!
 //! A [`ConformanceCheck`] takes an unused provider and a [`ConformanceFixture`] made for it. It
 //! opens sandboxes, runs commands, and checks the outcomes and the host. It uses the traits and the
-//! host's files, and nothing else of a provider: a machine, a container and a cluster must pass the
-//! same checks.
+//! host's files, and nothing else of a provider. Every provider must pass the same checks. The
+//! checks need host paths.
 //!
 //! Commands are `/bin/sh` lines with the usual small tools; the network is tried with bash, which
 //! needs no other program for it. Each check looks for a trace of its command, so that a provider

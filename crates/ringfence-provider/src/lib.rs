@@ -1,8 +1,7 @@
 //! Traits of sandbox providers.
 //!
-//! A [`Provider`] opens a [`PreparedSandbox`] for a policy, which runs commands. This trait is the
-//! only dynamic call on a command's path. The checks in [`conformance`] test every provider against
-//! the documented behaviour.
+//! A [`Provider`] opens a [`PreparedSandbox`] for a policy, which runs commands. The checks in
+//! [`conformance`] test every provider against the documented behaviour.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +26,7 @@ use ringfence_policy::{AbsPath, Grants, PolicyChange};
 /// The trait itself does not require `Send`, but sessions and the HTTP service take a
 /// `Box<dyn Provider + Send>`.
 pub trait Provider {
-    /// Its name in messages.
+    /// A short, stable name.
     fn name(&self) -> &'static str;
 
     /// Prepares a sandbox for `grants`. Nothing runs yet.
@@ -277,7 +276,7 @@ pub enum ProviderError {
     },
     /// A terminal was requested without confinement.
     #[error("a terminal is available only in a sandbox")]
-    Unconfined,
+    TerminalNeedsSandbox,
     /// The command closed the fds that its shell uses to report exit statuses.
     #[error("the command closed the fds that its shell uses to report its exit status")]
     ReportFdsClosed,
@@ -324,7 +323,7 @@ impl ProviderError {
             ProviderError::StreamIsDirectory { .. } => "stream-is-directory",
             ProviderError::NotACommand { .. } => "not-a-line",
             ProviderError::Gone { .. } => "gone",
-            ProviderError::Unconfined => "unconfined",
+            ProviderError::TerminalNeedsSandbox => "unconfined",
             ProviderError::ReportFdsClosed => "shell-mute",
             ProviderError::PortTaken { .. } => "port-taken",
             ProviderError::NoCaCertificates { .. } => "no-trust",
@@ -351,7 +350,7 @@ impl ProviderError {
             ProviderError::Gone { .. } | ProviderError::ReportFdsClosed => {
                 Some("run the command again: it gets a new one".into())
             }
-            ProviderError::Unconfined => Some("run it in your own terminal".into()),
+            ProviderError::TerminalNeedsSandbox => Some("run it in your own terminal".into()),
             ProviderError::System { source, .. } => limits::limit_hint(source).map(str::to_owned),
             ProviderError::PortTaken { port, .. } => {
                 Some(format!("remove {port} from `bind`, or stop the program that listens on it"))

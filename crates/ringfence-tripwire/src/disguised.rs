@@ -17,7 +17,7 @@ impl TripwireFs {
     pub(crate) fn disguise(&self, request: &FuseRequest<'_>, node: &Node) -> Disguise {
         match node.kind {
             NodeKind::DeniedFile | NodeKind::DeniedDirectory => {
-                self.watcher.disguise(&node.path, request.pid)
+                self.handler.disguise(&node.path, request.pid)
             }
             _ => Disguise::Deny,
         }
@@ -95,7 +95,7 @@ impl TripwireFs {
         operation: Operation,
         refusal: OpenRefusal,
     ) -> Vec<u8> {
-        self.watcher.report_trip(TripEvent {
+        self.handler.report_trip(TripEvent {
             path: node.path.clone(),
             operation,
             pid: request.pid,
@@ -106,8 +106,8 @@ impl TripwireFs {
     /// Answers for a name in a directory that looks absent or empty.
     fn absent_below(&self, request: &FuseRequest<'_>, node: &Node, name: &OsStr) -> Vec<u8> {
         let path = node.path.join(name);
-        if self.watcher.exists(&path) {
-            self.watcher.report_trip(TripEvent {
+        if self.handler.exists(&path) {
+            self.handler.report_trip(TripEvent {
                 path,
                 operation: Operation::Read,
                 pid: request.pid,

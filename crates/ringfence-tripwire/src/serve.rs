@@ -53,7 +53,7 @@ pub trait TripHandler: Send + Sync {
 pub struct TripwireFs {
     table: Arc<OpenTable>,
     tree: Arc<RwLock<NodeTree>>,
-    pub(crate) watcher: Arc<dyn TripHandler>,
+    pub(crate) handler: Arc<dyn TripHandler>,
     owner: (u32, u32),
     is_sealed: bool,
     pub(crate) can_ask: bool,
@@ -88,14 +88,14 @@ impl TripwireFs {
     pub fn new(
         device: OwnedFd,
         tree: Arc<RwLock<NodeTree>>,
-        watcher: Arc<dyn TripHandler>,
+        handler: Arc<dyn TripHandler>,
         owner: (u32, u32),
     ) -> Self {
-        let can_ask = watcher.can_ask();
+        let can_ask = handler.can_ask();
         Self {
             table: Arc::new(OpenTable::new(device)),
             tree,
-            watcher,
+            handler,
             owner,
             is_sealed: false,
             can_ask,
@@ -318,7 +318,7 @@ impl TripwireFs {
             (FuseOp::Lookup(name), HostEntry::Directory) => {
                 let path = placeholder.path.join(name);
                 self.reply_placeholder(request, &path, placeholder.refusal).unwrap_or_else(|| {
-                    self.watcher.report_trip(TripEvent {
+                    self.handler.report_trip(TripEvent {
                         path,
                         operation: Operation::Read,
                         pid: request.pid,
@@ -359,7 +359,7 @@ impl TripwireFs {
         path: &AbsPath,
         operation: Operation,
     ) -> Vec<u8> {
-        self.watcher.report_trip(TripEvent { path: path.clone(), operation, pid: request.pid });
+        self.handler.report_trip(TripEvent { path: path.clone(), operation, pid: request.pid });
         FuseReply::error(request.unique, Errno::ACCESS.raw_os_error())
     }
 
@@ -378,7 +378,7 @@ impl TripwireFs {
         };
         let waiting = ParkedOpen { unique: request.unique, node: request.node, kind, refusal };
         let pending = PendingOpen::begin(&self.table, request.pid, waiting);
-        self.watcher.ask(TripEvent { path: path.clone(), operation, pid: request.pid }, pending);
+        self.handler.ask(TripEvent { path: path.clone(), operation, pid: request.pid }, pending);
         None
     }
 
@@ -389,7 +389,7 @@ impl TripwireFs {
         path: &AbsPath,
         refusal: Errno,
     ) -> Option<Vec<u8>> {
-        let lead = self.watcher.host_entry(path, request.pid).filter(|_| self.can_ask)?;
+        let lead = self.handler.host_entry(path, request.pid).filter(|_| self.can_ask)?;
         let node = self.placeholders.show(path.clone(), lead.clone(), refusal)?;
         Some(FuseReply::entry(request.unique, &self.placeholder_entry(node, &lead)))
     }
@@ -445,11 +445,11 @@ impl TripwireFs {
         {
             return reply;
         }
-        if refusal == Errno::NOENT && !self.watcher.exists(&path) {
+        if refusal == Errno::NOENT && !self.handler.exists(&path) {
             // With an asker it may be created and mounted in the next moment.
             return FuseReply::absent(unique, if self.can_ask { 0 } else { ABSENT_TTL });
         }
-        self.watcher.report_trip(TripEvent { path, operation: Operation::Read, pid: request.pid });
+        self.handler.report_trip(TripEvent { path, operation: Operation::Read, pid: request.pid });
         FuseReply::error(unique, refusal.raw_os_error())
     }
 

@@ -110,7 +110,7 @@ fn as_text(
     );
     group("harden", groups.harden);
     group("filter", filtered_lines(filtered));
-    let gaps = |loss| plan.gaps.iter().filter(move |gap| gap.loss == loss);
+    let gaps = |kind| plan.gaps.iter().filter(move |gap| gap.kind == kind);
     let lines = |gap: &Gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)];
     group("GAP", gaps(GapKind::Enforcement).flat_map(lines).collect());
     group("silent", gaps(GapKind::Reporting).flat_map(lines).collect());
@@ -285,11 +285,11 @@ mod tests {
             },
             Step::Seal,
         ];
-        let gap = |what: &str, loss| Gap {
+        let gap = |what: &str, kind| Gap {
             what: what.into(),
             why: "cannot".into(),
             hint: "do y".into(),
-            loss,
+            kind,
         };
         let gaps = vec![gap("t", GapKind::Reporting), gap("x", GapKind::Enforcement)];
         let variable = |name: &str, why| FilteredVariable { name: name.into(), why };

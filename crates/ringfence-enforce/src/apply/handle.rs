@@ -34,8 +34,8 @@ use super::supervisor::CpuPinning;
 use super::watcher::SandboxFds;
 use super::zygote::{NetnsReuse, Zygote};
 use super::{
-    CONTROL_FD, ExecId, ExecReport, ExecSpec, FileIdentity, GitMarker, HELPER, InitUsage,
-    LaunchSpec, MAX_FDS, SandboxMessage, SandboxOrder, SpaceTaken,
+    CONTROL_FD, ExecId, ExecReport, ExecSpec, FileIdentity, HELPER, InitUsage, LaunchSpec, MAX_FDS,
+    NameKind, SandboxMessage, SandboxOrder, SpaceTaken,
 };
 use crate::limits;
 use crate::plan::NetworkNamespace;
@@ -126,7 +126,7 @@ pub enum SandboxEvent {
         /// Its program.
         program: String,
     },
-    /// A program looks up a name, where the policy lists hosts.
+    /// A program looks up a name, in a sandbox with egress.
     DnsLookup {
         /// The name.
         name: String,
@@ -151,8 +151,8 @@ pub enum SandboxEvent {
     Allowed(Allowance),
     /// This many more accesses were allowed, which are not listed.
     Unlisted(u64),
-    /// The command created a git marker.
-    MarkerCreated(GitMarkerCreated),
+    /// The command created a name that the sweep or the watcher has to know.
+    NameCreated(CreatedName),
     /// The fd of the mounted tripwire, which the launcher must serve, and the pid of init.
     TripwireMounted(OwnedFd, i32),
     /// The fds needed to enter the sandbox.
@@ -191,15 +191,15 @@ pub enum ExecEvent {
     Ended(ExitStatus, ResourceUsage),
 }
 
-/// A git marker that the command created.
+/// A name that the command created and the sweep or the watcher has to know.
 #[derive(Debug)]
-pub struct GitMarkerCreated {
+pub struct CreatedName {
     /// The directory in which it was created, at its current path; `None` if there were too many.
     pub directory: Option<OwnedFd>,
     /// The path at that time.
     pub path: AbsPath,
-    /// The kind of marker.
-    pub what: GitMarker,
+    /// Its kind.
+    pub what: NameKind,
     /// Identity of the created file, if known.
     pub birth: Option<FileIdentity>,
 }
@@ -575,12 +575,9 @@ impl SandboxHandle {
                 Event::Nothing
             }
             Message::Exec(job, report) => exec_event(job, report, descriptors),
-            Message::MarkerCreated(path, what, birth) => Event::MarkerCreated(GitMarkerCreated {
-                directory: descriptors.pop(),
-                path,
-                what,
-                birth,
-            }),
+            Message::NameCreated(path, what, birth) => {
+                Event::NameCreated(CreatedName { directory: descriptors.pop(), path, what, birth })
+            }
         })
     }
 

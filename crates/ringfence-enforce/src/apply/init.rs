@@ -372,7 +372,7 @@ fn install_filter(
     let owner = FileOwner::from_uid(launch.plan.identity().map(|identity| identity.uid));
     let observe = if steps.contains(&Step::Observe) { Observe::All } else { Observe::Denials };
     let connects = match launch.plan.network() {
-        NetworkNamespace::Host => ConnectHandling::Free,
+        NetworkNamespace::Host => ConnectHandling::KernelExceptUnixPaths,
         NetworkNamespace::Own if steps.contains(&Step::Egress) => ConnectHandling::Notified,
         NetworkNamespace::Own => ConnectHandling::Isolated,
     };
@@ -395,7 +395,9 @@ fn install_filter(
     let word = match (observe, connects) {
         (Observe::All, _) => notify::ALL,
         (Observe::Denials, ConnectHandling::Notified) => notify::CONNECTIONS,
-        (Observe::Denials, ConnectHandling::Isolated | ConnectHandling::Free) => notify::DENIALS,
+        (Observe::Denials, ConnectHandling::Isolated | ConnectHandling::KernelExceptUnixPaths) => {
+            notify::DENIALS
+        }
     };
     let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
     descriptors.extend(for_notify_handler.iter().map(AsFd::as_fd));

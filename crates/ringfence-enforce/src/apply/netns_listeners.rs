@@ -12,8 +12,8 @@ use super::fd_passing::send_message_with_fds;
 use super::{SandboxMessage, SetupError, SetupStep};
 use crate::plan::{Plan, Step};
 
-/// The listening sockets of a sandbox whose policy lists hosts. All are on the sandbox's own
-/// loopback.
+/// The listening sockets of a sandbox with egress (`NetworkRules::needs_egress`). All are on the
+/// sandbox's own loopback.
 #[derive(Debug)]
 pub struct NetnsListeners {
     /// DNS over UDP.

@@ -76,7 +76,7 @@ enum NotifyReply {
     Descriptor(OwnedFd, u32),
     /// The kernel continues the syscall: for syscalls whose arguments are all in registers, or
     /// about which the notify handler decides nothing.
-    Through,
+    Continue,
     /// Another component replies later.
     Later,
 }
@@ -89,7 +89,7 @@ impl fmt::Display for NotifyReply {
                 write!(out, "{}", std::io::Error::from_raw_os_error(*number))
             }
             NotifyReply::Descriptor(..) => out.write_str("fd"),
-            NotifyReply::Through => out.write_str("continued"),
+            NotifyReply::Continue => out.write_str("continued"),
             NotifyReply::Later => out.write_str("waits"),
         }
     }
@@ -250,7 +250,7 @@ impl NotifyHandler<'_> {
         }
         self.umasks.note_change(notification.pid, notification.arguments[0]);
         // A caller that has died needs no reply.
-        let _ = self.send(notification, &NotifyReply::Through);
+        let _ = self.send(notification, &NotifyReply::Continue);
         true
     }
 
@@ -263,7 +263,7 @@ impl NotifyHandler<'_> {
             && called(notification) == Some(Call::Connect)
             && sockets::is_connect_to_absent(&caller);
         let reply = if is_let_through {
-            Some(NotifyReply::Through)
+            Some(NotifyReply::Continue)
         } else {
             execute::open_without_policy(&caller)
         };
@@ -286,7 +286,7 @@ impl NotifyHandler<'_> {
         if notification.pid != self.init || called(notification) == Some(Call::Umask) {
             return false;
         }
-        let _ = self.send(notification, &NotifyReply::Through);
+        let _ = self.send(notification, &NotifyReply::Continue);
         true
     }
 
@@ -325,8 +325,11 @@ impl NotifyHandler<'_> {
         exit_on_error(self.load_policy());
         let observed = self.observed(notification);
         let is_recording_only = observed.as_ref().is_some_and(ObservedCall::is_recording_only);
-        let reply =
-            if is_recording_only { NotifyReply::Through } else { self.answer(notification, &read) };
+        let reply = if is_recording_only {
+            NotifyReply::Continue
+        } else {
+            self.answer(notification, &read)
+        };
         if let Some(observed) = &observed {
             self.observe(notification, observed, &reply);
         }
@@ -349,7 +352,7 @@ impl NotifyHandler<'_> {
         match reply {
             NotifyReply::Value(value) => seccomp::answer(listener, id, Ok(*value)),
             NotifyReply::Error(number) => seccomp::answer(listener, id, Err(*number)),
-            NotifyReply::Through => seccomp::continue_syscall(listener, id),
+            NotifyReply::Continue => seccomp::continue_syscall(listener, id),
             NotifyReply::Later => Ok(()),
             NotifyReply::Descriptor(descriptor, flags) => {
                 // The kernel wakes the caller on this CPU, but not when the reply carries an fd.
@@ -530,7 +533,7 @@ fn handle_call(
     };
     if call == Call::Umask {
         umasks.note_change(notification.pid, notification.arguments[0]);
-        return NotifyReply::Through;
+        return NotifyReply::Continue;
     }
     let Some(rules) = rules else { return NotifyReply::Error(libc::EPERM) };
     let refused = find_refusal(call, &notification.arguments, rules.owner());
@@ -543,7 +546,7 @@ fn handle_call(
     }
     if is_notified_for_close_only(call) {
         // The file may become executable now; the notify handler has closed its fd by now.
-        return NotifyReply::Through;
+        return NotifyReply::Continue;
     }
     if let Some(predicted) = predicted {
         rules.report_predicted(caller, &predicted);
@@ -560,7 +563,7 @@ fn handle_call(
         && !rules.is_decided_here(call, &notification.arguments)
         && !opens_for_writing(call, &notification.arguments);
     let reply = if is_let_through {
-        NotifyReply::Through
+        NotifyReply::Continue
     } else {
         execute::execute(call, caller, umasks, rules).unwrap_or_else(NotifyReply::from)
     };

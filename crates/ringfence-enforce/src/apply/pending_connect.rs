@@ -29,8 +29,8 @@ pub(super) struct ConnectInfo {
 pub enum SocketKind {
     /// A byte stream.
     Stream,
-    /// Datagrams.
-    Datagrams,
+    /// Datagrams, or a raw socket.
+    NotStream,
 }
 
 /// A program that connects, and waits. Dropping it denies the connect.

@@ -45,6 +45,8 @@ use tree::{TreeWatcher, WatchedTrees};
 pub const OWN: usize = 1;
 /// Answer about a file: the command did not make it.
 pub const FOREIGN: usize = 0;
+/// Answer to [`WatcherMessage::Overrun`]: the sandbox is paused, as far as possible.
+pub const PAUSED: usize = 1;
 
 /// The argument that starts our binary as the watcher.
 pub(super) const WATCHER: &str = "--watcher";
@@ -93,7 +95,7 @@ pub type QueryId = u64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatcherMessage {
     /// A denied file appeared and is masked with the tripwire node of this number.
-    Appeared(usize, AbsPath),
+    Masked(usize, AbsPath),
     /// The watcher asks if the command made this file. It waits for [`WatcherProcess::answer`]:
     /// [`OWN`] or [`FOREIGN`].
     Origin(QueryId, FileIdentity),
@@ -101,10 +103,10 @@ pub enum WatcherMessage {
     /// [`WatcherProcess::answer`].
     Wanted(QueryId, usize, FileKind),
     /// Event queue overflow: the watcher scans every tree again, and the launcher should pause the
-    /// sandbox until then. The watcher waits for [`WatcherProcess::answer`].
+    /// sandbox until then. The watcher waits for [`WatcherProcess::answer`]: [`PAUSED`].
     Overrun(QueryId),
     /// The scan after an overflow is complete.
-    Caught,
+    ScanComplete,
     /// This many directories cannot be watched because of a kernel limit: the watcher scans them
     /// periodically.
     Unwatched(usize, InotifyShortage),

@@ -358,7 +358,7 @@ pub(crate) fn is_notified_for_close_only(call: Call) -> bool {
 }
 
 /// Rules for a network without reachable hosts: nothing to decide, only to report.
-const NO_HOSTS: &[TableRow] = &[
+const WITHOUT_EGRESS: &[TableRow] = &[
     (
         Call::Connect,
         ArgCondition::Always,
@@ -388,7 +388,7 @@ const NO_HOSTS: &[TableRow] = &[
 /// Rules for a network with allowed hosts, where programs have sockets of the host's network. Each
 /// is connected and must never be connected to anything else: a syscall that could do so never
 /// reaches the kernel, even if it was judged, since a thread could swap the socket meanwhile.
-const ALLOWED_HOSTS: &[TableRow] = &[
+const WITH_EGRESS: &[TableRow] = &[
     (Call::Sendto, ArgCondition::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Sendmsg, ArgCondition::AnyBit(2, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Sendmmsg, ArgCondition::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
@@ -591,7 +591,7 @@ pub(crate) fn find_refusal(
         .chain(REFUSED_BY_HANDLER)
         .chain(owned_by(owner))
         .chain(GROUP_SIGNALS)
-        .chain(ALLOWED_HOSTS);
+        .chain(WITH_EGRESS);
     lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(
         |(_, _, action, reason)| match action {
             FilterAction::ReportedErrno(number) => Some((i32::from(*number), *reason)),
@@ -643,9 +643,9 @@ pub fn rules_for(arch: Arch, shape: FilterOptions) -> Vec<FilterRule> {
     let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let connected = match shape.connects {
-        ConnectHandling::Free => &[],
-        ConnectHandling::Isolated => NO_HOSTS,
-        ConnectHandling::Notified => ALLOWED_HOSTS,
+        ConnectHandling::KernelExceptUnixPaths => &[],
+        ConnectHandling::Isolated => WITHOUT_EGRESS,
+        ConnectHandling::Notified => WITH_EGRESS,
     };
     REFUSED
         .iter()

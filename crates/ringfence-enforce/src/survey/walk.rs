@@ -18,7 +18,7 @@ use crate::plan::{FileKind, Overmount};
 /// Findings of a walk.
 #[derive(Default)]
 pub(crate) struct WalkFindings {
-    pub(crate) to_mask: Vec<CaughtEntry>,
+    pub(crate) to_mask: Vec<EntryToMask>,
     /// Links with protected names.
     pub(crate) protected_links: Vec<AbsPath>,
     /// Links with denied names: without them, the denial of their targets would be forgotten.
@@ -36,7 +36,7 @@ pub(crate) struct WalkFindings {
 }
 
 /// An entry to mask.
-pub(crate) struct CaughtEntry {
+pub(crate) struct EntryToMask {
     pub(crate) path: AbsPath,
     pub(crate) mask: Overmount,
     pub(crate) device: u64,
@@ -63,7 +63,7 @@ impl WalkFindings {
     fn shut(&mut self, directory: &AbsPath) {
         let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
         let mask = Overmount::Deny(FileKind::Directory);
-        self.to_mask.push(CaughtEntry {
+        self.to_mask.push(EntryToMask {
             path: directory.clone(),
             mask,
             device: metadata.dev(),
@@ -376,7 +376,7 @@ impl<'a> TreeWalk<'a> {
             return;
         }
         let links = if metadata.is_file() { metadata.nlink() } else { 1 };
-        found.to_mask.push(CaughtEntry {
+        found.to_mask.push(EntryToMask {
             path,
             mask,
             device: metadata.dev(),

@@ -48,7 +48,7 @@ pub(super) fn header_comment(
         ),
     };
     text.push_str(&format!("# Exit status {}; {counted}\n", outcome.exit_code()));
-    for gap in outcome.gaps.iter().filter(|gap| gap.loss == GapKind::Reporting) {
+    for gap in outcome.gaps.iter().filter(|gap| gap.kind == GapKind::Reporting) {
         text.push_str(&format!(
             "# More accesses may be denied than reported: {}\n",
             escape_hidden(&gap.why)

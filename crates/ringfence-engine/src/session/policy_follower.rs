@@ -111,12 +111,12 @@ impl PolicyFollower {
         self.refusing.clear();
     }
 
-    /// Checks the files for changes and applies them to `standing`. Returns the new plan, if it
+    /// Checks the files for changes and applies them to `live_sandbox`. Returns the new plan, if it
     /// changed.
     pub(super) fn poll_files(
         &mut self,
         request: &RunRequest,
-        standing: Option<&dyn Sandbox>,
+        live_sandbox: Option<&dyn Sandbox>,
     ) -> Option<ringfence_enforce::Plan> {
         let seen = policy_file_stamps(&request.files, &self.newest);
         if seen == self.seen {
@@ -126,7 +126,7 @@ impl PolicyFollower {
         self.seen = seen;
         self.problem = None;
         match self.read(&changed) {
-            Ok(new) => self.adopt(request, Arc::new(new), standing, &changed),
+            Ok(new) => self.adopt(request, Arc::new(new), live_sandbox, &changed),
             Err(problem) => {
                 self.record(request, &changed, Err(&problem.message));
                 self.problem = Some(problem.clone());
@@ -158,17 +158,17 @@ impl PolicyFollower {
         Ok(self.requested.apply_to(&read))
     }
 
-    /// Adds a grant for the rest of the session, and applies it to `standing` as a file change.
+    /// Adds a grant for the rest of the session, and applies it to `live_sandbox` as a file change.
     pub(super) fn add_grant(
         &mut self,
         request: &RunRequest,
         opening: GrantTarget,
-        standing: Option<&dyn Sandbox>,
+        live_sandbox: Option<&dyn Sandbox>,
     ) -> Option<ringfence_enforce::Plan> {
         let one = SessionGrants::with_grant(opening.clone());
         self.requested.add(opening);
         let new = Arc::new(one.apply_to(&self.newest));
-        self.adopt(request, new, standing, &[])
+        self.adopt(request, new, live_sandbox, &[])
     }
 
     /// True if a command can write the file, or a link on the way to it.
@@ -194,7 +194,7 @@ impl PolicyFollower {
         &mut self,
         request: &RunRequest,
         new: Arc<ResolvedPolicy>,
-        standing: Option<&dyn Sandbox>,
+        live_sandbox: Option<&dyn Sandbox>,
         changed: &[AbsPath],
     ) -> Option<ringfence_enforce::Plan> {
         // Adds files that were not known before. Known files keep the stamp taken before the read.
@@ -210,7 +210,7 @@ impl PolicyFollower {
             self.newest = new;
             return None;
         }
-        let Some(standing) = standing else {
+        let Some(live_sandbox) = live_sandbox else {
             self.newest = new;
             self.adopt_newest();
             return None;
@@ -220,7 +220,7 @@ impl PolicyFollower {
         changes.extend(environment_changes(request, &old, &new));
         let mut plan = None;
         if grants.is_confined() && new.grants.is_confined() {
-            match standing.apply_policy(&grants) {
+            match live_sandbox.apply_policy(&grants) {
                 Ok(revised) => {
                     changes.extend(revised.changes);
                     plan = Some(revised.plan);

@@ -153,7 +153,7 @@ impl Session {
             let mut policy = lock(&self.policy);
             let mut sandbox = lock(&self.sandbox);
             if let Some(plan) =
-                policy.add_grant(&self.request, opening.clone(), sandbox.standing.as_deref())
+                policy.add_grant(&self.request, opening.clone(), sandbox.live_sandbox.as_deref())
             {
                 sandbox.apply_plan(&plan);
                 if let Some(recording_asker) = &sandbox.recording_asker {

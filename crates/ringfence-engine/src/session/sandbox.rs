@@ -22,7 +22,7 @@ pub(super) struct SandboxSlot {
     pub(super) provider: Arc<Mutex<Box<dyn Provider + Send>>>,
     /// The thread that started the sandbox, unless it was the thread that opened the session.
     pub(super) maker: MakerThread,
-    pub(super) standing: Option<Box<dyn Sandbox>>,
+    pub(super) live_sandbox: Option<Box<dyn Sandbox>>,
     /// Grants for the session.
     pub(super) session_grants: Arc<SessionGrants>,
     /// The asker, which needs the policy in force.
@@ -41,7 +41,7 @@ impl SandboxSlot {
         request: &RunRequest,
         resolved: &ResolvedPolicy,
     ) -> Result<&dyn Sandbox, EngineError> {
-        if self.standing.is_none() {
+        if self.live_sandbox.is_none() {
             let resolved = &self.session_grants.apply_to(resolved);
             self.recording_asker = request.asker.as_ref().map(|asker| {
                 Arc::new(RecordingAsker::new(
@@ -51,7 +51,7 @@ impl SandboxSlot {
                     self.session_grants.clone(),
                 ))
             });
-            let standing = match self.maker {
+            let live_sandbox = match self.maker {
                 MakerThread::Opener => {
                     self.maker = MakerThread::Ended;
                     make(&self.provider, request, resolved, self.recording_asker.clone())?
@@ -61,10 +61,10 @@ impl SandboxSlot {
                 }
             };
             info!(target: "session", session = request.session, "started the sandbox");
-            self.apply_plan(standing.plan());
-            self.standing = Some(standing);
+            self.apply_plan(live_sandbox.plan());
+            self.live_sandbox = Some(live_sandbox);
         }
-        Ok(self.standing.as_deref().expect("raised just now"))
+        Ok(self.live_sandbox.as_deref().expect("raised just now"))
     }
 
     /// Starts the sandbox on a thread of its own: processes end with the thread that started them,
@@ -85,9 +85,9 @@ impl SandboxSlot {
         };
         let failed = |source| ProviderError::System { what: "start a thread", source };
         thread::Builder::new().name("maker".into()).spawn(work).map_err(failed)?;
-        let standing = hears.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
+        let live_sandbox = hears.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
         self.maker = MakerThread::Thread(end);
-        Ok(standing)
+        Ok(live_sandbox)
     }
 
     pub(super) fn apply_plan(&mut self, plan: &Plan) {
@@ -113,18 +113,21 @@ impl SandboxSlot {
             streams,
             deadline,
         };
-        let standing = self.ensure_started(request, resolved)?;
-        standing.resume_programs();
-        Ok(standing.start_process(&start)?)
+        let live_sandbox = self.ensure_started(request, resolved)?;
+        live_sandbox.resume_programs();
+        Ok(live_sandbox.start_process(&start)?)
     }
 
     pub(super) fn take_denials(&self) -> (Vec<Denial>, u64) {
-        self.standing.as_ref().map(|standing| standing.take_denials()).unwrap_or_default()
+        self.live_sandbox
+            .as_ref()
+            .map(|live_sandbox| live_sandbox.take_denials())
+            .unwrap_or_default()
     }
 
     /// Discards a sandbox that died between two commands, so that the next command does not fail.
     pub(super) fn clear_if_dead(&mut self) {
-        if self.standing.as_ref().is_some_and(|standing| !standing.is_alive()) {
+        if self.live_sandbox.as_ref().is_some_and(|live_sandbox| !live_sandbox.is_alive()) {
             info!(target: "session", "the sandbox died: the next command starts a new one");
             self.discard();
         }
@@ -133,13 +136,13 @@ impl SandboxSlot {
     /// Ends a dead or outdated sandbox. Its planted files are quarantined, and the next command
     /// gets a new sandbox.
     pub(super) fn discard(&mut self) {
-        if let Some(Ok(moved)) = self.standing.take().map(Sandbox::end) {
+        if let Some(Ok(moved)) = self.live_sandbox.take().map(Sandbox::end) {
             self.quarantined.extend(moved);
         }
     }
 
     pub(super) fn executed(&mut self, ran: ShellCommandResult) -> SessionOutcome {
-        let found = self.standing.iter().flat_map(|standing| standing.gaps());
+        let found = self.live_sandbox.iter().flat_map(|live_sandbox| live_sandbox.gaps());
         let gaps = self.gaps.iter().cloned().chain(found).collect();
         let mut executed = executed(ran, self.enforced.clone(), gaps);
         executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
@@ -167,12 +170,12 @@ fn make(
     recording_asker: Option<Arc<RecordingAsker>>,
 ) -> Result<Box<dyn Sandbox>, EngineError> {
     let provider = provider.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut session = open(provider.as_ref(), resolved)?;
-    check_gaps(&session.plan().gaps, resolved.grants.on_gap)?;
+    let mut prepared = open(provider.as_ref(), resolved)?;
+    check_gaps(&prepared.plan().gaps, resolved.grants.on_gap)?;
     if let Some(recording_asker) = recording_asker {
-        session.set_asker(recording_asker);
+        prepared.set_asker(recording_asker);
     }
-    Ok(session.start_sandbox(&request.cwd)?)
+    Ok(prepared.start_sandbox(&request.cwd)?)
 }
 
 /// The outcome of a command in this sandbox.

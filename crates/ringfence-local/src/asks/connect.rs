@@ -35,13 +35,13 @@ impl HostPort {
 /// A connecting program, or a client of the proxy, parked until the user answers. Dropping it
 /// denies the connect.
 #[derive(Debug)]
-pub(crate) struct ParkedConnect {
+pub(crate) struct AskedConnect {
     program: Option<PendingConnect>,
     /// Channel to the thread that connects it.
     onwards: Sender<Option<PendingConnect>>,
 }
 
-impl ParkedConnect {
+impl AskedConnect {
     pub(crate) fn new(
         program: Option<PendingConnect>,
         onwards: Sender<Option<PendingConnect>>,
@@ -64,7 +64,7 @@ impl ParkedConnect {
     }
 }
 
-impl Drop for ParkedConnect {
+impl Drop for AskedConnect {
     fn drop(&mut self) {
         if let Some(program) = self.program.take() {
             program.fail(libc::EACCES);

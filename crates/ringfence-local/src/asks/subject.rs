@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use ringfence_enforce::apply::PendingWrite;
 use ringfence_tripwire::PendingOpen;
 
-use super::connect::{HostPort, ParkedConnect};
+use super::connect::{AskedConnect, HostPort};
 use super::read_target::ReadTarget;
 use super::write_target::{TargetOrigin, WriteResult, WriteTarget};
 
@@ -29,14 +29,14 @@ pub(crate) enum ParkedRequest {
     /// In a syscall that the notify handler holds.
     Call(PendingWrite),
     /// In a connect.
-    Connect(ParkedConnect),
+    Connect(AskedConnect),
 }
 
 /// A granted access, ready for the request that waits for it.
 pub(crate) enum ReadyGrant<'a> {
     Read(PendingOpen, OwnedFd),
     Write(PendingWrite, WriteResult, &'a WriteTarget),
-    Connect(ParkedConnect),
+    Connect(AskedConnect),
 }
 
 impl AskSubject {

@@ -16,7 +16,7 @@ use tracing::info;
 use super::dial_goal::SecretInjection;
 use super::own_addresses;
 use super::secrets::SecretInjector;
-use crate::asks::{AskSubject, HostPort, LivePolicy, ParkedConnect, ParkedRequest, QuestionBroker};
+use crate::asks::{AskSubject, AskedConnect, HostPort, LivePolicy, ParkedRequest, QuestionBroker};
 use crate::connection_log::ConnectionLog;
 use crate::denial_log::DenialLog;
 use crate::optional::mark_optional;
@@ -136,9 +136,8 @@ impl EgressGate {
         })
     }
 
-    /// Lets a connect go on if `decision` is open, or if the user opens it now. Otherwise the
-    /// connect is denied and recorded.
-    pub(super) fn admit(
+    /// Denies and records a connect, unless `decision` is open or the user opens it now.
+    pub(super) fn deny_or_ask(
         &self,
         decision: HostDecision,
         program: Option<PendingConnect>,
@@ -161,7 +160,7 @@ impl EgressGate {
         asks.ask(
             denial(&decision, caller),
             AskSubject::Connect(wanted),
-            ParkedRequest::Connect(ParkedConnect::new(program, onwards)),
+            ParkedRequest::Connect(AskedConnect::new(program, onwards)),
         );
         // A denied request was recorded and does not come back.
         let Ok(program) = answered.recv() else { return Err(Box::new(decision)) };

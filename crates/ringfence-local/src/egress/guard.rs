@@ -45,7 +45,7 @@ impl EgressServer {
     /// that still dial notice it and end by themselves.
     fn close(&self) {
         drop(lock(&self.published).take());
-        self.pending.close(&self.gate);
+        self.active_dials.close(&self.gate);
         drop(lock(&self.proxy).take());
         self.relay.close();
     }

@@ -39,7 +39,7 @@ impl EgressServer {
                 decision: &decision,
                 injection: None,
             };
-            return self.hand_over(program, &goal);
+            return self.dial_and_replace_fd(program, &goal);
         }
         // Its own socket, in its own network. If only the host serves that port, the program
         // probably meant the host, so a denial is recorded.

@@ -14,26 +14,26 @@ use ringfence_egress::proxy::{
 use ringfence_policy::{ConnectRoute, HostDecision, HostTarget, PROXY_PORT};
 
 use super::DIAL_LIMIT;
+use super::active_dials::ActiveDials;
 use super::dial_goal::{DialGoal, stream_check};
 use super::gate::{AllowedConnect, EgressCaller, EgressGate};
-use super::pending::PendingDials;
 
 /// Serves the clients of the proxy.
 pub(super) struct ProxyGate {
     pub(super) gate: Arc<EgressGate>,
     pool: Arc<FakeIpPool>,
     dialer: Dialer,
-    pending: Arc<PendingDials>,
+    active_dials: Arc<ActiveDials>,
 }
 
 impl ProxyGate {
     pub(super) fn new(
         gate: Arc<EgressGate>,
         pool: Arc<FakeIpPool>,
-        pending: Arc<PendingDials>,
+        active_dials: Arc<ActiveDials>,
     ) -> Self {
         let dialer = gate.dialer(DIAL_LIMIT);
-        Self { gate, pool, dialer, pending }
+        Self { gate, pool, dialer, active_dials }
     }
 
     /// The host that a client asks for. Some clients resolve names themselves and ask for the fake
@@ -88,7 +88,7 @@ impl Asks for ProxyGate {
     fn open(&self, request: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal> {
         let (port, caller) = (request.port, EgressCaller::default());
         let host = self.target_host(request.host)?;
-        let admitted = self.gate.admit(self.decide(&host, port), None, &caller);
+        let admitted = self.gate.deny_or_ask(self.decide(&host, port), None, &caller);
         let AllowedConnect { decision, also, .. } =
             admitted.map_err(|decision| denied(decision.to_string()))?;
         let (dialed, name) = match &host {
@@ -109,8 +109,8 @@ impl Asks for ProxyGate {
             .and_then(|name| self.gate.injection_for(name, port));
         let goal =
             DialGoal { host: dialed, port, judge: &judge, caller, decision: &decision, injection };
-        let attempt = self.pending.begin(goal.unfinished());
-        let is_wanted = || !self.pending.is_closed();
+        let attempt = self.active_dials.begin(goal.unfinished());
+        let is_wanted = || !self.active_dials.is_closed();
         let reached = match self.dialer.connect_while(
             &is_wanted,
             &goal.host,

@@ -93,7 +93,7 @@ impl ReservedPorts {
 
     /// Puts the ports that lead elsewhere into `gaps`, in place of those of an earlier run.
     pub(crate) fn report_gaps(&self, gaps: &mut Vec<Gap>) {
-        gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.loss == GapKind::Reporting));
+        gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.kind == GapKind::Reporting));
         gaps.extend(self.taken.iter().map(|port| Gap {
             what: UNPUBLISHED.into(),
             why: format!(
@@ -102,7 +102,7 @@ impl ReservedPorts {
             hint: format!(
                 "stop the program that listens on port {port}, or remove the port from `bind`"
             ),
-            loss: GapKind::Reporting,
+            kind: GapKind::Reporting,
         }));
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ringfence_enforce::apply::{FileIdentity, GitMarker, GitMarkerCreated};
+use ringfence_enforce::apply::{CreatedName, FileIdentity, NameKind};
 use ringfence_enforce::{PinReason, PinnedDir, Plan, Step};
 use ringfence_policy::{AbsPath, builtin};
 use rustix::fs::CWD;
@@ -100,8 +100,8 @@ impl SweepBaseline {
     }
 
     /// Removes repositories that other commands created from those created outside.
-    pub(crate) fn forget_foreign(&mut self, others: &[GitMarkerCreated]) {
-        for made in others.iter().filter(|made| made.what == GitMarker::DotGit) {
+    pub(crate) fn forget_foreign(&mut self, others: &[CreatedName]) {
+        for made in others.iter().filter(|made| made.what == NameKind::DotGit) {
             let birth = made
                 .directory
                 .as_ref()
@@ -145,8 +145,8 @@ impl SweepBaseline {
     }
 
     /// True if this is a `.git` that the command could not change.
-    pub(crate) fn is_masked(&self, made: &GitMarkerCreated) -> bool {
-        made.what == GitMarker::DotGit && self.masked.contains(&made.path.join(".git"))
+    pub(crate) fn is_masked(&self, made: &CreatedName) -> bool {
+        made.what == NameKind::DotGit && self.masked.contains(&made.path.join(".git"))
     }
 
     /// Serializes for [`SweepBaseline::from_bytes`]: fields that end in NUL, which no path

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_enforce::apply::{FileIdentity, GitMarker};
+use ringfence_enforce::apply::{FileIdentity, NameKind};
 use ringfence_policy::AbsPath;
 use ringfence_policy::builtin::{self, PlantedFile, SettingsContent};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -132,7 +132,7 @@ impl GitSweep<'_> {
             self.swept.spotted.push(FoundGitDir {
                 path,
                 identity,
-                what: GitMarker::Setting,
+                what: NameKind::Setting,
                 since: self.baseline.begun,
             });
         }

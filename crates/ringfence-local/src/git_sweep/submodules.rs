@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use ringfence_enforce::apply::GitMarker;
+use ringfence_enforce::apply::NameKind;
 use ringfence_enforce::{is_index, parse_gitlinks};
 use ringfence_policy::AbsPath;
 use rustix::fs::FileType;
@@ -36,7 +36,7 @@ impl GitSweep<'_> {
                     trust: PathTrust::OnHost,
                     origin: NameOrigin::Alone,
                 },
-                GitMarker::DotGit,
+                NameKind::DotGit,
             );
             waiting.extend(self.gitlinks(&path, IndexFiles::All));
         }

@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use ringfence_enforce::apply::{FileIdentity, GitMarker, GitMarkerCreated};
+use ringfence_enforce::apply::{CreatedName, FileIdentity, NameKind};
 use ringfence_enforce::{RememberedFiles, remember_contents};
 use ringfence_policy::{AbsPath, Effect, Grants};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
@@ -84,7 +84,7 @@ impl CreatedRepos {
 
     /// Directories with a `HEAD` that an earlier command created, and the start of that command.
     pub(crate) fn heads(&self) -> HashMap<HeldInode, FsTimestamp> {
-        let heads = self.entries.iter().filter(|entry| entry.found.what == GitMarker::Head);
+        let heads = self.entries.iter().filter(|entry| entry.found.what == NameKind::Head);
         heads.map(|entry| (entry.found.identity, entry.found.since)).collect()
     }
 }
@@ -105,7 +105,7 @@ impl RunRegistry {
             }
             // A repository that the user took over, or that has only the inode of the listed one,
             // is the user's.
-            found.what == GitMarker::Setting || record.is_none() || is_same || !is_trusted
+            found.what == NameKind::Setting || record.is_none() || is_same || !is_trusted
         });
         CreatedRepos { entries, made, cursor }
     }
@@ -114,7 +114,7 @@ impl RunRegistry {
     pub(crate) fn created_markers(
         &self,
         listed: &CreatedRepos,
-    ) -> (Vec<GitMarkerCreated>, HashSet<HeldInode>) {
+    ) -> (Vec<CreatedName>, HashSet<HeldInode>) {
         let _turn = self.lock_registry();
         self.created_markers_locked(listed)
     }
@@ -123,7 +123,7 @@ impl RunRegistry {
     pub(super) fn created_markers_locked(
         &self,
         listed: &CreatedRepos,
-    ) -> (Vec<GitMarkerCreated>, HashSet<HeldInode>) {
+    ) -> (Vec<CreatedName>, HashSet<HeldInode>) {
         let (mut made, mut moved) = (Vec::new(), HashSet::new());
         let all = listed.entries.iter().cloned().chain(self.entries(listed.cursor).0);
         let mut known = HashSet::new();
@@ -133,7 +133,7 @@ impl RunRegistry {
                 continue;
             }
             match found.open() {
-                Some(directory) => made.push(GitMarkerCreated {
+                Some(directory) => made.push(CreatedName {
                     directory: Some(directory),
                     path: found.directory(),
                     what: found.what,
@@ -220,7 +220,7 @@ impl RunRegistry {
             let directory = found.open();
             // A removed setting is listed again when it is created again.
             directory.is_some_and(|directory| {
-                found.what != GitMarker::Setting
+                found.what != NameKind::Setting
                     || CreatedRepoRecord::of(&directory, found).is_some()
             })
         });
@@ -264,7 +264,7 @@ fn is_written_by(grants: &Grants, quarantine: &AbsPath) -> bool {
 fn newest(entries: Vec<CreatedRepo>) -> Vec<CreatedRepo> {
     let key = |CreatedRepo { found, .. }: &CreatedRepo| {
         let name =
-            found.path.name().filter(|_| found.what == GitMarker::Setting).map(OsStr::to_owned);
+            found.path.name().filter(|_| found.what == NameKind::Setting).map(OsStr::to_owned);
         (found.identity, found.what, name)
     };
     let mut last = HashMap::new();
@@ -287,24 +287,22 @@ impl CreatedRepoRecord {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let what = found.what;
         let git = match what {
-            GitMarker::DotGit => {
-                rustix::fs::openat(directory, ".git", flags, Mode::empty()).ok()?
-            }
-            GitMarker::Setting => return Self::of_setting(directory, found.path.name()?),
-            GitMarker::File => return None,
-            GitMarker::Head | GitMarker::Store | GitMarker::Tree => {
+            NameKind::DotGit => rustix::fs::openat(directory, ".git", flags, Mode::empty()).ok()?,
+            NameKind::Setting => return Self::of_setting(directory, found.path.name()?),
+            NameKind::DeniedFile => return None,
+            NameKind::Head | NameKind::Store | NameKind::Tree => {
                 rustix::io::fcntl_dupfd_cloexec(directory, 3).ok()?
             }
         };
         let status = rustix::fs::fstat(&git).ok()?;
         let stamp = match what {
             _ if !FileType::from_raw_mode(status.st_mode).is_dir() => changed(&status),
-            GitMarker::Store => stamp(git.as_fd(), &[]),
-            GitMarker::DotGit
-            | GitMarker::Head
-            | GitMarker::Tree
-            | GitMarker::Setting
-            | GitMarker::File => {
+            NameKind::Store => stamp(git.as_fd(), &[]),
+            NameKind::DotGit
+            | NameKind::Head
+            | NameKind::Tree
+            | NameKind::Setting
+            | NameKind::DeniedFile => {
                 let branch = branch(&git);
                 stamp(
                     git.as_fd(),
@@ -383,12 +381,12 @@ fn changed(status: &rustix::fs::Stat) -> String {
 
 fn to_line(entry: &CreatedRepo) -> Vec<u8> {
     let word = match entry.found.what {
-        GitMarker::DotGit => "git",
-        GitMarker::Head => "head",
-        GitMarker::Store => "store",
-        GitMarker::Setting => "setting",
+        NameKind::DotGit => "git",
+        NameKind::Head => "head",
+        NameKind::Store => "store",
+        NameKind::Setting => "setting",
         // For a tree, the repositories in it are listed; for files, their contents.
-        GitMarker::Tree | GitMarker::File => return Vec::new(),
+        NameKind::Tree | NameKind::DeniedFile => return Vec::new(),
     };
     let (device, inode) = entry.found.identity;
     let mut text = format!("{word} {device} {inode} ");
@@ -402,10 +400,10 @@ fn to_line(entry: &CreatedRepo) -> Vec<u8> {
 fn parse_line(line: &[u8]) -> Option<CreatedRepo> {
     let mut words = line.splitn(4, |byte| *byte == b' ');
     let what = match words.next()? {
-        b"git" => GitMarker::DotGit,
-        b"head" => GitMarker::Head,
-        b"store" => GitMarker::Store,
-        b"setting" => GitMarker::Setting,
+        b"git" => NameKind::DotGit,
+        b"head" => NameKind::Head,
+        b"store" => NameKind::Store,
+        b"setting" => NameKind::Setting,
         _ => return None,
     };
     let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
@@ -436,14 +434,14 @@ fn parse_line(line: &[u8]) -> Option<CreatedRepo> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_enforce::apply::{FileIdentity, GitMarker};
+    use ringfence_enforce::apply::{FileIdentity, NameKind};
     use ringfence_policy::AbsPath;
 
     use super::{
         CreatedRepo, CreatedRepoRecord, FoundGitDir, FsTimestamp, newest, parse_line, to_line,
     };
 
-    fn entry(what: GitMarker, path: &str, stamp: Option<&str>) -> CreatedRepo {
+    fn entry(what: NameKind, path: &str, stamp: Option<&str>) -> CreatedRepo {
         let since = FsTimestamp::new(stamp.map_or(0, |_| 3), 0);
         let found =
             FoundGitDir { path: AbsPath::new(path).unwrap(), identity: (1, 2), what, since };
@@ -457,10 +455,10 @@ mod tests {
     #[test]
     fn lines_are_read_back() {
         for (what, stamp) in [
-            (GitMarker::DotGit, None),
-            (GitMarker::Head, Some(";;;;;;")),
-            (GitMarker::Store, Some("1.2.3;;4.5.6;;;;")),
-            (GitMarker::Setting, Some("12")),
+            (NameKind::DotGit, None),
+            (NameKind::Head, Some(";;;;;;")),
+            (NameKind::Store, Some("1.2.3;;4.5.6;;;;")),
+            (NameKind::Setting, Some("12")),
         ] {
             let entry = entry(what, "/a b/c\n", stamp);
             let line = to_line(&entry);
@@ -478,12 +476,12 @@ mod tests {
     #[test]
     fn later_entries_replace_earlier_ones() {
         let (old, new) =
-            (entry(GitMarker::DotGit, "/a", Some("1")), entry(GitMarker::DotGit, "/b", Some("2")));
-        let other = entry(GitMarker::Head, "/a", None);
+            (entry(NameKind::DotGit, "/a", Some("1")), entry(NameKind::DotGit, "/b", Some("2")));
+        let other = entry(NameKind::Head, "/a", None);
         assert_eq!(newest(vec![old, other.clone(), new.clone()]), [other, new]);
         let (one, two) = (
-            entry(GitMarker::Setting, "/a/.vscode", None),
-            entry(GitMarker::Setting, "/a/.claude", None),
+            entry(NameKind::Setting, "/a/.vscode", None),
+            entry(NameKind::Setting, "/a/.claude", None),
         );
         assert_eq!(newest(vec![one.clone(), two.clone(), one.clone()]), [two, one]);
     }

@@ -77,7 +77,7 @@ impl Sandbox for UnconfinedSandbox {
     ) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
         if matches!(start.streams, ProcessStdio::Terminal(_)) {
             // Nothing is confined: the user's own terminal is enough.
-            return Err(ProviderError::Unconfined);
+            return Err(ProviderError::TerminalNeedsSandbox);
         }
         Ok(Box::new(SandboxProcess::start(self.shared.clone(), start)?))
     }

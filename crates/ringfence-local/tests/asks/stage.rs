@@ -75,13 +75,13 @@ impl AskFixture {
 
     /// A persistent shell.
     pub(crate) fn shell(&self, asker: Arc<dyn Asker>) -> ShellFixture {
-        let standing =
+        let live_sandbox =
             self.open(&self.grants(), asker).start_sandbox(&self.workspace).expect("it stands");
         let CommandRequest { variables, cwd, .. } = self.request("");
-        let shell = standing
+        let shell = live_sandbox
             .start_shell(&ShellSpec { program: "bash".into(), environment: variables, cwd })
             .expect("there is a shell");
-        ShellFixture { shell, standing }
+        ShellFixture { shell, live_sandbox }
     }
 
     pub(crate) fn request(&self, line: &str) -> CommandRequest {
@@ -222,7 +222,7 @@ impl Asker for ScriptedAsker {
 /// A persistent shell in a running sandbox.
 pub(crate) struct ShellFixture {
     pub(crate) shell: Box<dyn SandboxShell>,
-    standing: Box<dyn Sandbox>,
+    live_sandbox: Box<dyn Sandbox>,
 }
 
 impl ShellFixture {
@@ -238,6 +238,6 @@ impl ShellFixture {
 
     pub(crate) fn end(self) {
         drop(self.shell);
-        self.standing.end().expect("it ends");
+        self.live_sandbox.end().expect("it ends");
     }
 }

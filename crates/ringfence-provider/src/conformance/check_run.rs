@@ -35,25 +35,25 @@ impl CheckRun<'_> {
     }
 
     /// A sandbox with the default policy.
-    pub(super) fn open(&self) -> Result<CheckSession<'_>, CheckFailure> {
+    pub(super) fn open(&self) -> Result<PreparedCheck<'_>, CheckFailure> {
         self.open_with_grants(&self.grants(|_| {})?)
     }
 
     pub(super) fn open_with(
         &self,
         change: impl FnOnce(&mut Flags),
-    ) -> Result<CheckSession<'_>, CheckFailure> {
+    ) -> Result<PreparedCheck<'_>, CheckFailure> {
         self.open_with_grants(&self.grants(change)?)
     }
 
     pub(super) fn open_with_grants(
         &self,
         grants: &Grants,
-    ) -> Result<CheckSession<'_>, CheckFailure> {
+    ) -> Result<PreparedCheck<'_>, CheckFailure> {
         let opened = self.provider.open(grants, &self.fixture.user());
-        let session =
+        let sandbox =
             opened.map_err(|source| CheckFailure::NotRun { command: "open".into(), source })?;
-        Ok(CheckSession { session, fixture: self.fixture })
+        Ok(PreparedCheck { sandbox, fixture: self.fixture })
     }
 
     /// A path in the workspace.
@@ -63,12 +63,12 @@ impl CheckRun<'_> {
 }
 
 /// A prepared sandbox in a fixture.
-pub(super) struct CheckSession<'a> {
-    pub(super) session: Box<dyn PreparedSandbox>,
+pub(super) struct PreparedCheck<'a> {
+    pub(super) sandbox: Box<dyn PreparedSandbox>,
     fixture: &'a ConformanceFixture,
 }
 
-impl CheckSession<'_> {
+impl PreparedCheck<'_> {
     /// A command in the workspace, with a plain environment.
     pub(super) fn request<S: Into<OsString>>(
         &self,
@@ -96,7 +96,7 @@ impl CheckSession<'_> {
 
     pub(super) fn run(&mut self, request: &CommandRequest) -> Result<CheckOutput, CheckFailure> {
         let command = command_text(request);
-        match self.session.run(request) {
+        match self.sandbox.run(request) {
             Ok(outcome) => Ok(CheckOutput { command, outcome }),
             Err(source) => Err(CheckFailure::NotRun { command, source }),
         }
@@ -111,7 +111,7 @@ impl CheckSession<'_> {
         &mut self,
         request: &CommandRequest,
     ) -> Result<ProviderError, CheckFailure> {
-        match self.session.run(request) {
+        match self.sandbox.run(request) {
             Err(error) => Ok(error),
             Ok(outcome) => Err(difference(
                 command_text(request),

@@ -27,19 +27,19 @@ pub(super) const CHECKS: &[ConformanceCheck] = &[
     ),
 ];
 
-fn enforced_steps_are_reported(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    expect_equal("the plan has steps", session.session.plan().steps.is_empty(), false)?;
+fn enforced_steps_are_reported(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    expect_equal("the plan has steps", prepared.sandbox.plan().steps.is_empty(), false)?;
     let refusing: Vec<&Gap> =
-        session.session.plan().gaps.iter().filter(|gap| gap.refuses_run()).collect();
+        prepared.sandbox.plan().gaps.iter().filter(|gap| gap.refuses_run()).collect();
     expect_equal("gaps in the built-in policy", refusing, Vec::new())?;
     for _ in 0..2 {
-        let ran = session.sh("echo over")?;
+        let ran = prepared.sh("echo over")?;
         ran.expect_output("over")?;
         let planned: Vec<String> =
-            session.session.plan().steps.iter().map(ToString::to_string).collect();
+            prepared.sandbox.plan().steps.iter().map(ToString::to_string).collect();
         expect_equal("the steps in the outcome", &ran.outcome.enforced, &planned)?;
-        expect_equal("the gaps in the outcome", &ran.outcome.gaps, &session.session.plan().gaps)?;
+        expect_equal("the gaps in the outcome", &ran.outcome.gaps, &prepared.sandbox.plan().gaps)?;
         expect_equal("the number of denials", ran.outcome.denials.len(), 0)?;
     }
     Ok(())
@@ -63,7 +63,7 @@ fn number(ran: &CheckOutput) -> u64 {
     ran.text().trim().parse().unwrap_or(u64::MAX)
 }
 
-fn limit_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
+fn limit_holds_or_is_a_gap(check_run: &CheckRun<'_>) -> CheckResult {
     const MEBIBYTE: u64 = 1 << 20;
     let none = Limits::default();
     let ceilings = [
@@ -87,12 +87,12 @@ fn limit_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
         },
     ];
     for LimitCase { gap, limits, line, is_held } in ceilings {
-        let mut grants = trial.grants(|_| {})?;
+        let mut grants = check_run.grants(|_| {})?;
         grants.limits = limits;
-        let mut session = trial.open_with_grants(&grants)?;
-        let ran = session.sh(&format!("echo alive >&2; {line}"))?;
+        let mut prepared = check_run.open_with_grants(&grants)?;
+        let ran = prepared.sh(&format!("echo alive >&2; {line}"))?;
         expect_equal("the command ran", ran.stderr().contains("alive"), true)?;
-        let is_gap = has_gap(&session.session.plan().gaps, gap);
+        let is_gap = has_gap(&prepared.sandbox.plan().gaps, gap);
         expect_equal(
             "the outcome reports the gap as the plan does",
             has_gap(&ran.outcome.gaps, gap),
@@ -105,27 +105,27 @@ fn limit_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
     Ok(())
 }
 
-fn host_list_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
-    let mut grants = trial.grants(|_| {})?;
+fn host_list_holds_or_is_a_gap(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut grants = check_run.grants(|_| {})?;
     grants.network.mode = NetworkMode::AllowList;
     let rule = "allowed.example".parse().map_err(|error: HostRuleError| {
         difference("a rule on hosts", "a valid rule", error.to_string())
     })?;
     grants.network.allow =
         vec![ListedHost { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
-    let mut session = trial.open_with_grants(&grants)?;
-    session.sh("echo over")?.expect_output("over")?;
-    if has_gap(&session.session.plan().gaps, "network.allow-list") {
+    let mut prepared = check_run.open_with_grants(&grants)?;
+    prepared.sh("echo over")?.expect_output("over")?;
+    if has_gap(&prepared.sandbox.plan().gaps, "network.allow-list") {
         return Ok(());
     }
     let listeners = HostListeners::open().during("listen on the host's network")?;
-    listeners.connect_from(&mut session)?;
+    listeners.connect_from(&mut prepared)?;
     expect_equal("connections to the host", listeners.received(), Vec::new())
 }
 
-fn denial_is_reported_exactly(trial: &CheckRun<'_>) -> CheckResult {
-    let target = trial.path(".mcp.json");
-    let ran = trial.open()?.sh("(echo x > .mcp.json) 2>/dev/null; echo over; exit 3")?;
+fn denial_is_reported_exactly(check_run: &CheckRun<'_>) -> CheckResult {
+    let target = check_run.path(".mcp.json");
+    let ran = check_run.open()?.sh("(echo x > .mcp.json) 2>/dev/null; echo over; exit 3")?;
     ran.expect_status(3)?.expect_output("over")?;
     let outcome = &ran.outcome;
     let Some(denial) = outcome.denials.iter().find(|denial| denial.target == target.to_string())
@@ -146,16 +146,16 @@ fn denial_is_reported_exactly(trial: &CheckRun<'_>) -> CheckResult {
     expect_equal("the command counts as blocked", outcome.is_blocked(), true)
 }
 
-fn printed_permission_error_is_not_a_denial(trial: &CheckRun<'_>) -> CheckResult {
+fn printed_permission_error_is_not_a_denial(check_run: &CheckRun<'_>) -> CheckResult {
     for name in ["README", ".env"] {
         let ran =
-            trial.open()?.sh(&format!("echo 'cat: {name}: Permission denied' >&2; exit 1"))?;
+            check_run.open()?.sh(&format!("echo 'cat: {name}: Permission denied' >&2; exit 1"))?;
         ran.expect_status(1)?;
         expect_equal("standard error", ran.stderr(), format!("cat: {name}: Permission denied"))?;
         // A provider that declares incomplete reporting may guess a denial from the message of a
         // failed command.
         let may_guess =
-            ran.outcome.gaps.iter().any(|gap| gap.loss == GapKind::Reporting) && name == ".env";
+            ran.outcome.gaps.iter().any(|gap| gap.kind == GapKind::Reporting) && name == ".env";
         if !may_guess {
             expect_equal("the number of denials", ran.outcome.denials.len(), 0)?;
             expect_equal("the command counts as blocked", ran.outcome.is_blocked(), false)?;
@@ -165,14 +165,14 @@ fn printed_permission_error_is_not_a_denial(trial: &CheckRun<'_>) -> CheckResult
 }
 
 /// The command owns a repository it creates, but git on the host must not run what was put into it.
-fn planted_files_are_quarantined(trial: &CheckRun<'_>) -> CheckResult {
+fn planted_files_are_quarantined(check_run: &CheckRun<'_>) -> CheckResult {
     let line = "mkdir -p own/.git/hooks own/.git/objects own/.git/refs && echo 'ref: refs/heads/main' > own/.git/HEAD &&
         printf '[core]\\n\\tbare = false\\n\\tfsmonitor = ./evil\\n' > own/.git/config &&
         echo '#!/bin/sh' > own/.git/hooks/post-checkout && chmod +x own/.git/hooks/post-checkout && echo over";
-    let ran = trial.open()?.sh(line)?;
+    let ran = check_run.open()?.sh(line)?;
     ran.expect_status(0)?.expect_output("over")?;
-    expect_no_host_file(&trial.path("own/.git/hooks/post-checkout"))?;
-    let config = fs::read_to_string(trial.path("own/.git/config").as_path())
+    expect_no_host_file(&check_run.path("own/.git/hooks/post-checkout"))?;
+    let config = fs::read_to_string(check_run.path("own/.git/config").as_path())
         .during("read the planted file")?;
     expect_equal("a setting that runs a program is left", config.contains("fsmonitor"), false)?;
     expect_equal(
@@ -192,12 +192,12 @@ fn planted_files_are_quarantined(trial: &CheckRun<'_>) -> CheckResult {
     Ok(())
 }
 
-fn files_planted_by_two_commands_are_quarantined(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
+fn files_planted_by_two_commands_are_quarantined(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
     let line = "mkdir -p own/.git/hooks own/.git/objects own/.git/refs && echo 'ref: refs/heads/main' > own/.git/HEAD && echo over";
-    session.sh(line)?.expect_status(0)?.expect_output("over")?;
-    session
+    prepared.sh(line)?.expect_status(0)?.expect_output("over")?;
+    prepared
         .sh("(echo '#!/bin/sh' > own/.git/hooks/post-checkout; chmod +x own/.git/hooks/post-checkout) 2>/dev/null; echo over")?
         .expect_output("over")?;
-    expect_no_host_file(&trial.path("own/.git/hooks/post-checkout"))
+    expect_no_host_file(&check_run.path("own/.git/hooks/post-checkout"))
 }

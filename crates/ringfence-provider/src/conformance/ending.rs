@@ -28,8 +28,8 @@ pub(super) const CHECKS: &[ConformanceCheck] = &[
     ConformanceCheck::running("resource_usage_is_reported", resource_usage_is_reported),
 ];
 
-fn statuses_pass_through(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
+fn statuses_pass_through(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
     for (line, status) in [
         ("exit 0", 0),
         ("exit 7", 7),
@@ -37,7 +37,7 @@ fn statuses_pass_through(trial: &CheckRun<'_>) -> CheckResult {
         ("kill -KILL $$", 137),
         ("kill -TERM $$", 143),
     ] {
-        session.sh(line)?.expect_status(status)?;
+        prepared.sh(line)?.expect_status(status)?;
     }
     Ok(())
 }
@@ -48,10 +48,10 @@ fn check_error(error: &ProviderError, code: &str, status: i32) -> CheckResult {
     expect_equal("the error's status", error.status(), status)
 }
 
-fn missing_program_is_an_error(trial: &CheckRun<'_>) -> CheckResult {
+fn missing_program_is_an_error(check_run: &CheckRun<'_>) -> CheckResult {
     for name in ["no-such-program", "./no-such-program", "/no-such-directory/program"] {
-        let mut session = trial.open()?;
-        let error = session.expect_error(&session.request([name]))?;
+        let mut prepared = check_run.open()?;
+        let error = prepared.expect_error(&prepared.request([name]))?;
         check_error(&error, "command-not-executed", 127)?;
         expect_equal(
             "the error has a hint",
@@ -62,22 +62,26 @@ fn missing_program_is_an_error(trial: &CheckRun<'_>) -> CheckResult {
     Ok(())
 }
 
-fn unexecutable_program_is_an_error(trial: &CheckRun<'_>) -> CheckResult {
+fn unexecutable_program_is_an_error(check_run: &CheckRun<'_>) -> CheckResult {
     for name in ["./not-executable", "./sub"] {
-        let mut session = trial.open()?;
-        check_error(&session.expect_error(&session.request([name]))?, "command-not-executed", 126)?;
+        let mut prepared = check_run.open()?;
+        check_error(
+            &prepared.expect_error(&prepared.request([name]))?,
+            "command-not-executed",
+            126,
+        )?;
     }
     Ok(())
 }
 
-fn command_cannot_start_in_a_denied_directory(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    let mut request = session.line("echo x > made");
-    request.cwd = trial.fixture.outside.clone();
-    let error = session.expect_error(&request)?;
+fn command_cannot_start_in_a_denied_directory(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let mut request = prepared.line("echo x > made");
+    request.cwd = check_run.fixture.outside.clone();
+    let error = prepared.expect_error(&request)?;
     check_error(&error, "sandbox-not-started", 125)?;
     expect_equal("the error has a hint", error.hint().is_some_and(|hint| !hint.is_empty()), true)?;
-    expect_no_host_file(&trial.fixture.outside.join("made"))
+    expect_no_host_file(&check_run.fixture.outside.join("made"))
 }
 
 /// The most time that a provider may add to a command.
@@ -92,18 +96,18 @@ fn check_elapsed(begun: Instant, limit: Duration) -> CheckResult {
     }
 }
 
-fn deadline_ends_the_command_and_is_reported(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    let mut request = session.line("echo before; sleep 7; echo after");
+fn deadline_ends_the_command_and_is_reported(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let mut request = prepared.line("echo before; sleep 7; echo after");
     request.deadline = Some(Duration::from_millis(400));
     let begun = Instant::now();
-    let ran = session.run(&request)?;
+    let ran = prepared.run(&request)?;
     check_elapsed(begun, MAX_OVERHEAD)?;
     expect_equal("the outcome reports the timeout", ran.outcome.timed_out, true)?;
     ran.expect_status(124)?.expect_output("before")?;
-    let mut request = session.line("echo in time; exit 3");
+    let mut request = prepared.line("echo in time; exit 3");
     request.deadline = Some(MAX_OVERHEAD);
-    let ran = session.run(&request)?;
+    let ran = prepared.run(&request)?;
     expect_equal(
         "the outcome reports a timeout of a command in time",
         ran.outcome.timed_out,
@@ -112,42 +116,42 @@ fn deadline_ends_the_command_and_is_reported(trial: &CheckRun<'_>) -> CheckResul
     ran.expect_status(3)?.expect_output("in time").map(drop)
 }
 
-fn deadline_ends_all_started_processes(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
+fn deadline_ends_all_started_processes(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
     let line = "trap '' TERM HUP; setsid sh beat away </dev/null >/dev/null 2>&1 & (sh beat deep >/dev/null 2>&1 &)
         i=0; while [ $i -lt 100 ]; do i=$((i+1)); sleep 0.1; done";
-    let mut request = session.line(line);
+    let mut request = prepared.line(line);
     request.deadline = Some(Duration::from_millis(800));
-    let ran = session.run(&request)?;
+    let ran = prepared.run(&request)?;
     expect_equal("the outcome reports the timeout", ran.outcome.timed_out, true)?;
-    check_stopped(trial, ["away", "deep"])
+    check_stopped(check_run, ["away", "deep"])
 }
 
-fn nothing_outlives_the_command(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    session
+fn nothing_outlives_the_command(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    prepared
         .sh("setsid sh beat away </dev/null >/dev/null 2>&1 & sh beat near >/dev/null 2>&1 & sleep 0.5; echo over")?
         .expect_status(0)?
         .expect_output("over")?;
-    check_stopped(trial, ["away", "near"])?;
+    check_stopped(check_run, ["away", "near"])?;
     // A process that holds the output open does not delay the end either.
     let begun = Instant::now();
-    session.sh("sleep 7 & echo over")?.expect_status(0)?.expect_output("over")?;
+    prepared.sh("sleep 7 & echo over")?.expect_status(0)?.expect_output("over")?;
     check_elapsed(begun, MAX_OVERHEAD)
 }
 
 /// Fails unless each file was written to and no longer grows.
-fn check_stopped(trial: &CheckRun<'_>, names: [&str; 2]) -> CheckResult {
+fn check_stopped(check_run: &CheckRun<'_>, names: [&str; 2]) -> CheckResult {
     let lengths = || {
         names.map(|name| {
-            fs::metadata(trial.path(name).as_path()).map_or(0, |metadata| metadata.len())
+            fs::metadata(check_run.path(name).as_path()).map_or(0, |metadata| metadata.len())
         })
     };
     let before = lengths();
     thread::sleep(Duration::from_millis(700));
     let after = lengths();
     for name in names {
-        fs::write(trial.path(&format!("{name}.stop")).as_path(), "").during("write a file")?;
+        fs::write(check_run.path(&format!("{name}.stop")).as_path(), "").during("write a file")?;
     }
     expect_equal("everything was started", before.contains(&0), false)?;
     expect_equal(
@@ -157,9 +161,11 @@ fn check_stopped(trial: &CheckRun<'_>, names: [&str; 2]) -> CheckResult {
     )
 }
 
-fn resource_usage_is_reported(trial: &CheckRun<'_>) -> CheckResult {
-    let outcome =
-        trial.open()?.sh("sleep 0.2; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")?.outcome;
+fn resource_usage_is_reported(check_run: &CheckRun<'_>) -> CheckResult {
+    let outcome = check_run
+        .open()?
+        .sh("sleep 0.2; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")?
+        .outcome;
     expect_equal("the duration is reported", (200..20_000).contains(&outcome.duration_ms), true)?;
     expect_equal(
         "the CPU time is reported",

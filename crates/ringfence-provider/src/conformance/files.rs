@@ -5,7 +5,7 @@ use std::fs;
 use ringfence_policy::{AbsPath, Mode};
 
 use super::check_run::{
-    CheckRun, CheckSession, CheckStep, TmpName, expect_equal, expect_host_file,
+    CheckRun, CheckStep, PreparedCheck, TmpName, expect_equal, expect_host_file,
     expect_no_host_file, quoted,
 };
 use super::fixture::SECRET;
@@ -52,37 +52,37 @@ pub(super) const CHECKS: &[ConformanceCheck] = &[
 ];
 
 /// Runs every line; each must fail, and none may stop the others.
-fn all_fail(session: &mut CheckSession<'_>, lines: &[String]) -> CheckResult {
+fn all_fail(prepared: &mut PreparedCheck<'_>, lines: &[String]) -> CheckResult {
     for line in lines {
-        session
+        prepared
             .sh(&format!("({line}) 2>/dev/null && echo done; echo over"))?
             .expect_output("over")?;
     }
     Ok(())
 }
 
-fn workspace_is_readable_and_writable(trial: &CheckRun<'_>) -> CheckResult {
+fn workspace_is_readable_and_writable(check_run: &CheckRun<'_>) -> CheckResult {
     let line = "cat README && echo made > new && mkdir -p a/b && echo deep > a/b/c && echo more >> README && mv sub/plain sub/moved && rm not-executable";
-    trial.open()?.sh(line)?.expect_status(0)?.expect_output("hello")?;
+    check_run.open()?.sh(line)?.expect_status(0)?.expect_output("hello")?;
     for (name, content) in [
         ("new", "made\n"),
         ("a/b/c", "deep\n"),
         ("README", "hello\nmore\n"),
         ("sub/moved", "plain\n"),
     ] {
-        expect_host_file(&trial.path(name), content)?;
+        expect_host_file(&check_run.path(name), content)?;
     }
-    expect_no_host_file(&trial.path("sub/plain"))?;
-    expect_no_host_file(&trial.path("not-executable"))
+    expect_no_host_file(&check_run.path("sub/plain"))?;
+    expect_no_host_file(&check_run.path("not-executable"))
 }
 
-fn granted_paths_are_accessible(trial: &CheckRun<'_>) -> CheckResult {
+fn granted_paths_are_accessible(check_run: &CheckRun<'_>) -> CheckResult {
     let (open, drop_box, named) = (
-        trial.fixture.outside.join("open"),
-        trial.fixture.outside.join("drop"),
-        trial.path(".env"),
+        check_run.fixture.outside.join("open"),
+        check_run.fixture.outside.join("drop"),
+        check_run.path(".env"),
     );
-    let mut session = trial.open_with(|flags| {
+    let mut prepared = check_run.open_with(|flags| {
         flags.read = vec![open.to_string(), named.to_string()];
         flags.write = vec![drop_box.to_string()];
     })?;
@@ -91,18 +91,18 @@ fn granted_paths_are_accessible(trial: &CheckRun<'_>) -> CheckResult {
         quoted(&open.join("data")),
         quoted(&drop_box)
     );
-    session.sh(&line)?.expect_status(0)?.expect_output(&format!("open\n{SECRET}"))?;
+    prepared.sh(&line)?.expect_status(0)?.expect_output(&format!("open\n{SECRET}"))?;
     expect_host_file(&drop_box.join("made"), "made\n")
 }
 
-fn read_grant_allows_no_write_and_no_denied_subtree(trial: &CheckRun<'_>) -> CheckResult {
+fn read_grant_allows_no_write_and_no_denied_subtree(check_run: &CheckRun<'_>) -> CheckResult {
     let (open, shut) =
-        (trial.fixture.outside.join("open"), trial.fixture.outside.join("open/shut"));
-    let mut session = trial.open_with(|flags| {
+        (check_run.fixture.outside.join("open"), check_run.fixture.outside.join("open/shut"));
+    let mut prepared = check_run.open_with(|flags| {
         flags.read = vec![open.to_string()];
         flags.deny = vec![shut.to_string()];
     })?;
-    session
+    prepared
         .sh(&format!(
             "cat {} {} 2>/dev/null",
             quoted(&shut.join("data")),
@@ -110,21 +110,21 @@ fn read_grant_allows_no_write_and_no_denied_subtree(trial: &CheckRun<'_>) -> Che
         ))?
         .expect_output("open")?;
     all_fail(
-        &mut session,
+        &mut prepared,
         &[
             format!("echo x > {}/made", quoted(&open)),
             format!("echo x >> {}/data", quoted(&open)),
             format!("rm {}/data", quoted(&open)),
-            format!("ls {}", quoted(&trial.fixture.outside.join("drop"))),
+            format!("ls {}", quoted(&check_run.fixture.outside.join("drop"))),
         ],
     )?;
     expect_no_host_file(&open.join("made"))?;
     expect_host_file(&open.join("data"), "open\n")
 }
 
-fn read_only_workspace_stays_unchanged(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
-    session.sh("cat README")?.expect_status(0)?.expect_output("hello")?;
+fn read_only_workspace_stays_unchanged(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
+    prepared.sh("cat README")?.expect_status(0)?.expect_output("hello")?;
     let lines = [
         "echo x > made",
         "echo x >> README",
@@ -133,27 +133,27 @@ fn read_only_workspace_stays_unchanged(trial: &CheckRun<'_>) -> CheckResult {
         "mv README made",
         "chmod 777 README",
     ];
-    all_fail(&mut session, &lines.map(String::from))?;
-    expect_no_host_file(&trial.path("made"))?;
-    expect_host_file(&trial.path("README"), "hello\n")
+    all_fail(&mut prepared, &lines.map(String::from))?;
+    expect_no_host_file(&check_run.path("made"))?;
+    expect_host_file(&check_run.path("README"), "hello\n")
 }
 
-fn secrets_are_not_read(trial: &CheckRun<'_>) -> CheckResult {
-    let fixture = trial.fixture;
+fn secrets_are_not_read(check_run: &CheckRun<'_>) -> CheckResult {
+    let fixture = check_run.fixture;
     let secrets = [
         fixture.home.join(".ssh/id_rsa"),
         fixture.home.join(".aws/credentials"),
         fixture.home.join("notes.txt"),
         fixture.other.join("main.rs"),
         fixture.outside.join("note.txt"),
-        trial.path(".env"),
-        trial.path("sub/x.pem"),
-        trial.path("sub/../.env"),
-        trial.path("link"),
+        check_run.path(".env"),
+        check_run.path("sub/x.pem"),
+        check_run.path("sub/../.env"),
+        check_run.path("link"),
     ];
-    let mut session = trial.open()?;
+    let mut prepared = check_run.open()?;
     for path in &secrets {
-        session
+        prepared
             .sh(&format!("cat {} 2>/dev/null; cat README", quoted(path)))?
             .expect_output("hello")?;
     }
@@ -162,11 +162,11 @@ fn secrets_are_not_read(trial: &CheckRun<'_>) -> CheckResult {
         "cp -r . {0} 2>/dev/null; cat {0}/.env {0}/sub/x.pem {0}/link 2>/dev/null; cat README",
         quoted(&copy.0)
     );
-    session.sh(&line)?.expect_output("hello").map(drop)
+    prepared.sh(&line)?.expect_output("hello").map(drop)
 }
 
-fn paths_outside_the_policy_are_invisible(trial: &CheckRun<'_>) -> CheckResult {
-    let fixture = trial.fixture;
+fn paths_outside_the_policy_are_invisible(check_run: &CheckRun<'_>) -> CheckResult {
+    let fixture = check_run.fixture;
     let absent = [
         fixture.other.clone(),
         fixture.outside.clone(),
@@ -174,30 +174,30 @@ fn paths_outside_the_policy_are_invisible(trial: &CheckRun<'_>) -> CheckResult {
         fixture.store.clone(),
     ];
     let words = absent.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    let above = trial.fixture.workspace.parent().unwrap_or_else(AbsPath::root);
+    let above = check_run.fixture.workspace.parent().unwrap_or_else(AbsPath::root);
     let line = format!(
         "for path in {words}; do [ -e \"$path\" ] && echo \"$path\"; done; ls {}",
         quoted(&above)
     );
-    trial.open()?.sh(&line)?.expect_output("app").map(drop)
+    check_run.open()?.sh(&line)?.expect_output("app").map(drop)
 }
 
-fn write_outside_the_workspace_is_denied(trial: &CheckRun<'_>) -> CheckResult {
-    let fixture = trial.fixture;
-    let mut session = trial.open()?;
+fn write_outside_the_workspace_is_denied(check_run: &CheckRun<'_>) -> CheckResult {
+    let fixture = check_run.fixture;
+    let mut prepared = check_run.open()?;
     let paths = [&fixture.home, &fixture.other, &fixture.outside, &fixture.home.join(".ssh")]
         .map(|directory| directory.join("made"));
-    all_fail(&mut session, &paths.each_ref().map(|path| format!("echo x > {}", quoted(path))))?;
-    all_fail(&mut session, &paths.each_ref().map(|path| format!("mkdir {}", quoted(path))))?;
-    all_fail(&mut session, &[format!("echo x >> {}", quoted(&fixture.outside.join("note.txt")))])?;
+    all_fail(&mut prepared, &paths.each_ref().map(|path| format!("echo x > {}", quoted(path))))?;
+    all_fail(&mut prepared, &paths.each_ref().map(|path| format!("mkdir {}", quoted(path))))?;
+    all_fail(&mut prepared, &[format!("echo x >> {}", quoted(&fixture.outside.join("note.txt")))])?;
     paths.iter().try_for_each(expect_no_host_file)?;
     expect_host_file(&fixture.outside.join("note.txt"), SECRET)
 }
 
 /// Tries every usual way to create something with one of these names.
-fn cannot_be_made(trial: &CheckRun<'_>, names: &[&str]) -> CheckResult {
-    let mut session = trial.open()?;
-    session
+fn cannot_be_made(check_run: &CheckRun<'_>, names: &[&str]) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    prepared
         .sh("mkdir -p from && echo x > from/x && echo x > plain && cat plain")?
         .expect_status(0)?
         .expect_output("x")?;
@@ -211,16 +211,16 @@ fn cannot_be_made(trial: &CheckRun<'_>, names: &[&str]) -> CheckResult {
             "ln -s plain NAME",
             "mv from NAME",
         ];
-        all_fail(&mut session, &ways.map(|way| way.replace("NAME", name)))?;
-        expect_no_host_file(&trial.path(name))?;
+        all_fail(&mut prepared, &ways.map(|way| way.replace("NAME", name)))?;
+        expect_no_host_file(&check_run.path(name))?;
     }
-    expect_host_file(&trial.path("plain"), "x\n")?;
-    expect_host_file(&trial.path("from/x"), "x\n")
+    expect_host_file(&check_run.path("plain"), "x\n")?;
+    expect_host_file(&check_run.path("from/x"), "x\n")
 }
 
-fn protected_name_cannot_be_created(trial: &CheckRun<'_>) -> CheckResult {
+fn protected_name_cannot_be_created(check_run: &CheckRun<'_>) -> CheckResult {
     cannot_be_made(
-        trial,
+        check_run,
         &[
             ".mcp.json",
             ".claude",
@@ -232,14 +232,14 @@ fn protected_name_cannot_be_created(trial: &CheckRun<'_>) -> CheckResult {
     )
 }
 
-fn denied_name_cannot_be_created(trial: &CheckRun<'_>) -> CheckResult {
-    cannot_be_made(trial, &[".env.local", "sub/server.key", "my-secret.json"])
+fn denied_name_cannot_be_created(check_run: &CheckRun<'_>) -> CheckResult {
+    cannot_be_made(check_run, &[".env.local", "sub/server.key", "my-secret.json"])
 }
 
-fn git_config_and_hooks_stay_unchanged(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
+fn git_config_and_hooks_stay_unchanged(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
     // The rest of `.git` stays writable for git.
-    session
+    prepared
         .sh("echo x > .git/refs/mine && cat .git/refs/mine .git/config")?
         .expect_output("x\n[core]\n\tbare = false")?;
     let lines = [
@@ -252,21 +252,21 @@ fn git_config_and_hooks_stay_unchanged(trial: &CheckRun<'_>) -> CheckResult {
         "mv .git/hooks .git/old",
         "mv .git old",
     ];
-    all_fail(&mut session, &lines.map(String::from))?;
-    expect_host_file(&trial.path(".git/config"), "[core]\n\tbare = false\n")?;
-    expect_host_file(&trial.path(".git/hooks/pre-commit"), "#!/bin/sh\n")
+    all_fail(&mut prepared, &lines.map(String::from))?;
+    expect_host_file(&check_run.path(".git/config"), "[core]\n\tbare = false\n")?;
+    expect_host_file(&check_run.path(".git/hooks/pre-commit"), "#!/bin/sh\n")
 }
 
-fn sandbox_leaves_no_traces_on_the_host(trial: &CheckRun<'_>) -> CheckResult {
-    let look = || trial.fixture.entries().during("list the fixture");
+fn sandbox_leaves_no_traces_on_the_host(check_run: &CheckRun<'_>) -> CheckResult {
+    let look = || check_run.fixture.entries().during("list the fixture");
     let before = look()?;
     // Opening and dropping a sandbox creates nothing either.
-    drop(trial.open()?);
+    drop(check_run.open()?);
     let line = "(ls -A . .. ~; cat .env sub/x.pem ~/.ssh/id_rsa; echo x > .mcp.json; mkdir .claude; touch ../made ~/made ../other/made; mkdir ~/.config) >/dev/null 2>&1; ls -A | wc -l";
     let count =
-        fs::read_dir(trial.fixture.workspace.as_path()).during("list the workspace")?.count();
+        fs::read_dir(check_run.fixture.workspace.as_path()).during("list the workspace")?.count();
     // Inside, the listing equals the host's: no placeholder, nothing hidden.
-    trial.open()?.sh(line)?.expect_output(&count.to_string())?;
+    check_run.open()?.sh(line)?.expect_output(&count.to_string())?;
     let after = look()?;
     let changed: Vec<String> = after
         .iter()
@@ -277,7 +277,7 @@ fn sandbox_leaves_no_traces_on_the_host(trial: &CheckRun<'_>) -> CheckResult {
     expect_equal("removed entries", before.keys().find(|path| !after.contains_key(*path)), None)
 }
 
-fn temporary_files_are_private(trial: &CheckRun<'_>) -> CheckResult {
+fn temporary_files_are_private(check_run: &CheckRun<'_>) -> CheckResult {
     let (ours, theirs) = (TmpName::new("host"), TmpName::new("inside"));
     fs::write(ours.0.as_path(), "x").during("write to /tmp")?;
     let line = format!(
@@ -285,16 +285,16 @@ fn temporary_files_are_private(trial: &CheckRun<'_>) -> CheckResult {
         quoted(&theirs.0),
         quoted(&ours.0)
     );
-    trial.open()?.sh(&line)?.expect_output("x\nover")?;
+    check_run.open()?.sh(&line)?.expect_output("x\nover")?;
     expect_no_host_file(&theirs.0)
 }
 
-fn caches_are_private_and_last(trial: &CheckRun<'_>) -> CheckResult {
-    trial
+fn caches_are_private_and_last(check_run: &CheckRun<'_>) -> CheckResult {
+    check_run
         .open()?
         .sh("mkdir -p ~/.cache/mine && echo kept > ~/.cache/mine/x && cat ~/.cache/mine/x")?
         .expect_status(0)?
         .expect_output("kept")?;
-    expect_no_host_file(&trial.fixture.home.join(".cache/mine"))?;
-    trial.open()?.sh("cat ~/.cache/mine/x")?.expect_status(0)?.expect_output("kept").map(drop)
+    expect_no_host_file(&check_run.fixture.home.join(".cache/mine"))?;
+    check_run.open()?.sh("cat ~/.cache/mine/x")?.expect_status(0)?.expect_output("kept").map(drop)
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
-use super::check_run::{CheckRun, CheckSession, CheckStep, difference, expect_equal};
+use super::check_run::{CheckRun, CheckStep, PreparedCheck, difference, expect_equal};
 use super::{CheckResult, ConformanceCheck, VARIABLE};
 
 pub(super) const CHECKS: &[ConformanceCheck] = &[
@@ -21,8 +21,8 @@ pub(super) const CHECKS: &[ConformanceCheck] = &[
 
 /// The sandbox's own loopback must be up: it refuses, whereas without one the network is
 /// unreachable.
-fn loopback_works_inside(trial: &CheckRun<'_>) -> CheckResult {
-    let ran = trial.open()?.sh("bash -c 'exec 3<>/dev/tcp/127.0.0.1/1'")?;
+fn loopback_works_inside(check_run: &CheckRun<'_>) -> CheckResult {
+    let ran = check_run.open()?.sh("bash -c 'exec 3<>/dev/tcp/127.0.0.1/1'")?;
     let is_refused = ran.stderr().contains("Connection refused");
     if is_refused {
         Ok(())
@@ -35,9 +35,9 @@ fn loopback_works_inside(trial: &CheckRun<'_>) -> CheckResult {
     }
 }
 
-fn network_is_closed_by_default(trial: &CheckRun<'_>) -> CheckResult {
+fn network_is_closed_by_default(check_run: &CheckRun<'_>) -> CheckResult {
     let listeners = HostListeners::open().during("listen on the host's network")?;
-    listeners.connect_from(&mut trial.open()?)?;
+    listeners.connect_from(&mut check_run.open()?)?;
     expect_equal("connections to the host", listeners.received(), Vec::new())
 }
 
@@ -68,7 +68,7 @@ impl HostListeners {
     }
 
     /// Connects to them from inside, at every address of the host.
-    pub(super) fn connect_from(&self, session: &mut CheckSession<'_>) -> CheckResult {
+    pub(super) fn connect_from(&self, prepared: &mut PreparedCheck<'_>) -> CheckResult {
         let port = |address: io::Result<SocketAddr>| {
             address.map(|address| address.port()).during("ask for a port")
         };
@@ -79,7 +79,7 @@ impl HostListeners {
                 "timeout 3 bash -c 'exec 3<>/dev/tcp/{address}/{stream}' 2>/dev/null && echo reached {address};
                  timeout 3 bash -c 'echo x > /dev/udp/{address}/{datagram}' 2>/dev/null; timeout 3 bash -c 'echo over'"
             );
-            session.sh(&line)?.expect_output("over")?;
+            prepared.sh(&line)?.expect_output("over")?;
         }
         Ok(())
     }
@@ -102,12 +102,12 @@ impl Drop for HostProcess {
     }
 }
 
-fn host_processes_are_unreachable(trial: &CheckRun<'_>) -> CheckResult {
+fn host_processes_are_unreachable(check_run: &CheckRun<'_>) -> CheckResult {
     let marker = format!("61.{}", std::process::id());
     let mut sleep = Command::new("sleep");
     sleep.arg(&marker).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut host_process = HostProcess(sleep.spawn().during("start a process")?);
-    let ran = trial.open()?.sh(&format!(
+    let ran = check_run.open()?.sh(&format!(
         "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; kill -KILL {}; echo over",
         host_process.0.id()
     ))?;
@@ -120,30 +120,30 @@ fn host_processes_are_unreachable(trial: &CheckRun<'_>) -> CheckResult {
     )
 }
 
-fn callers_environment_is_hidden(trial: &CheckRun<'_>) -> CheckResult {
+fn callers_environment_is_hidden(check_run: &CheckRun<'_>) -> CheckResult {
     let (name, value) = VARIABLE;
     expect_equal(
         format!("the runner's own variable {name}"),
         env::var(name).ok().as_deref(),
         Some(value),
     )?;
-    let ran = trial
+    let ran = check_run
         .open()?
         .sh("env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; echo over")?;
     expect_equal("the command ran to its end", ran.text().ends_with("over"), true)?;
     expect_equal("a variable of the caller is seen", ran.text().contains(value), false)
 }
 
-fn uid_and_gid_are_the_same_inside(trial: &CheckRun<'_>) -> CheckResult {
-    let owner = fs::metadata(trial.fixture.workspace.as_path())
+fn uid_and_gid_are_the_same_inside(check_run: &CheckRun<'_>) -> CheckResult {
+    let owner = fs::metadata(check_run.fixture.workspace.as_path())
         .during("read the metadata of the workspace")?;
-    trial
+    check_run
         .open()?
         .sh("id -u; id -g; echo x > made; test -O made")?
         .expect_status(0)?
         .expect_output(&format!("{}\n{}", owner.uid(), owner.gid()))?;
-    let made =
-        fs::metadata(trial.path("made").as_path()).during("read the metadata of a created file")?;
+    let made = fs::metadata(check_run.path("made").as_path())
+        .during("read the metadata of a created file")?;
     expect_equal(
         "the owner of a created file",
         (made.uid(), made.gid()),
@@ -151,11 +151,11 @@ fn uid_and_gid_are_the_same_inside(trial: &CheckRun<'_>) -> CheckResult {
     )
 }
 
-fn user_has_the_given_name(trial: &CheckRun<'_>) -> CheckResult {
-    trial
+fn user_has_the_given_name(check_run: &CheckRun<'_>) -> CheckResult {
+    check_run
         .open()?
         .sh("id -un")?
         .expect_status(0)?
-        .expect_output(&trial.fixture.user().user)
+        .expect_output(&check_run.fixture.user().user)
         .map(drop)
 }

@@ -24,55 +24,55 @@ pub(super) const CHECKS: &[ConformanceCheck] = &[
 ];
 
 /// Also after a command that could not be executed, and after one that was killed.
-fn prepared_sandbox_runs_several_commands(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    session.sh("echo one > made; cat made")?.expect_status(0)?.expect_output("one")?;
-    session
+fn prepared_sandbox_runs_several_commands(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    prepared.sh("echo one > made; cat made")?.expect_status(0)?.expect_output("one")?;
+    prepared
         .sh("echo two >> made; cat made; exit 4")?
         .expect_status(4)?
         .expect_output("one\ntwo")?;
-    session.expect_error(&session.request(["no-such-program"]))?;
-    session
+    prepared.expect_error(&prepared.request(["no-such-program"]))?;
+    prepared
         .sh("echo three >> made; cat made")?
         .expect_status(0)?
         .expect_output("one\ntwo\nthree")?;
-    let mut request = session.line("echo four >> made; sleep 7");
+    let mut request = prepared.line("echo four >> made; sleep 7");
     request.deadline = Some(Duration::from_secs(2));
-    session.run(&request)?.expect_status(124)?;
-    session.sh("cat made")?.expect_status(0)?.expect_output("one\ntwo\nthree\nfour").map(drop)
+    prepared.run(&request)?.expect_status(124)?;
+    prepared.sh("cat made")?.expect_status(0)?.expect_output("one\ntwo\nthree\nfour").map(drop)
 }
 
-fn host_changes_are_visible(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    session.sh("cat README")?.expect_output("hello")?;
-    fs::write(trial.path("new").as_path(), "new\n").during("write a file")?;
-    session.sh("cat new README")?.expect_status(0)?.expect_output("new\nhello")?;
+fn host_changes_are_visible(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    prepared.sh("cat README")?.expect_output("hello")?;
+    fs::write(check_run.path("new").as_path(), "new\n").during("write a file")?;
+    prepared.sh("cat new README")?.expect_status(0)?.expect_output("new\nhello")?;
     // Editors save to another name, then rename.
-    fs::write(trial.path("README~").as_path(), "saved\n").during("write a file")?;
-    fs::rename(trial.path("README~").as_path(), trial.path("README").as_path())
+    fs::write(check_run.path("README~").as_path(), "saved\n").during("write a file")?;
+    fs::rename(check_run.path("README~").as_path(), check_run.path("README").as_path())
         .during("rename a file")?;
-    fs::remove_file(trial.path("new").as_path()).during("remove a file")?;
-    session.sh("cat README; test ! -e new")?.expect_status(0)?.expect_output("saved").map(drop)
+    fs::remove_file(check_run.path("new").as_path()).during("remove a file")?;
+    prepared.sh("cat README; test ! -e new")?.expect_status(0)?.expect_output("saved").map(drop)
 }
 
 /// Name rules also apply to files that the host creates while a sandbox is open.
-fn secret_created_later_stays_denied(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    session.sh("cat README")?.expect_output("hello")?;
+fn secret_created_later_stays_denied(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    prepared.sh("cat README")?.expect_output("hello")?;
     for name in ["late.pem", "sub/.env.local"] {
-        fs::write(trial.path(name).as_path(), SECRET).during("write a file")?;
-        session.sh(&format!("cat {name} 2>/dev/null; cat README"))?.expect_output("hello")?;
+        fs::write(check_run.path(name).as_path(), SECRET).during("write a file")?;
+        prepared.sh(&format!("cat {name} 2>/dev/null; cat README"))?.expect_output("hello")?;
     }
     // Editors save by rename: the old inode is gone, and the mask on it with it.
-    fs::write(trial.path("sub/new").as_path(), SECRET).during("write a file")?;
-    fs::rename(trial.path("sub/new").as_path(), trial.path("sub/x.pem").as_path())
+    fs::write(check_run.path("sub/new").as_path(), SECRET).during("write a file")?;
+    fs::rename(check_run.path("sub/new").as_path(), check_run.path("sub/x.pem").as_path())
         .during("rename a file")?;
-    session.sh("cat sub/x.pem 2>/dev/null; cat README")?.expect_output("hello").map(drop)
+    prepared.sh("cat sub/x.pem 2>/dev/null; cat README")?.expect_output("hello").map(drop)
 }
 
-fn two_sandboxes_are_independent(trial: &CheckRun<'_>) -> CheckResult {
-    let mut writes = trial.open()?;
-    let mut reads = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
+fn two_sandboxes_are_independent(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut writes = check_run.open()?;
+    let mut reads = check_run.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
     let mine = TmpName::new("mine");
     writes
         .sh(&format!("echo a > from-one; echo x > {}; cat from-one", quoted(&mine.0)))?
@@ -82,12 +82,12 @@ fn two_sandboxes_are_independent(trial: &CheckRun<'_>) -> CheckResult {
         quoted(&mine.0)
     );
     reads.sh(&line)?.expect_output("a\nover")?;
-    expect_no_host_file(&trial.path("from-other"))?;
+    expect_no_host_file(&check_run.path("from-other"))?;
     // Closing one does not affect the other.
     drop(reads);
     writes
         .sh("echo again >> from-one; cat from-one")?
         .expect_status(0)?
         .expect_output("a\nagain")?;
-    expect_host_file(&trial.path("from-one"), "a\nagain\n")
+    expect_host_file(&check_run.path("from-one"), "a\nagain\n")
 }

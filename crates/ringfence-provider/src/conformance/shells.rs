@@ -90,7 +90,7 @@ impl CheckRun<'_> {
         let start =
             ShellSpec { program: "bash".into(), environment: request.variables, cwd: request.cwd };
         let failed = |source| CheckFailure::NotRun { command: "start_sandbox".into(), source };
-        let sandbox = opened.session.start_sandbox(&start.cwd).map_err(failed)?;
+        let sandbox = opened.sandbox.start_sandbox(&start.cwd).map_err(failed)?;
         let shell = sandbox.start_shell(&start).map_err(failed)?;
         Ok(RunningShell { shell, sandbox, start })
     }
@@ -136,12 +136,12 @@ fn said(ran: &ShellCommandResult) -> String {
 }
 
 /// Promise: session-state
-fn shell_state_persists_between_commands(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_state_persists_between_commands(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     live.sh(
         "cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }",
     )?;
-    expect_equal("the directory of the shell", live.shell.cwd(), Some(trial.path("sub")))?;
+    expect_equal("the directory of the shell", live.shell.cwd(), Some(check_run.path("sub")))?;
     live.sh("alias five='echo five'; exec 7> ../seven; sleep 60 & job=$!; set -- six")?;
     for _ in 0..50 {
         live.says(":", ("", 0))?;
@@ -159,8 +159,8 @@ fn shell_state_persists_between_commands(trial: &CheckRun<'_>) -> CheckResult {
     expect_equal("the pid of the shell", live.shell.pid(), pid)
 }
 
-fn shell_reports_each_exit_status(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_reports_each_exit_status(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     for (text, wanted) in [
         ("true", 0),
         ("false", 1),
@@ -186,8 +186,8 @@ fn shell_reports_each_exit_status(trial: &CheckRun<'_>) -> CheckResult {
 /// Also after a command has changed the shell's syntax and options.
 ///
 /// Promise: end-marker
-fn shell_reports_exit_status_after_option_changes(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_reports_exit_status_after_option_changes(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     for text in [
         "unalias -a",
         "shopt -u expand_aliases",
@@ -261,8 +261,8 @@ fn shell_reports_exit_status_after_option_changes(trial: &CheckRun<'_>) -> Check
     Ok(())
 }
 
-fn shell_keeps_stdout_and_stderr_separate(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_keeps_stdout_and_stderr_separate(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let mut heard = Vec::new();
     let line = ShellCommand::new("printf 'a\\0\\377'; echo b >&2; printf c");
     let ran = live.shell.execute(&line, &mut |stream, bytes| heard.push((stream, bytes.to_vec())));
@@ -285,7 +285,7 @@ fn shell_keeps_stdout_and_stderr_separate(trial: &CheckRun<'_>) -> CheckResult {
     // Also when no output is left to read.
     live.says("echo heard; exec > there 2>&1", ("heard", 0))?;
     expect_equal("the status", live.sh("echo unheard; sleep 0.3; (exit 5)")?.exit_code(), 5)?;
-    expect_equal("the content of the file", host(&trial.path("there"))?.as_str(), "unheard\n")
+    expect_equal("the content of the file", host(&check_run.path("there"))?.as_str(), "unheard\n")
 }
 
 fn host(path: &ringfence_policy::AbsPath) -> Result<String, CheckFailure> {
@@ -293,8 +293,8 @@ fn host(path: &ringfence_policy::AbsPath) -> Result<String, CheckFailure> {
         .map_err(|source| CheckFailure::Host { what: format!("read {path}"), source })
 }
 
-fn shell_command_reads_only_its_own_input(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_command_reads_only_its_own_input(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let line = ShellCommand {
         input: b"one\ntwo\nthree".to_vec().into(),
         deadline: Some(LIMIT),
@@ -311,8 +311,8 @@ fn shell_command_reads_only_its_own_input(trial: &CheckRun<'_>) -> CheckResult {
 }
 
 /// Promise: session-state
-fn interrupted_shell_lives_on(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn interrupted_shell_lives_on(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     live.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
     let pid = live.shell.pid();
     for text in [
@@ -355,8 +355,8 @@ fn interrupted_shell_lives_on(trial: &CheckRun<'_>) -> CheckResult {
 }
 
 /// Promise: session-state
-fn command_is_interrupted_from_another_thread(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn command_is_interrupted_from_another_thread(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let interrupter = live.shell.interrupter();
     let begun = Instant::now();
     let other = thread::spawn(move || {
@@ -381,8 +381,8 @@ fn command_is_interrupted_from_another_thread(trial: &CheckRun<'_>) -> CheckResu
 }
 
 /// Promise: end-marker
-fn command_that_ends_its_shell_is_reported(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn command_that_ends_its_shell_is_reported(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     for (text, wanted) in [
         ("echo bye; exit 3", ExitStatus::Exited(3)),
         ("kill -9 $$", ExitStatus::Killed(9)),
@@ -407,16 +407,16 @@ fn command_that_ends_its_shell_is_reported(trial: &CheckRun<'_>) -> CheckResult 
 }
 
 /// Promise: end-marker
-fn output_cannot_fake_an_exit_status(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn output_cannot_fake_an_exit_status(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let text = "for i in 1 2 3; do echo '0123456789abcdef0123456789abcdef 0'; echo \"__ringfence_line='x'\"; done | wc -l; (exit 6)";
     live.says(text, ("6", 6))?;
     live.says("set | grep -c '[0-9a-f]\\{32\\}'; history | wc -l; false", ("0\n0", 1))
 }
 
 /// Promise: end-marker
-fn writing_to_every_fd_fakes_no_exit_status(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn writing_to_every_fd_fakes_no_exit_status(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     // From the shell itself, and from a program it starts.
     let all = "for fd in $(ls /proc/$$/fd); do for s in '0' ' 0' 'x 0'; do { printf '%s' \"$s\" >&$fd; } 2>/dev/null; done; done; (exit 8)";
     expect_equal("the status", live.sh(all)?.exit_code(), 8)?;
@@ -428,8 +428,8 @@ fn writing_to_every_fd_fakes_no_exit_status(trial: &CheckRun<'_>) -> CheckResult
 }
 
 /// Promise: end-marker
-fn shell_without_report_fds_is_abandoned(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_without_report_fds_is_abandoned(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let line = ShellCommand {
         deadline: Some(LIMIT),
         ..ShellCommand::new("for fd in {3..99}; do eval \"exec $fd>&- $fd<&-\"; done")
@@ -448,8 +448,8 @@ fn shell_without_report_fds_is_abandoned(trial: &CheckRun<'_>) -> CheckResult {
     live.says("echo anew", ("anew", 0))
 }
 
-fn large_output_is_counted_exactly(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn large_output_is_counted_exactly(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let line = ShellCommand {
         limit: 1000,
         deadline: Some(LIMIT),
@@ -462,8 +462,8 @@ fn large_output_is_counted_exactly(trial: &CheckRun<'_>) -> CheckResult {
 }
 
 /// Promise: end-marker
-fn background_output_is_kept_separate(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn background_output_is_kept_separate(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let begun = Instant::now();
     let pid = live.shell.pid();
     live.says("exec 9>&1; (sleep 1; echo late; echo error >&2) & echo now", ("now", 0))?;
@@ -491,7 +491,7 @@ fn background_output_is_kept_separate(trial: &CheckRun<'_>) -> CheckResult {
         "head -c 9000000 /dev/zero > zeroes; { sleep 0.2; cat zeroes; echo > grown; } & :",
         ("", 0),
     )?;
-    let is_grown = || trial.path("grown").as_path().exists();
+    let is_grown = || check_run.path("grown").as_path().exists();
     let end = Instant::now() + LIMIT;
     while !is_grown() && Instant::now() < end {
         thread::sleep(Duration::from_millis(20));
@@ -511,8 +511,8 @@ fn background_output_is_kept_separate(trial: &CheckRun<'_>) -> CheckResult {
     expect_equal("the pid of the shell", live.shell.pid(), pid)
 }
 
-fn shell_command_is_fed_while_it_runs(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_command_is_fed_while_it_runs(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let failed = |source| CheckFailure::Host { what: "feed a command".into(), source };
     let feeder = live.shell.feeder().map_err(failed)?;
     feeder.feed(b"first\n").map_err(failed)?;
@@ -555,14 +555,14 @@ fn shell_command_is_fed_while_it_runs(trial: &CheckRun<'_>) -> CheckResult {
     live.says("cat; echo on", ("on", 0))
 }
 
-fn long_command_runs_as_one(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn long_command_runs_as_one(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let long = "it's ".repeat(60_000);
     live.says(&format!("cat > long <<'END'\n{long}\nEND\nwc -c < long"), ("300001", 0))
 }
 
-fn command_with_nul_is_rejected(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn command_with_nul_is_rejected(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     live.says("x=1", ("", 0))?;
     match live.shell.execute(&ShellCommand::new("echo a\0b"), &mut |_, _| {}) {
         Err(ProviderError::NotACommand { .. }) => {}
@@ -571,8 +571,8 @@ fn command_with_nul_is_rejected(trial: &CheckRun<'_>) -> CheckResult {
     live.says("echo $x", ("1", 0))
 }
 
-fn two_shells_of_one_sandbox_are_independent(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn two_shells_of_one_sandbox_are_independent(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     let failed = |source| CheckFailure::NotRun { command: "bash".into(), source };
     let mut other = live.sandbox.start_shell(&live.start).map_err(failed)?;
     live.says("x=mine; cd sub; echo shared > /tmp/shared", ("", 0))?;
@@ -585,8 +585,8 @@ fn two_shells_of_one_sandbox_are_independent(trial: &CheckRun<'_>) -> CheckResul
 }
 
 /// Promise: session-ends
-fn ended_sandbox_has_no_processes(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn ended_sandbox_has_no_processes(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     live.says(
         "sh beat grows > /dev/null 2>&1 & while [ ! -s grows ]; do sleep 0.02; done; echo grows",
         ("grows", 0),
@@ -595,7 +595,7 @@ fn ended_sandbox_has_no_processes(trial: &CheckRun<'_>) -> CheckResult {
     sandbox.end().map_err(|source| CheckFailure::NotRun { command: "end".into(), source })?;
     drop(shell);
     let length = || {
-        std::fs::metadata(trial.path("grows").as_path())
+        std::fs::metadata(check_run.path("grows").as_path())
             .map(|metadata| metadata.len())
             .unwrap_or_default()
     };
@@ -605,8 +605,8 @@ fn ended_sandbox_has_no_processes(trial: &CheckRun<'_>) -> CheckResult {
 }
 
 /// Promise: session-denials
-fn shell_denials_are_reported_with_their_command(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn shell_denials_are_reported_with_their_command(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     live.says("echo before", ("before", 0))?;
     let ran = live.sh("cat .env ~/.ssh/id_rsa; echo $?")?;
     expect_equal(
@@ -616,8 +616,8 @@ fn shell_denials_are_reported_with_their_command(trial: &CheckRun<'_>) -> CheckR
     )?;
     let mut targets: Vec<String> = ran.denials.iter().map(|denial| denial.target.clone()).collect();
     targets.sort_unstable();
-    let mut wanted =
-        [trial.path(".env"), trial.fixture.home.join(".ssh/id_rsa")].map(|path| path.to_string());
+    let mut wanted = [check_run.path(".env"), check_run.fixture.home.join(".ssh/id_rsa")]
+        .map(|path| path.to_string());
     wanted.sort_unstable();
     expect_equal("the denials", targets, wanted.to_vec())?;
     let ran = live.sh("echo x > .git/config; echo y > .mcp.json; true")?;
@@ -630,11 +630,11 @@ fn shell_denials_are_reported_with_their_command(trial: &CheckRun<'_>) -> CheckR
 }
 
 /// Promise: session-denials
-fn planted_files_of_a_shell_are_quarantined_at_the_end(trial: &CheckRun<'_>) -> CheckResult {
-    let mut live = trial.start_shell()?;
+fn planted_files_of_a_shell_are_quarantined_at_the_end(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut live = check_run.start_shell()?;
     live.sh("mkdir -p made/.git/hooks made/.git/objects made/.git/refs && echo 'ref: refs/heads/x' > made/.git/HEAD")?;
     live.sh("printf '#!/bin/sh\\n' > made/.git/hooks/pre-commit && chmod +x made/.git/hooks/pre-commit && printf '[core]\\n' > made/.git/config")?;
-    let hook = trial.path("made/.git/hooks/pre-commit");
+    let hook = check_run.path("made/.git/hooks/pre-commit");
     expect_equal("the hook stands", hook.as_path().exists(), true)?;
     let moved = live
         .sandbox

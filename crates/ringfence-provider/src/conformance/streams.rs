@@ -33,14 +33,14 @@ pub(super) const CHECKS: &[ConformanceCheck] = &[
     ),
 ];
 
-fn streams_are_separate(trial: &CheckRun<'_>) -> CheckResult {
-    let ran = trial.open()?.sh("echo out; echo err >&2; echo more")?;
+fn streams_are_separate(check_run: &CheckRun<'_>) -> CheckResult {
+    let ran = check_run.open()?.sh("echo out; echo err >&2; echo more")?;
     ran.expect_output("out\nmore")?;
     expect_equal("standard error", ran.stderr().as_str(), "err")
 }
 
-fn binary_output_is_unchanged(trial: &CheckRun<'_>) -> CheckResult {
-    let ran = trial.open()?.sh(r"printf '\000\377\r\n\001 no end'; printf '\376' >&2")?;
+fn binary_output_is_unchanged(check_run: &CheckRun<'_>) -> CheckResult {
+    let ran = check_run.open()?.sh(r"printf '\000\377\r\n\001 no end'; printf '\376' >&2")?;
     expect_equal(
         "standard output",
         ran.outcome.stdout.bytes().as_slice(),
@@ -51,12 +51,12 @@ fn binary_output_is_unchanged(trial: &CheckRun<'_>) -> CheckResult {
 
 /// Both streams exceed the pipe buffer at once: a provider that reads one to its end before the
 /// other deadlocks.
-fn long_output_is_complete(trial: &CheckRun<'_>) -> CheckResult {
+fn long_output_is_complete(check_run: &CheckRun<'_>) -> CheckResult {
     const LENGTH: usize = 3_000_000;
     let line = format!(
         "head -c {LENGTH} /dev/zero | tr '\\0' o & head -c {LENGTH} /dev/zero | tr '\\0' e >&2; wait"
     );
-    let outcome = trial.open()?.sh(&line)?.outcome;
+    let outcome = check_run.open()?.sh(&line)?.outcome;
     for (name, output, byte) in
         [("standard output", &outcome.stdout, b'o'), ("standard error", &outcome.stderr, b'e')]
     {
@@ -71,13 +71,13 @@ fn long_output_is_complete(trial: &CheckRun<'_>) -> CheckResult {
     Ok(())
 }
 
-fn output_beyond_the_limit_is_counted(trial: &CheckRun<'_>) -> CheckResult {
+fn output_beyond_the_limit_is_counted(check_run: &CheckRun<'_>) -> CheckResult {
     const LIMIT: usize = 8192;
-    let mut session = trial.open()?;
+    let mut prepared = check_run.open()?;
     let mut request =
-        session.line("printf start; head -c 100000 /dev/zero | tr '\\0' x; printf end");
+        prepared.line("printf start; head -c 100000 /dev/zero | tr '\\0' x; printf end");
     request.stdio = StdioMode::Capture { limit: LIMIT };
-    let output = session.run(&request)?.outcome.stdout;
+    let output = prepared.run(&request)?.outcome.stdout;
     expect_equal("bytes kept and dropped", output.bytes().len() as u64 + output.dropped, 100_008)?;
     if output.bytes().len() > LIMIT {
         return Err(difference(
@@ -90,43 +90,43 @@ fn output_beyond_the_limit_is_counted(trial: &CheckRun<'_>) -> CheckResult {
     expect_equal("the last bytes", output.tail.last_chunk(), Some(b"end"))
 }
 
-fn inherited_streams_are_not_captured(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    let mut request = session.line("echo heard; echo heard >&2; echo ran > made; exit 5");
+fn inherited_streams_are_not_captured(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let mut request = prepared.line("echo heard; echo heard >&2; echo ran > made; exit 5");
     request.stdio = StdioMode::Inherit;
-    let ran = session.run(&request)?;
+    let ran = prepared.run(&request)?;
     ran.expect_status(5)?.expect_output("")?;
     expect_equal("standard error", ran.stderr().as_str(), "")?;
-    expect_host_file(&trial.path("made"), "ran\n")
+    expect_host_file(&check_run.path("made"), "ran\n")
 }
 
-fn input_comes_from_the_caller(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    let ran = session.run(&session.request(["cat"]))?;
+fn input_comes_from_the_caller(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let ran = prepared.run(&prepared.request(["cat"]))?;
     expect_equal("the input of the command", ran.outcome.stdout.bytes().as_slice(), INPUT)
 }
 
-fn arguments_arrive_unchanged(trial: &CheckRun<'_>) -> CheckResult {
+fn arguments_arrive_unchanged(check_run: &CheckRun<'_>) -> CheckResult {
     let words = ["a b", "", "*", "'\"$HOME`", "line\nend", "-n", "--", "\\0"].map(OsString::from);
     let words: Vec<OsString> =
         words.into_iter().chain([OsString::from_vec(vec![0xff, b'x', 0xfe])]).collect();
-    let mut session = trial.open()?;
-    let request =
-        session.request(["printf".into(), "%s\\0".into()].into_iter().chain(words.iter().cloned()));
-    let found = session.run(&request)?.outcome.stdout.bytes();
+    let mut prepared = check_run.open()?;
+    let request = prepared
+        .request(["printf".into(), "%s\\0".into()].into_iter().chain(words.iter().cloned()));
+    let found = prepared.run(&request)?.outcome.stdout.bytes();
     let wanted: Vec<u8> =
         words.into_iter().flat_map(|word| [word.into_vec(), vec![0]].concat()).collect();
     expect_equal("the words as the command has them", found, wanted)
 }
 
 /// Exactly those: the caller has filtered them, and a provider adds none.
-fn environment_is_exactly_the_given_one(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    let mut request = session.request(["env", "-0"]);
+fn environment_is_exactly_the_given_one(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let mut request = prepared.request(["env", "-0"]);
     request.variables.push(("GIVEN".into(), "a b\nc=d".into()));
     request.variables.push(("EMPTY".into(), OsString::new()));
     request.variables.push(("BYTES".into(), OsString::from_vec(vec![0xff, 0x01])));
-    let found = session.run(&request)?.outcome.stdout.bytes();
+    let found = prepared.run(&request)?.outcome.stdout.bytes();
     let found: BTreeSet<Vec<u8>> = found
         .split(|byte| *byte == 0)
         .filter(|entry| !entry.is_empty())
@@ -150,9 +150,9 @@ fn environment_is_exactly_the_given_one(trial: &CheckRun<'_>) -> CheckResult {
     }
 }
 
-fn command_starts_in_the_given_directory(trial: &CheckRun<'_>) -> CheckResult {
-    let mut session = trial.open()?;
-    let mut request = session.line("pwd -P; cat plain");
-    request.cwd = trial.path("sub");
-    session.run(&request)?.expect_output(&format!("{}\nplain", trial.path("sub"))).map(drop)
+fn command_starts_in_the_given_directory(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let mut request = prepared.line("pwd -P; cat plain");
+    request.cwd = check_run.path("sub");
+    prepared.run(&request)?.expect_output(&format!("{}\nplain", check_run.path("sub"))).map(drop)
 }

@@ -106,7 +106,7 @@ const FAULTS: &[(&str, Fault, &[&str])] = &[
     ),
 ];
 
-const BARE: &str = "unconfined_provider_fails_every_confinement_check_and_no_other";
+const BARE: &str = "unconfined_provider_fails_every_confinement_and_shell_check";
 const IDLE: &str = "idle_provider_fails_every_check";
 const WHOLE: &str = "every_running_check_finds_a_fault";
 
@@ -166,10 +166,10 @@ fn check_found<'a>(
     for check in tried {
         let base = directory.join(check.name);
         std::fs::create_dir(&base)?;
-        let place = ConformanceFixture::prepare(
+        let fixture = ConformanceFixture::prepare(
             &AbsPath::new(&base).ok_or("the directory is not absolute")?,
         )?;
-        if let Err(failure) = check.run(&Broken { fault }, &place) {
+        if let Err(failure) = check.run(&Broken { fault }, &fixture) {
             eprintln!("{}: {failure}", check.name);
             failed.insert(check.name);
         }

@@ -295,7 +295,7 @@ mod tests {
             what: "network.allow-list".into(),
             why: "not yet".into(),
             hint: "do y".into(),
-            loss: GapKind::Enforcement,
+            kind: GapKind::Enforcement,
         };
         let answer = answer(&decide_host(&rules(), "a.org:443").unwrap(), Some(gap));
         assert_eq!((answer.verdict, answer.result), ("denied", ExplainVerdict::Refused));

@@ -19,10 +19,10 @@ const PORTS: &str = "network.bind";
 
 /// Warns if denials go unreported, at most once a day for each user.
 pub(super) fn warn_once(gaps: &[Gap], state: &AbsPath) {
-    for gap in gaps.iter().filter(|gap| gap.loss == GapKind::Reporting && gap.what == PORTS) {
+    for gap in gaps.iter().filter(|gap| gap.kind == GapKind::Reporting && gap.what == PORTS) {
         messages::print_warning(&format!("{}; {}", gap.why, gap.hint));
     }
-    let Some(gap) = gaps.iter().find(|gap| gap.loss == GapKind::Reporting && gap.what != PORTS)
+    let Some(gap) = gaps.iter().find(|gap| gap.kind == GapKind::Reporting && gap.what != PORTS)
     else {
         return;
     };

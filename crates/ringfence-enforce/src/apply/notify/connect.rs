@@ -58,7 +58,7 @@ pub(super) fn handle(
             Some(reply) => reply,
             None => {
                 report_destination(call, caller, rules, control);
-                NotifyReply::Through
+                NotifyReply::Continue
             }
         },
     };
@@ -93,8 +93,8 @@ fn connect(
         Some(libc::AF_INET | libc::AF_INET6) => {
             let to = parse_inet(&address).ok_or(Errno::INVAL)?;
             let carries =
-                if kind == SocketType::STREAM { SocketKind::Stream } else { SocketKind::Datagrams };
-            if carries == SocketKind::Datagrams && is_in_sandbox(to) {
+                if kind == SocketType::STREAM { SocketKind::Stream } else { SocketKind::NotStream };
+            if carries == SocketKind::NotStream && is_in_sandbox(to) {
                 connect_raw(&socket, &address)
             } else {
                 hand_to_launcher(caller, &socket, to, carries, control)

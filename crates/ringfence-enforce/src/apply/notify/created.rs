@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of};
 use super::resolve::ResolvedParent;
-use crate::apply::{FileIdentity, GitMarker};
+use crate::apply::{FileIdentity, NameKind};
 use crate::plan::PinReason;
 
 /// Subdirectory of a git directory in which git creates one directory per worktree. Git never takes
@@ -51,16 +51,16 @@ impl CreationRules {
         self.count_name();
         self.note_created_tracked(caller, place);
         let what = match place.name.as_bytes() {
-            b".git" => GitMarker::DotGit,
-            b"HEAD" => GitMarker::Head,
-            _ if self.name_could_matter(&place.name) => GitMarker::Setting,
+            b".git" => NameKind::DotGit,
+            b"HEAD" => NameKind::Head,
+            _ if self.name_could_matter(&place.name) => NameKind::Setting,
             _ => return self.note_created_in_store(caller, place),
         };
         let (Ok(path), Ok(status)) = (path_of(caller, place), rustix::fs::fstat(&place.directory))
         else {
             return;
         };
-        if what == GitMarker::Setting && !self.is_own_setting(&path) {
+        if what == NameKind::Setting && !self.is_own_setting(&path) {
             return self.note_created_in_store(caller, place);
         }
         let Some(directory) = path.parent() else { return };
@@ -149,8 +149,8 @@ impl CreationRules {
             Some(Store::Worktrees) => drop(self.own_worktrees.insert(identity)),
             None => drop(self.new_stores.insert(identity)),
         }
-        if self.known.insert((identity.0, identity.1, GitMarker::Store, Some(birth))) {
-            self.made.push((Some(opened), path, GitMarker::Store, Some(birth)));
+        if self.known.insert((identity.0, identity.1, NameKind::Store, Some(birth))) {
+            self.made.push((Some(opened), path, NameKind::Store, Some(birth)));
         }
     }
 
@@ -164,11 +164,11 @@ impl CreationRules {
         match open_directory(what) {
             Some((opened, birth)) => {
                 let Ok(status) = rustix::fs::fstat(&opened) else { return };
-                if self.known.insert((status.st_dev, status.st_ino, GitMarker::Tree, Some(birth))) {
-                    self.made.push((Some(opened), path.clone(), GitMarker::Tree, None));
+                if self.known.insert((status.st_dev, status.st_ino, NameKind::Tree, Some(birth))) {
+                    self.made.push((Some(opened), path.clone(), NameKind::Tree, None));
                 }
             }
-            None => self.made.push((None, path.clone(), GitMarker::Tree, None)),
+            None => self.made.push((None, path.clone(), NameKind::Tree, None)),
         }
     }
 }

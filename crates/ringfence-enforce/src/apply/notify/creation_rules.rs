@@ -25,7 +25,7 @@ use super::refs::is_applied_by_git;
 use super::report::denial;
 use super::resolve::{PathAnchor, PathSuffix, ResolvedParent};
 use super::sockets::Sockets;
-use crate::apply::{ApprovalMode, FileIdentity, GitMarker, LaunchSpec, PlanUpdate};
+use crate::apply::{ApprovalMode, FileIdentity, LaunchSpec, NameKind, PlanUpdate};
 use crate::plan::{OwnPlaces, PinReason, PinnedDir, Step};
 use crate::seccomp::FileOwner;
 use crate::seccomp::calls::Call;
@@ -71,8 +71,8 @@ pub(super) struct CreationRules {
     pub(super) asker: ApprovalMode,
     /// Directories in which the command created git markers, and which are not yet reported to the
     /// launcher. Kept open, so that they are found after a move.
-    pub(super) made: Vec<(Option<OwnedFd>, AbsPath, GitMarker, Option<FileIdentity>)>,
-    pub(super) known: HashSet<(u64, u64, GitMarker, Option<FileIdentity>)>,
+    pub(super) made: Vec<(Option<OwnedFd>, AbsPath, NameKind, Option<FileIdentity>)>,
+    pub(super) known: HashSet<(u64, u64, NameKind, Option<FileIdentity>)>,
     /// Rules about files that appeared since the start, independent of the policy.
     later_rules: Vec<Rule>,
     pub(super) sockets: Sockets,

@@ -247,7 +247,7 @@ impl SyscallProxy<'_, '_> {
     ) -> Result<NotifyReply, Errno> {
         if flags & libc::O_PATH != 0 {
             // `O_PATH` creates nothing, and is passed in a register.
-            return Ok(NotifyReply::Through);
+            return Ok(NotifyReply::Continue);
         }
         let path = self.caller.string_arg(path)?;
         let start = resolve::start(self.caller, directory, &path)?;

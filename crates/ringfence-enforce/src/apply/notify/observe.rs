@@ -127,10 +127,10 @@ impl AccessRecorder {
     ) {
         match (&observed.named, reply) {
             (_, NotifyReply::Error(_)) => {}
-            (_, NotifyReply::Through) if observed.call == Call::Connect => {
+            (_, NotifyReply::Continue) if observed.call == Call::Connect => {
                 self.record_connect(caller, rules)
             }
-            (Some(named), NotifyReply::Through) => self.record_continued(caller, named, rules),
+            (Some(named), NotifyReply::Continue) => self.record_continued(caller, named, rules),
             (
                 Some(named),
                 NotifyReply::Value(_) | NotifyReply::Descriptor(..) | NotifyReply::Later,

@@ -232,13 +232,13 @@ impl CreationRules {
             let is_sent = directory.is_some_and(|directory| {
                 send_message_with_fds(
                     &control,
-                    &SandboxMessage::MarkerCreated(path.clone(), what, birth),
+                    &SandboxMessage::NameCreated(path.clone(), what, birth),
                     &[directory.as_fd()],
                 )
             });
             if !is_sent {
                 // Without the fd, the launcher still knows that there is a path to check.
-                send_message(&control, &SandboxMessage::MarkerCreated(path, what, birth));
+                send_message(&control, &SandboxMessage::NameCreated(path, what, birth));
             }
         }
     }

@@ -5,8 +5,8 @@
 //! trees. A socket that the host binds there later, or that lies in a mount that is not walked, has
 //! no mask; it is recognised because it is neither of the two.
 //!
-//! If no host is listed, the kernel continues the syscall and reads the path again: a thread that
-//! exchanges the path in between is not stopped here.
+//! If `NetworkRules::needs_egress` is false, the kernel continues the syscall and reads the path
+//! again: a thread that exchanges the path in between is not stopped here.
 
 use std::collections::HashSet;
 use std::ffi::CString;

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve::{PathAnchor, ResolvedParent};
-use crate::apply::{FileIdentity, GitMarker};
+use crate::apply::{FileIdentity, NameKind};
 
 /// Maximum number of noted files. No repository has more with such names.
 const MAX_FILES: usize = 100_000;
@@ -275,7 +275,7 @@ impl CreationRules {
     fn note_own(&mut self, path: AbsPath, birth: Option<FileIdentity>) {
         let Some(birth) = birth else { return };
         if self.own_files.len() < MAX_FILES && self.own_files.insert((path.clone(), birth)) {
-            self.made.push((None, path, GitMarker::File, Some(birth)));
+            self.made.push((None, path, NameKind::DeniedFile, Some(birth)));
         }
     }
 }

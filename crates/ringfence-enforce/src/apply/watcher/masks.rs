@@ -31,7 +31,7 @@ use crate::plan::{FileKind, Overmount, Plan, Step};
 pub(super) struct LiveMasker<'a> {
     control: &'a OwnedFd,
     /// Queries to the launcher, over the same socket.
-    queries: Arc<CallerQuery>,
+    queries: Arc<LauncherQueries>,
     stock: MaskStock,
     /// The file system of the masks: a file on it is a mask.
     device: u64,
@@ -78,7 +78,7 @@ impl<'a> LiveMasker<'a> {
         plan: &Plan,
         granted: GrantedPaths,
     ) -> io::Result<Self> {
-        let queries = Arc::new(CallerQuery {
+        let queries = Arc::new(LauncherQueries {
             socket: Mutex::new(control.try_clone()?),
             next_id: AtomicU64::new(0),
         });
@@ -196,11 +196,11 @@ impl<'a> LiveMasker<'a> {
         self.count
     }
 
-    /// Reports the used masks to the launcher, when the watcher is idle.
+    /// Reports the used masks to the launcher. Called after each batch of events and when idle.
     pub(super) fn report(&mut self) {
         for (number, path) in self.used.drain(..) {
             info!(target: "watcher", %path, node = number, "masked");
-            send(self.control, &WatcherMessage::Appeared(number, path));
+            send(self.control, &WatcherMessage::Masked(number, path));
         }
     }
 
@@ -212,12 +212,12 @@ impl<'a> LiveMasker<'a> {
     }
 
     /// True if the command made this file. If the launcher does not answer in time: false.
-    pub(super) fn is_own(&self, birth: FileIdentity) -> bool {
-        self.queries.ask(OWNERSHIP_TIMEOUT, |query| WatcherMessage::Origin(query, birth))
+    pub(super) fn is_own(&self, identity: FileIdentity) -> bool {
+        self.queries.ask(OWNERSHIP_TIMEOUT, |query| WatcherMessage::Origin(query, identity))
             == Some(OWN)
     }
 
-    /// Asks the launcher to pause the sandbox, until [`WatcherMessage::Caught`] is sent.
+    /// Asks the launcher to pause the sandbox, until [`WatcherMessage::ScanComplete`] is sent.
     pub(super) fn pause(&self) {
         // Without an answer the launcher is stopped; scan anyway.
         self.queries.ask(PAUSE_TIMEOUT, WatcherMessage::Overrun);
@@ -225,7 +225,7 @@ impl<'a> LiveMasker<'a> {
 
     /// Reports that the scan is complete. Blocks until sent: the sandbox may be paused for it.
     pub(super) fn report_scan_complete(&self) {
-        send_with_flags(self.control, &WatcherMessage::Caught, SendFlags::NOSIGNAL);
+        send_with_flags(self.control, &WatcherMessage::ScanComplete, SendFlags::NOSIGNAL);
     }
 
     pub(super) fn send_message(&self, message: &WatcherMessage) {
@@ -240,7 +240,7 @@ impl<'a> LiveMasker<'a> {
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
 /// Queries to the launcher, one at a time.
-struct CallerQuery {
+struct LauncherQueries {
     socket: Mutex<OwnedFd>,
     next_id: AtomicU64,
 }
@@ -254,7 +254,7 @@ const OWNERSHIP_TIMEOUT: Duration = Duration::from_millis(100);
 /// Timeout for pausing the sandbox.
 const PAUSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-impl CallerQuery {
+impl LauncherQueries {
     fn ask(
         &self,
         timeout: Duration,
@@ -293,7 +293,7 @@ impl CallerQuery {
 fn prepare_nodes(
     kind: FileKind,
     nodes: Arc<OwnedFd>,
-    queries: Arc<CallerQuery>,
+    queries: Arc<LauncherQueries>,
 ) -> io::Result<Receiver<SpareNode>> {
     let (sender, receiver) = sync_channel(PREPARED);
     let fill = move || {

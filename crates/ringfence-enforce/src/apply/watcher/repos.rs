@@ -89,7 +89,7 @@ impl<'a> RepoTracker<'a> {
         masker: &LiveMasker<'_>,
     ) -> io::Result<IncomingRepo> {
         let Some(itself) = FileIdentity::from_entry(CWD, repository.as_path())
-            .filter(|birth| !self.foreign.borrow().contains(birth))
+            .filter(|identity| !self.foreign.borrow().contains(identity))
         else {
             return Ok(IncomingRepo::default());
         };
@@ -118,7 +118,7 @@ impl<'a> RepoTracker<'a> {
         masker: &LiveMasker<'_>,
     ) -> io::Result<IncomingRepo> {
         if !FileIdentity::from_entry(CWD, path.as_path())
-            .is_some_and(|birth| self.is_own(birth, masker))
+            .is_some_and(|identity| self.is_own(identity, masker))
         {
             return self.protect(repository, masker);
         }
@@ -138,13 +138,13 @@ impl<'a> RepoTracker<'a> {
     }
 
     /// True if the command made this file.
-    pub(super) fn is_own(&self, birth: FileIdentity, masker: &LiveMasker<'_>) -> bool {
-        if self.own.borrow().contains(&birth) || self.foreign.borrow().contains(&birth) {
-            return self.own.borrow().contains(&birth);
+    pub(super) fn is_own(&self, identity: FileIdentity, masker: &LiveMasker<'_>) -> bool {
+        if self.own.borrow().contains(&identity) || self.foreign.borrow().contains(&identity) {
+            return self.own.borrow().contains(&identity);
         }
-        let is_own = masker.is_own(birth);
+        let is_own = masker.is_own(identity);
         let verdicts = if is_own { &self.own } else { &self.foreign };
-        verdicts.borrow_mut().insert(birth);
+        verdicts.borrow_mut().insert(identity);
         is_own
     }
 
@@ -158,7 +158,7 @@ impl<'a> RepoTracker<'a> {
         let is_made = |path: &AbsPath| {
             path != repository
                 && FileIdentity::from_entry(CWD, path.as_path())
-                    .is_some_and(|birth| self.is_own(birth, masker))
+                    .is_some_and(|identity| self.is_own(identity, masker))
         };
         let found = survey::survey_repository(self.grants, repository, &is_made);
         let own = [repository.clone(), repository.join("info")]

@@ -21,7 +21,7 @@ use super::repos::{IncomingRepo, RepoTracker};
 use super::tracked::TrackedWatch;
 use crate::apply::FileIdentity;
 use crate::plan::{FileKind, Overmount};
-use crate::survey::walk::{CaughtEntry, TreeWalk, WalkFindings, WalkPurpose, find_hard_links_in};
+use crate::survey::walk::{EntryToMask, TreeWalk, WalkFindings, WalkPurpose, find_hard_links_in};
 use crate::survey::{self, CaseFolding, HardLinks};
 
 type WatchedInode = (u64, u64);
@@ -62,7 +62,7 @@ pub(super) struct TreeWatcher<'a> {
     lost_since: Option<Instant>,
     walk: TreeWalk<'a>,
     trees: Vec<AbsPath>,
-    /// Masks from the start, which are kept.
+    /// Masks that a name search would not find again. They are kept.
     kept: BTreeMap<AbsPath, Overmount>,
     /// Parent directories of these masks.
     kept_dirs: HashSet<AbsPath>,
@@ -250,10 +250,9 @@ impl<'a> TreeWatcher<'a> {
 
     /// Masks a tracked file that the host has replaced with other content.
     fn check_tracked(&mut self, path: &AbsPath) -> io::Result<()> {
-        if self
-            .tracked
-            .is_replaced(path, &self.trees, |birth| self.repositories.is_own(birth, &self.masker))
-        {
+        if self.tracked.is_replaced(path, &self.trees, |identity| {
+            self.repositories.is_own(identity, &self.masker)
+        }) {
             self.masker.mask(path, Overmount::Deny(FileKind::File))?;
         }
         Ok(())
@@ -519,33 +518,33 @@ impl<'a> TreeWatcher<'a> {
             let incoming = self.repositories.check_repository(&repository, &self.masker)?;
             self.mask_incoming(incoming)?;
         }
-        for caught in found.to_mask {
-            if self.is_own(&caught) {
-                if caught.mask == Overmount::Deny(FileKind::Directory) {
+        for entry in found.to_mask {
+            if self.is_own(&entry) {
+                if entry.mask == Overmount::Deny(FileKind::Directory) {
                     // The host may put files of its own into a directory that the command made.
-                    self.walk.open_own_directory(caught.path.clone());
-                    self.waiting.push(caught.path);
+                    self.walk.open_own_directory(entry.path.clone());
+                    self.waiting.push(entry.path);
                 }
                 continue;
             }
-            self.masker.mask(&caught.path, caught.mask)?;
-            let identity = (caught.device, caught.inode);
-            if caught.links > 1
-                && caught.mask == Overmount::Deny(FileKind::File)
+            self.masker.mask(&entry.path, entry.mask)?;
+            let identity = (entry.device, entry.inode);
+            if entry.links > 1
+                && entry.mask == Overmount::Deny(FileKind::File)
                 && self.denied.insert(identity)
             {
-                self.search_links((caught.inode, caught.device));
+                self.search_links((entry.inode, entry.device));
             }
         }
         Ok(())
     }
 
     /// True if the command made or wrote an entry that a built-in pattern denies: git may do that.
-    fn is_own(&self, caught: &CaughtEntry) -> bool {
-        let is_spared = caught.through.is_none() && self.tracked.permits_tracked(&caught.path);
-        let birth =
-            is_spared.then(|| FileIdentity::from_entry(CWD, caught.path.as_path())).flatten();
-        birth.is_some_and(|birth| self.repositories.is_own(birth, &self.masker))
+    fn is_own(&self, entry: &EntryToMask) -> bool {
+        let is_spared = entry.through.is_none() && self.tracked.permits_tracked(&entry.path);
+        let identity =
+            is_spared.then(|| FileIdentity::from_entry(CWD, entry.path.as_path())).flatten();
+        identity.is_some_and(|identity| self.repositories.is_own(identity, &self.masker))
     }
 
     /// Searches the trees that arrived with a denied file for other names of it. A file that was

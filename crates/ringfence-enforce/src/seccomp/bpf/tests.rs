@@ -13,7 +13,7 @@ const SHAPE: FilterOptions = FilterOptions {
     group_signals: GroupSignals::Scoped,
     owner: FileOwner::Root,
     observe: Observe::Denials,
-    connects: ConnectHandling::Free,
+    connects: ConnectHandling::KernelExceptUnixPaths,
     disk: Uncounted::Allowed,
     memory: Uncounted::Allowed,
 };

@@ -9,19 +9,19 @@ use super::gate::EgressGate;
 
 /// Dials in progress. Each is recorded once: by its thread, or when it is given up.
 #[derive(Debug, Default)]
-pub(super) struct PendingDials {
-    list: Mutex<PendingList>,
+pub(super) struct ActiveDials {
+    list: Mutex<DialList>,
 }
 
 #[derive(Debug, Default)]
-struct PendingList {
+struct DialList {
     /// The record of each dial if the sandbox ends now.
     begun: HashMap<u64, ConnectionRecord>,
     last: u64,
     is_closed: bool,
 }
 
-impl PendingDials {
+impl ActiveDials {
     /// Adds a dial.
     pub(super) fn begin(&self, unfinished: ConnectionRecord) -> DialAttempt<'_> {
         let mut list = self.list();
@@ -30,7 +30,7 @@ impl PendingDials {
         if !list.is_closed {
             list.begun.insert(number, unfinished);
         }
-        DialAttempt { pending: self, number }
+        DialAttempt { dials: self, number }
     }
 
     /// True once the sandbox has ended.
@@ -45,7 +45,7 @@ impl PendingDials {
         list.begun.drain().for_each(|(_, unfinished)| gate.record_connection(unfinished));
     }
 
-    fn list(&self) -> MutexGuard<'_, PendingList> {
+    fn list(&self) -> MutexGuard<'_, DialList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,7 +53,7 @@ impl PendingDials {
 /// A dial in progress. Dropping it records nothing.
 #[derive(Debug)]
 pub(super) struct DialAttempt<'a> {
-    pending: &'a PendingDials,
+    dials: &'a ActiveDials,
     number: u64,
 }
 
@@ -61,7 +61,7 @@ impl DialAttempt<'_> {
     /// Records the result with `record`, unless the sandbox has ended meanwhile. The list stays
     /// locked, so a reader after `close` finds all records.
     pub(super) fn settle<T>(self, record: impl FnOnce() -> T) -> Option<T> {
-        let mut list = self.pending.list();
+        let mut list = self.dials.list();
         let result = list.begun.remove(&self.number).map(|_| record());
         drop(list);
         result
@@ -70,6 +70,6 @@ impl DialAttempt<'_> {
 
 impl Drop for DialAttempt<'_> {
     fn drop(&mut self) {
-        self.pending.list().begun.remove(&self.number);
+        self.dials.list().begun.remove(&self.number);
     }
 }
