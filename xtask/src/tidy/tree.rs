@@ -145,7 +145,8 @@ fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Box<dyn Err
             matches!(entry.file_name().to_str(), Some(".git" | "target" | "node_modules"));
         if kind.is_dir() && !kept_by_tools {
             collect(&entry.path(), paths)?;
-        } else if kind.is_file() {
+        } else if kind.is_file() && entry.file_name() != ".git" {
+            // In a linked worktree `.git` is a file.
             paths.push(entry.path());
         }
     }
