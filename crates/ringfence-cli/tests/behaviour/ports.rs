@@ -52,6 +52,35 @@ fn host_is_reached_at_allowed_localhost_ports() {
 
 /// Promise: host-network
 #[test]
+fn allowed_port_of_this_machine_is_reached_and_others_are_not() {
+    each_user(|user| {
+        let project = project(user);
+        let (first, second, other) = (server("first"), server("second"), server("other"));
+        let global = project.home().join(".config/ringfence/policy.toml");
+        project.write_at(&global, format!("version = 1\n[network]\nlocalhost = [{first}]\n"));
+        let allow = |word: &str| {
+            TestOutput::run(project.ringfence().args(["allow", "localhost", word]), b"")
+        };
+        project.run(["bash", "-c", &hear(second)]).expect_status(1);
+        allow(&second.to_string()).ok();
+        // The project's list replaces the user's, and repeats its port.
+        for (port, word) in [(first, "first"), (second, "second")] {
+            assert_eq!(project.run(["bash", "-c", &hear(port)]).ok(), word, "{user}");
+        }
+        project.run(["bash", "-c", &hear(other)]).expect_status(1);
+        let again = allow(&format!("localhost:{second}"));
+        assert!(again.ok().starts_with("already allowed: "), "{}", again.text());
+        for word in ["0", "65536", "http"] {
+            assert!(allow(word).expect_status(125).stderr_text().contains("is not a port"));
+        }
+        project.write_at(&global, "version = 1\n[network]\ndeny = [\"localhost\"]\n");
+        let shut = allow(&other.to_string());
+        assert!(shut.expect_status(125).stderr_text().contains("would stay denied"), "{user}");
+    });
+}
+
+/// Promise: host-network
+#[test]
 fn server_inside_is_reached_at_published_ports() {
     each_user(|user| {
         let project = project(user);
@@ -242,7 +271,10 @@ fn policy_port_goes_to_the_first_command_and_others_run() {
         assert!(becomes_true(Duration::from_secs(10), || project.has("up")), "{user}");
         let other = project.run(["--", "echo", "ran"]);
         assert_eq!(
-            (other.ok(), other.stderr_text().matches(&format!("port {port}")).count()),
+            (
+                other.ok(),
+                other.stderr_text().matches(&format!("port {port}")).count()
+            ),
             ("ran".into(), 1),
             "{user}: {}",
             other.stderr_text()
