@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{TestOutput, becomes_true, each_user};
+use ringfence_testkit::{TestOutput, TestProject, becomes_true, each_user};
+use serde_json::Value;
 
 use crate::project;
 
@@ -50,6 +51,52 @@ fn host_is_reached_at_allowed_localhost_ports() {
     });
 }
 
+/// The flags under which the host's loopback stays closed.
+const CLOSED: [&[&str]; 2] = [&[], &["--allow-host", "app.test"]];
+
+/// The outcome of a line that is run with these flags.
+fn outcome(project: &TestProject, flags: &[&str], line: &str) -> Value {
+    let ran = project.run([&["--json"], flags, &["--", "bash", "-c", line]].concat());
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr_text()))
+}
+
+fn denied_targets(said: &Value) -> Vec<&str> {
+    let denials = said["denials"].as_array().unwrap();
+    denials.iter().map(|denial| denial["target"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn refused_connection_to_a_server_of_the_host_is_a_denial() {
+    each_user(|user| {
+        let project = project(user);
+        let port = server("host");
+        let target = format!("localhost:{port}");
+        project.sh_bare(&format!("bash -c '{}'", hear(port))).ok();
+        for flags in CLOSED {
+            for host in ["127.0.0.1", "localhost"] {
+                let line = format!("exec 3<>/dev/tcp/{host}/{port}");
+                let said = outcome(&project, flags, &line);
+                assert_eq!(denied_targets(&said), [target.as_str()], "{user}: {flags:?} {said}");
+                assert_eq!((&said["exitCode"], &said["blocked"]), (&1.into(), &true.into()));
+            }
+            let ran = project.run([flags, &["--", "bash", "-c", &hear(port)]].concat());
+            let line =
+                format!("ringfence: 1 host was denied ({target}); see: ringfence explain --last");
+            assert!(ran.stderr_text().contains(&line), "{user}: {}", ran.stderr_text());
+            let explained =
+                TestOutput::run(project.ringfence().args(["explain", "--last"]).args(flags), b"");
+            let change = format!(
+                "ringfence run --allow-localhost {port}, or for good: ringfence allow localhost {port}"
+            );
+            let text = explained.expect_status(1).text();
+            assert!(
+                text.contains(&format!("connect {target}")) && text.contains(&change),
+                "{text}"
+            );
+        }
+    });
+}
+
 /// Promise: host-network
 #[test]
 fn allowed_port_of_this_machine_is_reached_and_others_are_not() {
@@ -76,6 +123,30 @@ fn allowed_port_of_this_machine_is_reached_and_others_are_not() {
         project.write_at(&global, "version = 1\n[network]\ndeny = [\"localhost\"]\n");
         let shut = allow(&other.to_string());
         assert!(shut.expect_status(125).stderr_text().contains("would stay denied"), "{user}");
+    });
+}
+
+/// A program that fails to connect to a server of its own, which does not run, or has connected.
+#[test]
+fn refused_connection_that_is_the_programs_own_fault_is_no_denial() {
+    each_user(|user| {
+        let project = project(user);
+        let (closed, port) = (free_port(), server("host"));
+        // The sandbox has a server of its own at the port of the host's.
+        project.write(
+            "own.py",
+            format!("import socket\ns = socket.create_server(('127.0.0.1', {port}))\nfor host in ('::1', '127.0.0.1'):\n    try: socket.create_connection((host, {port}))\n    except OSError: print('refused')\nexit(3)\n"),
+        );
+        for (flags, line) in [
+            (CLOSED[0], hear(closed)),
+            (CLOSED[1], hear(closed)),
+            (CLOSED[0], "python3 own.py".into()),
+        ] {
+            let said = outcome(&project, flags, &line);
+            assert_ne!(said["exitCode"], 0, "{user}: `{line}` {said}");
+            assert_eq!(said["blocked"], false, "{user}: `{line}` {said}");
+            assert_eq!(denied_targets(&said), [""; 0], "{user}: `{line}` {said}");
+        }
     });
 }
 
