@@ -344,7 +344,7 @@ fn policy_port_goes_to_the_first_command_and_others_run() {
         assert_eq!(
             (
                 other.ok(),
-                other.stderr_text().matches(&format!("port {port}")).count()
+                other.stderr_text().matches(&format!("port {port} does not lead")).count()
             ),
             ("ran".into(), 1),
             "{user}: {}",
