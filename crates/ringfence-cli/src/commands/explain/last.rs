@@ -8,6 +8,7 @@ use ringfence_engine::policy_digest;
 use ringfence_policy::{AbsPath, Grants, Verdict};
 use serde_json::{Value, json};
 
+use super::pushed::pushed_repository;
 use super::{
     ExplainAccess, ExplainFormat, ExplainVerdict, Explanation, connect, explanation_json, path,
 };
@@ -39,7 +40,7 @@ pub(super) fn explain(
     let mut refusals = run
         .refused
         .iter()
-        .map(|record| PastDenial::of(record, resolved_args, is_same))
+        .map(|record| PastDenial::of(record, &run, resolved_args, is_same))
         .collect::<Result<Vec<_>, _>>()?;
     refusals.sort_by_key(PastDenial::report_order);
     match form {
@@ -52,7 +53,7 @@ pub(super) fn explain(
     Ok(ExitCode::from(u8::from(is_refused)))
 }
 
-fn text<'a>(record: &'a RecordFields, key: &str) -> &'a str {
+pub(super) fn text<'a>(record: &'a RecordFields, key: &str) -> &'a str {
     record.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -76,6 +77,7 @@ enum DecisionChange {
 impl<'a> PastDenial<'a> {
     fn of(
         record: &'a RecordFields,
+        run: &RunRecords,
         resolved_args: &ResolvedArgs,
         is_same: bool,
     ) -> Result<Self, CliError> {
@@ -124,7 +126,10 @@ impl<'a> PastDenial<'a> {
         let Some(path) = AbsPath::new(target) else {
             return Ok(Self { record, now: None, change: DecisionChange::None });
         };
-        let answers = path::explain_by_rules(query, &path, grants);
+        let answers = match pushed_repository(record, &path, &run.refused) {
+            Some(repository) => path::explain_by_rules(ExplainAccess::Write, &repository, grants),
+            None => path::explain_by_rules(query, &path, grants),
+        };
         let now = answers
             .iter()
             .find(|answer| answer.result == ExplainVerdict::Refused)
