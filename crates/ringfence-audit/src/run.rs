@@ -17,6 +17,8 @@ pub struct RunRecords {
     pub begun: RecordFields,
     /// The denials, in the order of the log.
     pub refused: Vec<RecordFields>,
+    /// The connections to allowed hosts that failed.
+    pub failed: Vec<RecordFields>,
     /// The quarantined files.
     pub moved: Vec<RecordFields>,
     /// The end; `None` if it still runs, or was killed together with ringfence.
@@ -85,6 +87,7 @@ impl RunRecords {
                 found = Some(RunRecords {
                     begun: record,
                     refused: Vec::new(),
+                    failed: Vec::new(),
                     moved: Vec::new(),
                     ended: None,
                 });
@@ -108,6 +111,7 @@ impl RunRecords {
             ("quarantine", _) => self.moved.push(record),
             // A denial after a question has its own record.
             ("ask", _) => {}
+            ("connect", "failed") => self.failed.push(record),
             (_, "blocked") => self.refused.push(record),
             _ => {}
         }

@@ -17,6 +17,7 @@ mod freeze;
 mod handle;
 mod init;
 mod intent;
+mod listener_lookup;
 mod mount_agent;
 mod netns_listeners;
 mod notify;
@@ -38,6 +39,7 @@ pub use handle::{
     SandboxHandle,
 };
 pub use intent::{Intent, IntentEffect, intent};
+pub use listener_lookup::has_loopback_listener;
 pub use mount_agent::{DirHolder, MaskedPath, MountGrant};
 pub use netns_listeners::NetnsListeners;
 pub use parked::{CloseOnExec, ParkedNotification, SignalCheck};
@@ -295,6 +297,9 @@ enum SandboxMessage {
     Socket,
     /// Datagrams were sent to an unreachable address, by this process and program.
     DatagramSent(SocketAddr, u32, String),
+    /// A connection to the loopback at this port, where nothing in the sandbox listens, by this
+    /// process and program.
+    UnservedPort(u16, u32, String),
     /// A name is looked up, by this process and program.
     DnsLookup(String, u32, String),
     /// This process and program sends DNS queries itself; the other end of its socket is sent

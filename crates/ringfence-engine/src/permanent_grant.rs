@@ -1,5 +1,6 @@
 //! Permanent grants: a new entry in one of the user's policy files.
 
+mod local_port;
 mod policy_file;
 mod target;
 #[cfg(test)]
@@ -71,6 +72,14 @@ pub enum AllowError {
         /// The reason.
         why: String,
     },
+    /// The port of the host's loopback would stay closed in spite of the grant.
+    #[error("localhost:{port} would stay denied: {why}")]
+    ClosedPort {
+        /// The port.
+        port: u16,
+        /// The reason.
+        why: String,
+    },
     /// The environment variable would stay filtered in spite of the grant.
     #[error("{name} would stay filtered: {why}")]
     Filtered {
@@ -120,6 +129,7 @@ impl AllowError {
             AllowError::Own { .. } => "allow-own",
             AllowError::Shut { .. }
             | AllowError::Unreachable { .. }
+            | AllowError::ClosedPort { .. }
             | AllowError::Filtered { .. } => "allow-shut",
             AllowError::Exposed { .. } => "allow-exposed",
             AllowError::Ignored { .. } => "configure-ignored",
@@ -138,6 +148,7 @@ impl AllowError {
             }
             AllowError::Shut { path, .. } => Some(format!("ringfence explain read {path}")),
             AllowError::Unreachable { host, .. } => Some(format!("ringfence explain connect {host}")),
+            AllowError::ClosedPort { port, .. } => Some(format!("ringfence explain connect localhost:{port}")),
             AllowError::Filtered { name, .. } => Some(format!("ringfence explain env {name}")),
             AllowError::Exposed { .. } => Some("move the file out of the project, or add the entry by hand".into()),
             AllowError::Ignored { key, .. } => Some(format!("ringfence configure --global set {key} …")),
@@ -190,14 +201,25 @@ pub(crate) fn is_ringfence_path(path: &AbsPath, facts: &Facts) -> bool {
 pub enum Permitted<'a> {
     /// A path or a host.
     Opening(&'a GrantTarget),
+    /// A port of the host's loopback.
+    LocalPort(u16),
     /// An environment variable, by its exact name.
     Variable(&'a str),
 }
 
 impl Permitted<'_> {
-    fn policy_entry(&self, facts: &Facts) -> Result<PolicyEntryEdit, AllowError> {
+    /// The entry for `file`, which is one of the `layers` if it exists.
+    fn policy_entry(
+        &self,
+        file: &AbsPath,
+        layers: &[PolicyLayer],
+        facts: &Facts,
+    ) -> Result<PolicyEntryEdit, AllowError> {
         match self {
             Permitted::Opening(opening) => opening.policy_entry(facts),
+            Permitted::LocalPort(port) => {
+                Ok(PolicyEntryEdit::localhost(*port, &local_port::inherited(file, layers)))
+            }
             Permitted::Variable(name) => Ok(PolicyEntryEdit::variable(name)),
         }
     }
@@ -206,7 +228,7 @@ impl Permitted<'_> {
     fn hidden_by_cache(&self, grants: &Grants) -> Option<&AbsPath> {
         match self {
             Permitted::Opening(opening) => opening.hidden_by_cache(grants),
-            Permitted::Variable(_) => None,
+            Permitted::LocalPort(_) | Permitted::Variable(_) => None,
         }
     }
 
@@ -214,6 +236,7 @@ impl Permitted<'_> {
     fn allowing_rule(&self, grants: &Grants, layers: &[PolicyLayer]) -> Result<Origin, AllowError> {
         match self {
             Permitted::Opening(opening) => opening.allowing_rule(grants),
+            Permitted::LocalPort(port) => local_port::allowing_rule(*port, grants),
             Permitted::Variable(name) => variable::allowing_rule(name, grants, layers),
         }
     }
@@ -294,8 +317,8 @@ impl<'a> Amendment<'a> {
             });
         }
         let file = self.file();
-        let permit = self.subject.policy_entry(self.facts)?;
         let mut layers = read_layers(self.files, self.facts)?;
+        let permit = self.subject.policy_entry(&file, &layers, self.facts)?;
         let mut before = layers.clone();
         if self.scope == PolicyScope::Global {
             // A path that is allowed in this project may be denied in others.

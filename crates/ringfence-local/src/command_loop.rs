@@ -30,7 +30,9 @@ use crate::allowance_log::AllowanceLog;
 use crate::asks::LivePolicy;
 use crate::deadline::Deadline;
 use crate::denial_log::DenialLog;
-use crate::egress::{EgressGate, EgressGuard, EgressServer, ReservedPorts};
+use crate::egress::{
+    EgressCaller, EgressGate, EgressGuard, EgressServer, ReservedPorts, host_port_denial,
+};
 use crate::git_config::KnownConfigs;
 use crate::git_sweep::{HeldInode, identity};
 use crate::limit_monitor::{CommandUsage, LimitMonitor};
@@ -273,6 +275,13 @@ impl SandboxMonitor {
             },
             SandboxEvent::DatagramSent { to, pid, program } => {
                 self.gate.iter().for_each(|gate| gate.record_datagrams(to, pid, program.clone()))
+            }
+            SandboxEvent::UnservedPort { port, pid, program } => {
+                let caller = EgressCaller::new(pid, program);
+                let denial = self.policy.as_ref().and_then(|policy| {
+                    policy.network(None, |rules| host_port_denial(rules, port, &caller))
+                });
+                denial.into_iter().for_each(|denial| self.note_denial(denial));
             }
             SandboxEvent::DnsLookup { name, pid, program } => {
                 self.gate.iter().for_each(|gate| gate.record_lookup(&name, pid, &program))

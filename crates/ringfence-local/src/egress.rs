@@ -18,8 +18,9 @@ mod slots;
 mod socket_state;
 mod upstream;
 
-pub(crate) use gate::EgressGate;
+pub(crate) use gate::{EgressCaller, EgressGate};
 pub(crate) use guard::EgressGuard;
+pub(crate) use loopback::host_port_denial;
 pub(crate) use secrets::SecretInjector;
 pub(crate) use upstream::upstream_proxies;
 
@@ -47,7 +48,7 @@ use tracing::debug;
 use crate::fd_limit;
 use active_dials::{ActiveDials, DialAttempt};
 use dial_goal::{DialGoal, OutboundCheck, stream_check};
-use gate::{AllowedConnect, EgressCaller};
+use gate::AllowedConnect;
 use guard::lock;
 use proxy_gate::ProxyGate;
 use publish::PublishedPorts;

@@ -16,14 +16,16 @@ use crate::grants::Source;
 use crate::network::HostRule;
 use crate::parse::parse;
 use crate::path::AbsPath;
-use crate::policy::{PathEntry, Policy};
+use crate::policy::{PathEntry, Policy, PortChoice};
 
-/// An entry of `read` or `write`, or of `allow` for hosts or variables.
+/// An entry of `read` or `write`, of `allow` for hosts or variables, or of `localhost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyEntryEdit {
     section: &'static str,
     key: &'static str,
     text: String,
+    /// For a port: all ports of a file that has no list yet.
+    ports: Vec<u16>,
 }
 
 impl PolicyEntryEdit {
@@ -48,20 +50,30 @@ impl PolicyEntryEdit {
         let means_it = entry.path(facts).is_ok_and(|resolved| resolved == *path);
         // A replacement character stands for any byte, so the name is unknown.
         let shows = !text.chars().any(|c| is_hidden(c) || c == char::REPLACEMENT_CHARACTER);
-        (means_it && shows).then_some(Self { section: FILES, key, text })
+        (means_it && shows).then_some(Self { section: FILES, key, text, ports: Vec::new() })
     }
 
     /// The entry that opens hosts.
     pub fn host(rule: &HostRule) -> Self {
-        Self { section: HOSTS, key: "allow", text: rule.to_string() }
+        Self { section: HOSTS, key: "allow", text: rule.to_string(), ports: Vec::new() }
+    }
+
+    /// The entry that opens a port of the host's loopback. A list replaces those of weaker files:
+    /// a new one repeats their ports, `inherited`.
+    pub fn localhost(port: u16, inherited: &[u16]) -> Self {
+        let mut ports = inherited.to_vec();
+        ports.push(port);
+        ports.sort_unstable();
+        ports.dedup();
+        Self { section: HOSTS, key: LOCALHOST, text: port.to_string(), ports }
     }
 
     /// The entry that passes a variable.
     pub fn variable(name: &str) -> Self {
-        Self { section: VARIABLES, key: "allow", text: name.to_owned() }
+        Self { section: VARIABLES, key: "allow", text: name.to_owned(), ports: Vec::new() }
     }
 
-    /// The key of its list: `read`, `write` or `allow`.
+    /// The key of its list: `read`, `write`, `allow` or `localhost`.
     pub fn key(&self) -> &'static str {
         self.key
     }
@@ -75,6 +87,7 @@ impl PolicyEntryEdit {
     fn enter(&self, policy: &mut Policy) -> bool {
         let files = &mut policy.filesystem;
         let list = match (self.section, self.key) {
+            (HOSTS, LOCALHOST) => return self.enter_port(&mut policy.network.localhost),
             (HOSTS | VARIABLES, _) => {
                 let list = if self.section == HOSTS {
                     &mut policy.network.allow
@@ -92,8 +105,41 @@ impl PolicyEntryEdit {
         list.push(PathEntry::Text(self.text.clone()));
         is_new
     }
+
+    /// Adds the port to a list; false if it was already open.
+    fn enter_port(&self, choice: &mut Option<PortChoice>) -> bool {
+        let port: u16 = self.text.parse().unwrap_or_default();
+        match choice {
+            Some(PortChoice::All(true)) => return false,
+            Some(PortChoice::Some(ports)) if ports.contains(&port) => return false,
+            Some(PortChoice::Some(ports)) => ports.push(port),
+            Some(PortChoice::All(false)) | None => {
+                *choice = Some(PortChoice::Some(self.ports.clone()))
+            }
+        }
+        true
+    }
+
+    /// The entry as a value.
+    fn value(&self) -> Value {
+        match self.text.parse::<i64>() {
+            Ok(port) if self.key == LOCALHOST => Value::from(port),
+            _ => Value::from(self.text.as_str()),
+        }
+    }
+
+    /// The list of a file that has none yet.
+    fn new_list(&self) -> Array {
+        if self.key == LOCALHOST {
+            self.ports.iter().map(|port| i64::from(*port)).collect()
+        } else {
+            [self.value()].into_iter().collect()
+        }
+    }
 }
 
+/// The key of the host's open ports.
+const LOCALHOST: &str = "localhost";
 const FILES: &str = "filesystem";
 const HOSTS: &str = "network";
 const VARIABLES: &str = "environment";
@@ -164,10 +210,9 @@ fn edit(text: &str, permit: &PolicyEntryEdit) -> Option<String> {
 fn add(section: &mut dyn TableLike, permit: &PolicyEntryEdit) -> Option<()> {
     match section.get_mut(permit.key) {
         None => {
-            let list: Array = [permit.text.as_str()].into_iter().collect();
-            section.insert(permit.key, Item::Value(Value::Array(list)));
+            section.insert(permit.key, Item::Value(Value::Array(permit.new_list())));
         }
-        Some(Item::Value(Value::Array(list))) => push(list, &permit.text),
+        Some(Item::Value(Value::Array(list))) => push(list, permit.value()),
         Some(Item::ArrayOfTables(list)) if permit.section == FILES => {
             let mut entry = Table::new();
             entry.insert("path", toml_edit::value(permit.text.as_str()));
@@ -178,8 +223,8 @@ fn add(section: &mut dyn TableLike, permit: &PolicyEntryEdit) -> Option<()> {
     Some(())
 }
 
-/// Appends `text` to a list on one line or many, with or without comments after its entries.
-fn push(list: &mut Array, text: &str) {
+/// Appends `value` to a list on one line or many, with or without comments after its entries.
+fn push(list: &mut Array, mut value: Value) {
     let has_comma = list.trailing_comma();
     let is_open = has_comma || list.is_empty();
     let tail = if is_open {
@@ -188,7 +233,6 @@ fn push(list: &mut Array, text: &str) {
         raw(last(list).and_then(|last| last.decor().suffix()))
     };
     let before = raw(last(list).and_then(|last| last.decor().prefix()));
-    let mut value = Value::from(text);
     let end = if tail.contains('\n') || before.contains('\n') {
         // Text after the last entry, such as a comment on it, stays after it.
         let indent = before.rsplit_once('\n').map_or("  ", |(_, indent)| indent);

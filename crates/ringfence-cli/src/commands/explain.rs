@@ -4,6 +4,7 @@ mod command;
 mod connect;
 mod last;
 mod path;
+mod pushed;
 mod variable;
 
 use std::ffi::{OsStr, OsString};

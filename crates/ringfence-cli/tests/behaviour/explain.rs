@@ -151,6 +151,45 @@ fn failure_without_a_denial_is_reported_as_such() {
     });
 }
 
+/// git reads the repository first, and then makes files with random names in it.
+#[test]
+fn denied_push_to_a_repository_on_this_machine_gets_a_command_that_allows_it() {
+    if !fuse_for_all() || !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        let bare = project.home().join("shared/bare.git").display().to_string();
+        project
+            .sh_bare(&format!(
+                "git init -q --bare {bare} && git init -q . && git remote add there {bare} && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m one"
+            ))
+            .ok();
+        let push = ["--", "git", "push", "there", "HEAD:refs/heads/one"];
+        let write = format!(
+            "change  ringfence run --write {bare}, or for good: ringfence allow write {bare}\n"
+        );
+        for flags in [&[][..], &["--read", &bare]] {
+            assert_ne!(project.run([flags, &push].concat()).status, 0, "{user}: {flags:?}");
+            let text = last(&project, &[]).text();
+            assert!(text.contains(&write), "{user}: {flags:?} {text}");
+            assert_eq!(text.matches("--write").count(), text.matches(&write).count(), "{text}");
+            assert!(!text.contains("run --read"), "{user}: {flags:?} {text}");
+        }
+        project.run(["--", "git", "fetch", "there"]).expect_status(128);
+        let text = last(&project, &[]).text();
+        assert!(text.contains(&format!("run --read {bare},")), "{user}: {text}");
+        project.run([&["--write", &bare], &push[..]].concat()).ok();
+        // What git runs there stays closed.
+        project
+            .run(["--write", &bare, "-c", &format!("echo x > {bare}/hooks/update")])
+            .expect_status(2);
+        // A file of the repository that another program reads is no push.
+        project.run(["--", "cat", &format!("{bare}/HEAD")]).expect_status(1);
+        assert!(last(&project, &[]).text().contains(&format!("run --read {bare}/HEAD,")));
+    });
+}
+
 /// Promise: explain-last
 #[test]
 fn explain_uses_the_projects_last_run_or_the_named_one() {

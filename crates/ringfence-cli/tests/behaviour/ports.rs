@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{TestOutput, becomes_true, each_user};
+use ringfence_testkit::{TestOutput, TestProject, becomes_true, each_user};
+use serde_json::Value;
 
 use crate::project;
 
@@ -47,6 +48,105 @@ fn host_is_reached_at_allowed_localhost_ports() {
         };
         assert_eq!(run(listed).ok(), "listed");
         run(other).expect_status(1);
+    });
+}
+
+/// The flags under which the host's loopback stays closed.
+const CLOSED: [&[&str]; 2] = [&[], &["--allow-host", "app.test"]];
+
+/// The outcome of a line that is run with these flags.
+fn outcome(project: &TestProject, flags: &[&str], line: &str) -> Value {
+    let ran = project.run([&["--json"], flags, &["--", "bash", "-c", line]].concat());
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr_text()))
+}
+
+fn denied_targets(said: &Value) -> Vec<&str> {
+    let denials = said["denials"].as_array().unwrap();
+    denials.iter().map(|denial| denial["target"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn refused_connection_to_a_server_of_the_host_is_a_denial() {
+    each_user(|user| {
+        let project = project(user);
+        let port = server("host");
+        let target = format!("localhost:{port}");
+        project.sh_bare(&format!("bash -c '{}'", hear(port))).ok();
+        for flags in CLOSED {
+            for host in ["127.0.0.1", "localhost"] {
+                let line = format!("exec 3<>/dev/tcp/{host}/{port}");
+                let said = outcome(&project, flags, &line);
+                assert_eq!(denied_targets(&said), [target.as_str()], "{user}: {flags:?} {said}");
+                assert_eq!((&said["exitCode"], &said["blocked"]), (&1.into(), &true.into()));
+            }
+            let ran = project.run([flags, &["--", "bash", "-c", &hear(port)]].concat());
+            let line =
+                format!("ringfence: 1 host was denied ({target}); see: ringfence explain --last");
+            assert!(ran.stderr_text().contains(&line), "{user}: {}", ran.stderr_text());
+            let explained =
+                TestOutput::run(project.ringfence().args(["explain", "--last"]).args(flags), b"");
+            let change = format!(
+                "ringfence run --allow-localhost {port}, or for good: ringfence allow localhost {port}"
+            );
+            let text = explained.expect_status(1).text();
+            assert!(
+                text.contains(&format!("connect {target}")) && text.contains(&change),
+                "{text}"
+            );
+        }
+    });
+}
+
+/// Promise: host-network
+#[test]
+fn allowed_port_of_this_machine_is_reached_and_others_are_not() {
+    each_user(|user| {
+        let project = project(user);
+        let (first, second, other) = (server("first"), server("second"), server("other"));
+        let global = project.home().join(".config/ringfence/policy.toml");
+        project.write_at(&global, format!("version = 1\n[network]\nlocalhost = [{first}]\n"));
+        let allow = |word: &str| {
+            TestOutput::run(project.ringfence().args(["allow", "localhost", word]), b"")
+        };
+        project.run(["bash", "-c", &hear(second)]).expect_status(1);
+        allow(&second.to_string()).ok();
+        // The project's list replaces the user's, and repeats its port.
+        for (port, word) in [(first, "first"), (second, "second")] {
+            assert_eq!(project.run(["bash", "-c", &hear(port)]).ok(), word, "{user}");
+        }
+        project.run(["bash", "-c", &hear(other)]).expect_status(1);
+        let again = allow(&format!("localhost:{second}"));
+        assert!(again.ok().starts_with("already allowed: "), "{}", again.text());
+        for word in ["0", "65536", "http"] {
+            assert!(allow(word).expect_status(125).stderr_text().contains("is not a port"));
+        }
+        project.write_at(&global, "version = 1\n[network]\ndeny = [\"localhost\"]\n");
+        let shut = allow(&other.to_string());
+        assert!(shut.expect_status(125).stderr_text().contains("would stay denied"), "{user}");
+    });
+}
+
+/// A program that fails to connect to a server of its own, which does not run, or has connected.
+#[test]
+fn refused_connection_that_is_the_programs_own_fault_is_no_denial() {
+    each_user(|user| {
+        let project = project(user);
+        let (closed, port) = (free_port(), server("host"));
+        // The sandbox has a server of its own at the port of the host's.
+        project.write(
+            "own.py",
+            format!("import socket\ns = socket.create_server(('127.0.0.1', {port}))\nfor host in ('::1', '127.0.0.1'):\n    try: socket.create_connection((host, {port}))\n    except OSError: print('refused')\nexit(3)\n"),
+        );
+        for (flags, line) in [
+            (CLOSED[0], hear(closed)),
+            (CLOSED[1], hear(closed)),
+            (CLOSED[0], "python3 own.py".into()),
+        ] {
+            let said = outcome(&project, flags, &line);
+            assert_ne!(said["exitCode"], 0, "{user}: `{line}` {said}");
+            assert_eq!(said["blocked"], false, "{user}: `{line}` {said}");
+            assert_eq!(denied_targets(&said), [""; 0], "{user}: `{line}` {said}");
+        }
     });
 }
 

@@ -126,6 +126,15 @@ pub enum SandboxEvent {
         /// Its program.
         program: String,
     },
+    /// A program connects to a port of the loopback where nothing in the sandbox listens.
+    UnservedPort {
+        /// The port.
+        port: u16,
+        /// Connecting process.
+        pid: u32,
+        /// Its program.
+        program: String,
+    },
     /// A program looks up a name, in a sandbox with egress.
     DnsLookup {
         /// The name.
@@ -539,6 +548,7 @@ impl SandboxHandle {
             Message::ConfigChange(info) => {
                 ConfigChange::into_event(info, descriptors, self.listener.get())
             }
+            Message::UnservedPort(port, pid, program) => Event::UnservedPort { port, pid, program },
             Message::DnsLookup(name, pid, program) => Event::DnsLookup { name, pid, program },
             Message::DnsQueries(pid, program) => descriptors
                 .pop()

@@ -57,12 +57,16 @@ struct Lookup {
 
 /// The process that wanted a connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct EgressCaller {
+pub(crate) struct EgressCaller {
     pid: u32,
     program: String,
 }
 
 impl EgressCaller {
+    pub(crate) fn new(pid: u32, program: String) -> Self {
+        Self { pid, program }
+    }
+
     pub(super) fn from_program(program: &PendingConnect) -> Self {
         Self { pid: program.pid(), program: program.program().to_owned() }
     }
@@ -263,7 +267,7 @@ impl EgressGate {
 
     /// Records datagrams of a program that does not wait.
     pub(crate) fn record_datagrams(&self, to: SocketAddr, pid: u32, program: String) {
-        self.refuse_datagrams(to, &EgressCaller { pid, program });
+        self.refuse_datagrams(to, &EgressCaller::new(pid, program));
     }
 
     fn note(
@@ -326,7 +330,7 @@ fn now_ms() -> u64 {
 }
 
 /// The denial for a decision.
-fn denial(decision: &HostDecision, caller: &EgressCaller) -> Denial {
+pub(super) fn denial(decision: &HostDecision, caller: &EgressCaller) -> Denial {
     connect_denial(
         decision.target(),
         rule_and_origin(decision),

@@ -2,17 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use ringfence_api::Denial;
 use ringfence_egress::dial::{DialHost, DialPatience, connect_duplicate};
-use ringfence_enforce::apply::PendingConnect;
+use ringfence_enforce::apply::{PendingConnect, has_loopback_listener};
+use ringfence_policy::{HostDecision, HostTarget, NetworkRules};
 use rustix::fs::OFlags;
 use rustix::net::sockopt::Timeout;
 
 use super::dial_goal::DialGoal;
-use super::gate::EgressCaller;
+use super::gate::{EgressCaller, denial};
 use super::{EgressServer, socket_state};
 
 impl EgressServer {
@@ -45,12 +47,33 @@ impl EgressServer {
         // probably meant the host, so a denial is recorded.
         let Some(result) = connect(&program) else { return };
         if is_refused_inside(&result, program.socket()) && has_host_listener(port) {
-            self.gate.record_denial(&decision, &EgressCaller::from_program(&program));
+            self.gate.record_denial(&as_localhost(decision), &EgressCaller::from_program(&program));
         }
         match result {
             Ok(()) => drop(program.succeed()),
             Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         }
+    }
+}
+
+/// The denial of a connection to a port where nothing in the sandbox listens; `None` if nothing on
+/// the host does either: then the failure is the program's own.
+pub(crate) fn host_port_denial(
+    rules: &NetworkRules,
+    port: u16,
+    caller: &EgressCaller,
+) -> Option<Denial> {
+    let decision = rules.decide_host_loopback(Ipv4Addr::LOCALHOST.into(), port);
+    (!decision.is_open() && has_loopback_listener(port))
+        .then(|| denial(&as_localhost(decision), caller))
+}
+
+/// The same decision about `localhost`: programs try both loopback addresses, and a rule opens
+/// both.
+fn as_localhost(decision: HostDecision) -> HostDecision {
+    match HostTarget::new("localhost") {
+        Ok(host) => HostDecision { host, ..decision },
+        Err(_) => decision,
     }
 }
 

@@ -297,3 +297,24 @@ fn host_entry_is_added_to_network_allow() {
     .unwrap();
     assert!(begun.ends_with("header = \"X\"\n\n[network]\nallow = [\"a.org:443\"]\n"), "{begun}");
 }
+
+#[test]
+fn port_is_added_to_list_of_ports() {
+    let permit = PolicyEntryEdit::localhost(3000, &[5432, 3000]);
+    for (text, expect) in [
+        ("version = 1\n", "version = 1\n\n[network]\nlocalhost = [3000, 5432]\n"),
+        (
+            "version = 1\n[network]\nlocalhost = [80] # w\n",
+            "version = 1\n[network]\nlocalhost = [80, 3000] # w\n",
+        ),
+    ] {
+        let amended = edit_policy_entry(Some(text), &file(), &permit).unwrap().unwrap();
+        assert_eq!(amended, expect);
+        assert_eq!(edit_policy_entry(Some(&amended), &file(), &permit), Ok(None));
+    }
+    let all = "version = 1\n[network]\nlocalhost = true\n";
+    assert_eq!(edit_policy_entry(Some(all), &file(), &permit), Ok(None));
+    // The user closed them: that line is the user's to change.
+    let none = "version = 1\n[network]\nlocalhost = false\n";
+    assert!(edit_policy_entry(Some(none), &file(), &permit).is_err());
+}

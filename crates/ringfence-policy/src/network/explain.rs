@@ -114,7 +114,6 @@ impl HostDecision {
 
     /// A way for the user to change the decision; `None` if the access is allowed.
     pub fn change_hint(&self) -> Option<String> {
-        const FILE: &str = "~/.config/ringfence/policy.toml";
         if self.is_open() {
             return None;
         }
@@ -136,7 +135,7 @@ impl HostDecision {
             (_, port) => {
                 let port = port.map_or("PORT".to_owned(), |port| port.to_string());
                 format!(
-                    "ringfence run --allow-localhost {port}, or add it to `localhost` under [network] in {FILE}"
+                    "ringfence run --allow-localhost {port}, or for good: ringfence allow localhost {port}"
                 )
             }
         })

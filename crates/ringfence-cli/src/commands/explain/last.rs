@@ -8,6 +8,7 @@ use ringfence_engine::policy_digest;
 use ringfence_policy::{AbsPath, Grants, Verdict};
 use serde_json::{Value, json};
 
+use super::pushed::pushed_repository;
 use super::{
     ExplainAccess, ExplainFormat, ExplainVerdict, Explanation, connect, explanation_json, path,
 };
@@ -39,7 +40,7 @@ pub(super) fn explain(
     let mut refusals = run
         .refused
         .iter()
-        .map(|record| PastDenial::of(record, resolved_args, is_same))
+        .map(|record| PastDenial::of(record, &run, resolved_args, is_same))
         .collect::<Result<Vec<_>, _>>()?;
     refusals.sort_by_key(PastDenial::report_order);
     match form {
@@ -52,7 +53,7 @@ pub(super) fn explain(
     Ok(ExitCode::from(u8::from(is_refused)))
 }
 
-fn text<'a>(record: &'a RecordFields, key: &str) -> &'a str {
+pub(super) fn text<'a>(record: &'a RecordFields, key: &str) -> &'a str {
     record.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -76,6 +77,7 @@ enum DecisionChange {
 impl<'a> PastDenial<'a> {
     fn of(
         record: &'a RecordFields,
+        run: &RunRecords,
         resolved_args: &ResolvedArgs,
         is_same: bool,
     ) -> Result<Self, CliError> {
@@ -124,7 +126,10 @@ impl<'a> PastDenial<'a> {
         let Some(path) = AbsPath::new(target) else {
             return Ok(Self { record, now: None, change: DecisionChange::None });
         };
-        let answers = path::explain_by_rules(query, &path, grants);
+        let answers = match pushed_repository(record, &path, &run.refused) {
+            Some(repository) => path::explain_by_rules(ExplainAccess::Write, &repository, grants),
+            None => path::explain_by_rules(query, &path, grants),
+        };
         let now = answers
             .iter()
             .find(|answer| answer.result == ExplainVerdict::Refused)
@@ -205,7 +210,11 @@ fn verdict(run: &RunRecords) -> String {
                 "no denials were recorded, but without /dev/fuse denied reads go unreported; {own}"
             )
         }
-        0 => format!("no denials; {own}"),
+        0 => match run.failed.len() {
+            0 => format!("no denials; {own}"),
+            1 => format!("no denials, but 1 allowed connection failed; {own}"),
+            many => format!("no denials, but {many} allowed connections failed; {own}"),
+        },
         1 => format!("1 denial; exit status {status}"),
         many => format!("{many} denials; exit status {status}"),
     }
@@ -226,9 +235,7 @@ fn as_text(
     grants: &Grants,
     paint: ColorMode,
 ) -> String {
-    let line = |label: &str, text: &str| {
-        format!("  {} {}\n", paint.faint(&format!("{label:<7}")), printable(text))
-    };
+    let line = |label: &str, text: &str| label_line(label, text, paint);
     let cwd = text(&run.begun, "cwd");
     let cwd =
         AbsPath::new(cwd).map_or_else(|| cwd.to_owned(), |cwd| tilde_path(&cwd, &grants.home));
@@ -281,9 +288,29 @@ fn as_text(
             }
         }
     }
+    out.extend(run.failed.iter().map(|record| failed_text(record, paint)));
     out.extend(run.moved.iter().map(moved_line));
     out.push_str(&format!("\n{}\n", printable(&verdict(run))));
     out
+}
+
+fn label_line(label: &str, text: &str, paint: ColorMode) -> String {
+    format!("  {} {}\n", paint.faint(&format!("{label:<7}")), printable(text))
+}
+
+/// A connection to an allowed host that failed. It is no denial.
+fn failed_text(record: &RecordFields, paint: ColorMode) -> String {
+    let target = printable(&format!("connect {}", text(record, "target")));
+    let reason = text(record, "reason");
+    let why = format!("the host is allowed, and the connection failed: {reason}");
+    let lines = [
+        ("by", program_and_count(record)),
+        ("rule", text(record, "policy").to_owned()),
+        ("from", text(record, "origin").to_owned()),
+        ("why", why),
+    ];
+    let lines = lines.iter().map(|(label, text)| label_line(label, text, paint));
+    format!("\n{target}: {}\n{}", paint.bad("failed"), lines.collect::<String>())
 }
 
 /// A file that the sweep moved to quarantine.
@@ -316,6 +343,17 @@ fn as_json(run: &RunRecords, refusals: &[PastDenial<'_>], is_same: bool) -> Valu
             "now": refusal.now.as_ref().map(explanation_json),
         })
     };
+    let failed = |record: &RecordFields| {
+        let get = |key: &str| record.get(key).cloned().unwrap_or_default();
+        json!({
+            "target": get("target"),
+            "rule": get("policy"),
+            "origin": get("origin"),
+            "program": get("program"),
+            "count": get("count"),
+            "reason": get("reason"),
+        })
+    };
     let begun = |key: &str| run.begun.get(key).cloned().unwrap_or_default();
     json!({
         "session": begun("session"),
@@ -326,5 +364,6 @@ fn as_json(run: &RunRecords, refusals: &[PastDenial<'_>], is_same: bool) -> Valu
         "verdict": verdict(run),
         "samePolicy": is_same,
         "denials": refusals.iter().map(one).collect::<Vec<_>>(),
+        "failedConnections": run.failed.iter().map(failed).collect::<Vec<_>>(),
     })
 }

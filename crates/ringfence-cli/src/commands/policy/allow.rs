@@ -16,7 +16,7 @@ use crate::commands::resolve_args::{canonical_directory, expand_path};
 use crate::error::CliError;
 use crate::{messages, output};
 
-/// Allow a path, a host or an environment variable permanently
+/// Allow a path, a host, a port of this machine or an environment variable permanently
 ///
 /// Adds a line to your own policy for this project, below `~/.config/ringfence/projects`; with
 /// `--global`, to `~/.config/ringfence/policy.toml`, which applies to all your projects. Keeps the
@@ -30,6 +30,7 @@ use crate::{messages, output};
   ringfence allow write ~/.config/my-tool
   ringfence allow host registry.npmjs.org
   ringfence allow host db.example.org:5432 --dry-run
+  ringfence allow localhost 5432
   ringfence allow env DATABASE_URL
   ringfence allow read ~/notes --global
 
@@ -38,7 +39,7 @@ pub(crate) struct PolicyAllowArgs {
     /// The kind of access
     #[arg(value_enum, value_name = "ACCESS")]
     access: AccessArg,
-    /// The path, the host, or the name of the environment variable
+    /// The path, the host, the port, or the name of the environment variable
     #[arg(value_name = "TARGET")]
     what: OsString,
     /// Apply to all your projects: write `~/.config/ringfence/policy.toml`
@@ -61,6 +62,8 @@ enum AccessArg {
     /// Connect to a host: `HOST`, `HOST:PORT`, `*.HOST`
     #[value(alias = "connect")]
     Host,
+    /// Connect to a port of this machine's loopback
+    Localhost,
     /// Pass an environment variable into the sandbox
     Env,
 }
@@ -68,6 +71,7 @@ enum AccessArg {
 /// The thing to allow.
 enum Subject {
     Opening(GrantTarget),
+    LocalPort(u16),
     Variable(String),
 }
 
@@ -87,6 +91,7 @@ impl Subject {
         match self {
             Subject::Opening(GrantTarget::Path(..)) => "path",
             Subject::Opening(GrantTarget::Host(_)) => "host",
+            Subject::LocalPort(_) => "port",
             Subject::Variable(_) => "variable",
         }
     }
@@ -95,6 +100,7 @@ impl Subject {
         match self {
             Subject::Opening(GrantTarget::Path(path, _)) => path.to_string(),
             Subject::Opening(GrantTarget::Host(rule)) => rule.to_string(),
+            Subject::LocalPort(port) => format!("localhost:{port}"),
             Subject::Variable(name) => name.clone(),
         }
     }
@@ -108,6 +114,7 @@ pub(crate) fn run(arguments: PolicyAllowArgs) -> Result<ExitCode, CliError> {
     let files = PolicyFiles::default();
     let permitted = match &subject {
         Subject::Opening(opening) => Permitted::Opening(opening),
+        Subject::LocalPort(port) => Permitted::LocalPort(*port),
         Subject::Variable(name) => Permitted::Variable(name),
     };
     let amendment = Amendment { subject: permitted, scope, files: &files, facts: &facts };
@@ -154,6 +161,7 @@ fn subject(arguments: &PolicyAllowArgs, cwd: &AbsPath, facts: &Facts) -> Result<
                 }
             })?))
         }
+        AccessArg::Localhost => Subject::LocalPort(local_port(&text)?),
         AccessArg::Env if is_variable(&text) => Subject::Variable(text.into_owned()),
         AccessArg::Env => {
             return Err(CliError::Usage {
@@ -161,6 +169,15 @@ fn subject(arguments: &PolicyAllowArgs, cwd: &AbsPath, facts: &Facts) -> Result<
                 hint: "give the name without a value, such as `DATABASE_URL`".into(),
             });
         }
+    })
+}
+
+/// Parses `5432`, or `localhost:5432` as a denial names it.
+fn local_port(text: &str) -> Result<u16, CliError> {
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    port.parse().ok().filter(|&port| port != 0).ok_or_else(|| CliError::Usage {
+        what: format!("`{text}` is not a port"),
+        hint: "use a port from 1 to 65535, such as `ringfence allow localhost 5432`".into(),
     })
 }
 

@@ -80,6 +80,42 @@ fn connection_is_audited_with_host_and_byte_counts() {
     });
 }
 
+/// Promise: connections-recorded
+#[test]
+fn failed_connection_to_an_allowed_host_is_explained_and_not_blocked() {
+    on_a_lan(&["curl"], |project, lan| {
+        let explained = |flag: &[&str]| {
+            TestOutput::run(project.ringfence().args(["explain", "--last"]).args(flag), b"").ok()
+        };
+        for (place, why) in [
+            ("app.test:9", "Connection refused (os error 111)"),
+            ("nowhere.test:8080", "the program got: No route to host (os error 113)"),
+        ] {
+            let words = ["--allow-host", "app.test", "--allow-host", "nowhere.test"];
+            let url = format!("http://{place}/");
+            let ran = lan.run(&[&["--json"], &words[..], &["--", "curl", "-4sS", &url]].concat());
+            let said: Value = serde_json::from_slice(&ran.stdout).expect("one object");
+            assert_eq!(
+                (&said["blocked"], &said["denials"]),
+                (&false.into(), &Value::Array(vec![]))
+            );
+            let text = explained(&[]);
+            assert!(
+                text.contains(&format!("connect {place}: failed"))
+                    && text.contains("the host is allowed, and the connection failed: ")
+                    && text.contains(why)
+                    && text.contains("no denials, but 1 allowed connection failed"),
+                "{text}"
+            );
+            let json: Value = serde_json::from_str(&explained(&["--json"])).expect("JSON");
+            let [failed] = &json["failedConnections"].as_array().expect("a list")[..] else {
+                panic!("{json}")
+            };
+            assert_eq!(failed["target"], *place);
+        }
+    });
+}
+
 /// A request that the proxy inside refuses is reported.
 #[test]
 fn ambiguous_proxy_request_is_reported() {

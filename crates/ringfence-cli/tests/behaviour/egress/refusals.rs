@@ -137,25 +137,25 @@ fn host_loopback_is_refused_in_every_spelling() {
             ["127.0.0.1", "127.1", "0x7f000001", "2130706433", "017700000001", "[::ffff:127.0.0.1]"]
         {
             let line = format!("curl -sS 'http://{spelling}:8080/hello'");
-            refused(lan, &app, &line, ("127.0.0.1:8080", "its own loopback"));
+            refused(lan, &app, &line, ("localhost:8080", "its own loopback"));
         }
         refused(
             lan,
             &app,
             "curl -sS 'http://[::1]:8080/hello'",
-            ("[::1]:8080", "its own loopback"),
+            ("localhost:8080", "its own loopback"),
         );
         refused(
             lan,
             &app,
             "curl -sS http://0.0.0.0:8080/hello",
-            ("0.0.0.0:8080", "its own loopback"),
+            ("localhost:8080", "its own loopback"),
         );
         refused(
             lan,
             &app,
             "echo x | nc -N localhost 7 || true",
-            ("127.0.0.1:7", "its own loopback"),
+            ("localhost:7", "its own loopback"),
         );
         // A port without a listener on either side gives ECONNREFUSED, and no denial.
         let ran = lan.run(&[

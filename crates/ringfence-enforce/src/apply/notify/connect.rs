@@ -25,6 +25,7 @@ use super::caller::NotifyCaller;
 use super::creation_rules::CreationRules;
 use super::poll_check::is_watched;
 use crate::apply::fd_passing::{send_message, send_message_with_fds};
+use crate::apply::listener_lookup::{has_listener, has_loopback_listener};
 use crate::apply::pending_connect::{ConnectInfo, SocketKind};
 use crate::apply::{SandboxMessage, parked};
 use crate::seccomp::calls::{Arch, Call};
@@ -339,7 +340,7 @@ fn report_destination(
         return rules.refuse_host(caller, name);
     }
     if call == Call::Connect {
-        return refuse_connect(caller, rules);
+        return refuse_connect(caller, rules, control);
     }
     match destination(call, caller).filter(|to| !is_in_sandbox(*to)) {
         Some(to) if rules.has_egress() => send_message(
@@ -352,14 +353,27 @@ fn report_destination(
 }
 
 /// Notes the destination of a connect in a network that leads nowhere.
-fn refuse_connect(caller: &NotifyCaller<'_>, rules: &mut CreationRules) {
+fn refuse_connect(caller: &NotifyCaller<'_>, rules: &mut CreationRules, control: &OwnedFd) {
     if rules.network() == NetworkMode::Full {
         return;
     }
-    if let Some(to) = destination(Call::Connect, caller).filter(|to| !is_in_sandbox(*to)) {
+    let Some(to) = destination(Call::Connect, caller) else { return };
+    if !is_in_sandbox(to) {
         let kind = if is_datagrams(caller) { "/udp" } else { "" };
         rules.refuse_host(caller, format!("{to}{kind}"));
+    } else if !FakeIpPool::is_own(to.ip()) && !is_served(to) && !is_datagrams(caller) {
+        // The launcher knows if the host has a server there, which the program probably meant.
+        send_message(
+            control,
+            &SandboxMessage::UnservedPort(to.port(), caller.notification.pid, caller.program()),
+        );
     }
+}
+
+/// True if a process in the sandbox listens at the port. A program that looks up `localhost` tries
+/// both loopback addresses.
+fn is_served(to: SocketAddr) -> bool {
+    has_loopback_listener(to.port()) || has_listener(&[to.ip()], to.port())
 }
 
 /// True for a datagram socket: the C library connects one to find the nearest of several addresses.
