@@ -25,11 +25,13 @@ mod package_settings;
 mod permanent_grant;
 mod policy_cache;
 mod recorder;
+mod run;
 mod run_streamed;
 pub mod session;
 #[cfg(test)]
 mod testing;
 mod tool_directories;
+mod variables;
 
 pub use agents::{AgentDefinition, UnreadableDefinition, find_agent, list_agents};
 pub use asking::{can_be_asked, permission_for_outcome};
@@ -56,25 +58,21 @@ pub use permanent_grant::{
 };
 pub use policy_cache::CachedPolicy;
 pub use recorder::policy_digest;
+pub use run::{check_gaps, plan, run};
 pub use run_streamed::{RunObserver, run_streamed};
 
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ringfence_api::{Asker, CommandRequest, Gap, GapKind, Outcome, StdioMode};
-use ringfence_audit::AuditError;
-use ringfence_enforce::{Plan, SettingsCopy};
+use ringfence_api::{Asker, StdioMode};
+use ringfence_enforce::SettingsCopy;
 use ringfence_policy::{
-    AbsPath, Access, Effect, Facts, Flags, Grants, OnGap, Origin, PolicyError, PolicyLayer, Rule,
-    Source, Verdict, resolve, resolve_to_inspect,
+    AbsPath, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, Rule, Source, resolve,
+    resolve_to_inspect,
 };
-use ringfence_provider::{PreparedSandbox, Provider};
 use tracing::{debug, info};
 
-use asking::RecordingAsker;
 use files::read_layers_and_agent;
-use recorder::RunRecorder;
 
 /// A request of a frontend.
 #[derive(Debug, Clone)]
@@ -196,167 +194,4 @@ fn resolve_with(
         surroundings,
         files: layers.into_iter().map(|layer| layer.file).collect(),
     })
-}
-
-/// The plan: the rules that would be enforced, and the gaps.
-pub fn plan(provider: &dyn Provider, resolved: &ResolvedPolicy) -> Result<Plan, EngineError> {
-    let mut plan = open(provider, resolved)?.plan().clone();
-    plan.gaps.extend(output_gap(&resolved.grants, StdioMode::Inherit));
-    Ok(plan)
-}
-
-fn open(
-    provider: &dyn Provider,
-    resolved: &ResolvedPolicy,
-) -> Result<Box<dyn PreparedSandbox>, EngineError> {
-    let user = resolved.surroundings.sandbox_user(&resolved.grants);
-    let prepared = provider.open(&resolved.grants, &user)?;
-    let plan = prepared.plan();
-    let (steps, gaps) = (plan.steps.len(), plan.gaps.len());
-    debug!(target: "engine", backend = provider.name(), steps, gaps, "planned the sandbox");
-    for gap in &plan.gaps {
-        info!(target: "engine", what = gap.what, why = gap.why, "gap");
-    }
-    Ok(prepared)
-}
-
-/// Runs one command, from the first audit record to the last.
-///
-/// `on_audit_error` receives audit errors that do not stop the run: the policy says so, or the
-/// command has already run.
-pub fn run(
-    provider: &dyn Provider,
-    request: &RunRequest,
-    resolved: &ResolvedPolicy,
-    on_audit_error: &mut dyn FnMut(&AuditError),
-) -> Result<Outcome, EngineError> {
-    let mut recorder = RunRecorder::open(request, resolved, on_audit_error)?;
-    let result = run_recorded(provider, request, resolved, &mut recorder);
-    recorder.finish(&result);
-    result
-}
-
-fn run_recorded(
-    provider: &dyn Provider,
-    request: &RunRequest,
-    resolved: &ResolvedPolicy,
-    recorder: &mut RunRecorder<'_>,
-) -> Result<Outcome, EngineError> {
-    let grants = &resolved.grants;
-    if let Some(refused) =
-        command_guard::check_command(grants, command_guard::CommandText::Words(&request.command))
-    {
-        return Ok(refused);
-    }
-    let mut prepared = open(provider, resolved)?;
-    let output_gaps = output_gap(grants, request.stdio);
-    let gaps: Vec<Gap> = prepared.plan().gaps.iter().cloned().chain(output_gaps.clone()).collect();
-    check_gaps(&gaps, grants.on_gap)?;
-    let command_request = CommandRequest {
-        command: request.command.clone(),
-        cwd: request.cwd.clone(),
-        variables: variables(grants, &request.cwd, resolved),
-        stdio: limit_capture(request.stdio, grants.limits.output),
-        deadline: grants.limits.wall_ms.map(Duration::from_millis),
-    };
-    // Written before the command starts: a crash may leave a record without a command, never a
-    // command without a record.
-    recorder.begin(&gaps)?;
-    if let Some(asker) = &request.asker {
-        prepared.set_asker(Arc::new(RecordingAsker::new(
-            asker.clone(),
-            request,
-            resolved,
-            Arc::default(),
-        )));
-    }
-    match prepared.run(&command_request) {
-        Ok(mut outcome) => {
-            outcome.gaps.extend(output_gaps);
-            Ok(outcome)
-        }
-        Err(error) => {
-            recorder.refused_before = prepared.take_denials();
-            Err(error.into())
-        }
-    }
-}
-
-/// Refuses gaps that the policy does not accept. A gap in reporting only is always accepted.
-pub fn check_gaps(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
-    let refusing: Vec<Gap> = gaps.iter().filter(|gap| gap.refuses_run()).cloned().collect();
-    match on_gap {
-        OnGap::Refuse if !refusing.is_empty() => Err(EngineError::Gaps { gaps: refusing }),
-        OnGap::Refuse | OnGap::Run => Ok(()),
-    }
-}
-
-/// Limits the captured output to the policy's limit.
-fn limit_capture(stdio: StdioMode, limit: Option<u64>) -> StdioMode {
-    match (stdio, limit.and_then(|limit| usize::try_from(limit).ok())) {
-        (StdioMode::Capture { limit }, Some(most)) => StdioMode::Capture { limit: limit.min(most) },
-        (stdio, _) => stdio,
-    }
-}
-
-/// The gap of `limits.output` with inherited standard streams, which cannot be counted.
-fn output_gap(grants: &Grants, stdio: StdioMode) -> Option<Gap> {
-    let is_uncounted =
-        grants.is_confined() && grants.limits.output.is_some() && stdio == StdioMode::Inherit;
-    is_uncounted.then(|| Gap {
-        what: "limits.output".into(),
-        why: "the command writes to your own standard streams, which ringfence does not count"
-            .into(),
-        hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
-        kind: GapKind::Enforcement,
-    })
-}
-
-/// The environment variables that pass the filter, and those set by ringfence.
-fn variables(
-    grants: &Grants,
-    cwd: &AbsPath,
-    resolved: &ResolvedPolicy,
-) -> Vec<(OsString, OsString)> {
-    if !grants.is_confined() {
-        return resolved.surroundings.variables.clone();
-    }
-    let mut variables = grants.environment.filter(resolved.surroundings.variables.iter().cloned());
-    // A shell accesses `OLDPWD` when it starts. The command did not ask for that access.
-    let is_open = |path: &OsString| {
-        AbsPath::new(path)
-            .is_some_and(|path| grants.verdict(&path, Access::Read) == Verdict::Allowed)
-    };
-    variables.retain(|(name, value)| {
-        name != "OLDPWD" || grants.environment.set.contains_key("OLDPWD") || is_open(value)
-    });
-    let mut set = |name: &str, value: OsString| {
-        variables.retain(|(known, _)| known != name);
-        variables.push((name.into(), value));
-    };
-    set("PWD", cwd.as_path().into());
-    // In a service the policy sets `HOME`, because tenants have no home directory.
-    if !grants.environment.set.contains_key("HOME") {
-        set("HOME", grants.home.as_path().into());
-    }
-    if !grants.environment.clean {
-        set("TMPDIR", "/tmp".into());
-        set("RINGFENCE", "1".into());
-        company::add_public_variables(&mut variables, resolved);
-        git_environment::add_settings(&mut variables);
-        stop_update_checks(&mut variables);
-        tool_directories::add_settings(&mut variables, grants);
-        fail_fast::add_settings(&mut variables, &grants.network);
-    }
-    variables
-}
-
-/// Keeps npm from querying the registry for a newer npm: without network the denial would look like
-/// the reason of a failure. Independent of the network rules, because these may change during a
-/// session and the environment of its shell does not.
-fn stop_update_checks(variables: &mut Vec<(OsString, OsString)>) {
-    const NAME: &str = "npm_config_update_notifier";
-    if !variables.iter().any(|(name, _)| name.eq_ignore_ascii_case(NAME)) {
-        variables.push((NAME.into(), "false".into()));
-    }
 }

@@ -1,21 +1,18 @@
 //! One command in its own sandbox, with streamed output.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Gap, Outcome, OutputStream, StdinInput, StdioMode};
+use ringfence_api::{Denial, Gap, Outcome, OutputStream, StdinInput, StdioMode};
 use ringfence_audit::AuditError;
 use ringfence_provider::{
-    OutputSink, ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox, SandboxedProcess,
+    OutputSink, PreparedSandbox, ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox,
+    SandboxedProcess,
 };
 
-use crate::asking::RecordingAsker;
-use crate::recorder::RunRecorder;
+use crate::run::{RunTarget, open, run_recorded, set_asker};
 use crate::session::{CommandControl, executed};
-use crate::{
-    EngineError, ResolvedPolicy, RunRequest, check_gaps, command_guard, direct_exec, open,
-    variables,
-};
+use crate::variables::variables;
+use crate::{EngineError, ResolvedPolicy, RunRequest, direct_exec};
 
 /// Callbacks during a run.
 pub struct RunObserver<'a> {
@@ -31,61 +28,67 @@ pub fn run_streamed(
     provider: &dyn Provider,
     request: &RunRequest,
     resolved: &ResolvedPolicy,
-    watcher: RunObserver<'_>,
+    observer: RunObserver<'_>,
     on_audit_error: &mut dyn FnMut(&AuditError),
 ) -> Result<Outcome, EngineError> {
-    let mut recorder = RunRecorder::open(request, resolved, on_audit_error)?;
-    let result = attempt(provider, request, resolved, watcher, &mut recorder);
-    recorder.finish(&result);
-    result
+    let (prepared, refused) = (None, <_>::default());
+    let mut target = StreamedSandbox { provider, request, resolved, observer, prepared, refused };
+    run_recorded(&mut target, request, resolved, on_audit_error)
 }
 
-fn attempt(
-    provider: &dyn Provider,
-    request: &RunRequest,
-    resolved: &ResolvedPolicy,
-    watcher: RunObserver<'_>,
-    recorder: &mut RunRecorder<'_>,
-) -> Result<Outcome, EngineError> {
-    let grants = &resolved.grants;
-    if let Some(refused) =
-        command_guard::check_command(grants, command_guard::CommandText::Words(&request.command))
-    {
-        (watcher.sink)(OutputStream::Err, &refused.stderr.head);
-        return Ok(refused);
+/// A sandbox of its own for one command with streamed output.
+struct StreamedSandbox<'a, 'o> {
+    provider: &'a dyn Provider,
+    request: &'a RunRequest,
+    resolved: &'a ResolvedPolicy,
+    observer: RunObserver<'o>,
+    prepared: Option<Box<dyn PreparedSandbox>>,
+    refused: (Vec<Denial>, u64),
+}
+
+impl RunTarget for StreamedSandbox<'_, '_> {
+    type Output = Outcome;
+
+    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+        let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
+        Ok(prepared.plan().gaps.clone())
     }
-    let mut session = open(provider, resolved)?;
-    check_gaps(&session.plan().gaps, grants.on_gap)?;
-    // Written before anything starts: a crash may leave a record without a command.
-    recorder.begin(&session.plan().gaps)?;
-    if let Some(asker) = &request.asker {
-        session.set_asker(Arc::new(RecordingAsker::new(
-            asker.clone(),
-            request,
-            resolved,
-            Arc::default(),
-        )));
+
+    fn run(&mut self) -> Result<Outcome, EngineError> {
+        let Self { request, resolved, .. } = *self;
+        let grants = &resolved.grants;
+        let mut prepared = self.prepared.take().expect("the pipeline prepares it first");
+        set_asker(prepared.as_mut(), request, resolved);
+        let sandbox = prepared.start_sandbox(&request.cwd)?;
+        let start = ProcessSpec {
+            command: request.command.clone(),
+            environment: variables(grants, &request.cwd, resolved),
+            cwd: request.cwd.clone(),
+            streams: ProcessStdio::Pipes {
+                input: StdinInput::Empty,
+                limit: capture_limit(request.stdio, grants.limits.output),
+            },
+            deadline: grants.limits.wall_ms.map(Duration::from_millis),
+        };
+        let ran = begin(sandbox.as_ref(), &start).and_then(|process| {
+            let control = CommandControl { interrupter: process.interrupter(), feeder: None };
+            (self.observer.begun)(control);
+            process.wait(self.observer.sink)
+        });
+        let ran = ran.inspect_err(|_| self.refused = sandbox.take_denials())?;
+        let enforced = sandbox.plan().steps.iter().map(ToString::to_string).collect();
+        let gaps: Vec<Gap> = sandbox.plan().gaps.iter().cloned().chain(sandbox.gaps()).collect();
+        let quarantined = sandbox.end()?;
+        Ok(Outcome { quarantined, ..executed(ran, enforced, gaps).outcome })
     }
-    let sandbox = session.start_sandbox(&request.cwd)?;
-    let start = ProcessSpec {
-        command: request.command.clone(),
-        environment: variables(grants, &request.cwd, resolved),
-        cwd: request.cwd.clone(),
-        streams: ProcessStdio::Pipes {
-            input: StdinInput::Empty,
-            limit: capture_limit(request.stdio, grants.limits.output),
-        },
-        deadline: grants.limits.wall_ms.map(Duration::from_millis),
-    };
-    let ran = begin(sandbox.as_ref(), &start).and_then(|process| {
-        (watcher.begun)(CommandControl { interrupter: process.interrupter(), feeder: None });
-        process.wait(watcher.sink)
-    });
-    let ran = ran.inspect_err(|_| recorder.refused_before = sandbox.take_denials())?;
-    let enforced = sandbox.plan().steps.iter().map(ToString::to_string).collect();
-    let gaps: Vec<Gap> = sandbox.plan().gaps.iter().cloned().chain(sandbox.gaps()).collect();
-    let quarantined = sandbox.end()?;
-    Ok(Outcome { quarantined, ..executed(ran, enforced, gaps).outcome })
+
+    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
+        std::mem::take(&mut self.refused)
+    }
+
+    fn show_refusal(&mut self, outcome: &Outcome) {
+        (self.observer.sink)(OutputStream::Err, &outcome.stderr.head);
+    }
 }
 
 /// Starts the command, without a shell where the shell would only start one program. If that

@@ -5,6 +5,7 @@ mod policy_follower;
 mod process;
 mod request;
 mod sandbox;
+mod shell;
 mod tools;
 
 use std::ffi::OsString;
@@ -12,8 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_api::{
-    Denial, Gap, Outcome, OutputStream, Permission, QuarantinedFile, ShellCommand, ShellState,
-    StdinInput, StreamOutput,
+    Denial, Gap, Outcome, Permission, QuarantinedFile, ShellCommand, ShellState, StreamOutput,
 };
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, PolicyChange};
@@ -23,11 +23,11 @@ use ringfence_provider::{
 };
 
 use crate::asking::permission_for_denial;
+use crate::command_guard::CommandText;
 use crate::recorder::RunRecorder;
-use crate::{
-    EngineError, ResolvedPolicy, RunRequest, command_guard, permission_for_outcome, resolve_in,
-    variables,
-};
+use crate::run::{RunResult, run_in};
+use crate::variables::variables;
+use crate::{EngineError, ResolvedPolicy, RunRequest, permission_for_outcome, resolve_in};
 pub use call::SessionCall;
 use policy_follower::PolicyFollower;
 pub use policy_follower::{PolicyNews, PolicyProblem, PolicyResolver};
@@ -35,7 +35,8 @@ use process::ProcessState;
 pub use process::SessionProcess;
 pub use request::{GrantEffect, GrantResult};
 pub(crate) use sandbox::executed;
-use sandbox::{MakerThread, SandboxSlot};
+use sandbox::{MakerThread, SandboxSlot, SessionProgram};
+use shell::SessionShell;
 
 /// A running sandbox with a shell, under one policy.
 ///
@@ -249,89 +250,39 @@ impl Session {
         self.follow_policy();
         let resolved = self.policy();
         let mut recorder = RunRecorder::open(&request, &resolved, on_audit_error)?;
-        let (result, (cwd, background, shell)) =
-            match self.attempt((line, call), begun, sink, &mut recorder) {
-                Ok(SessionOutcome { outcome, cwd, background, shell, .. }) => {
-                    (Ok(outcome), (cwd, background, shell))
-                }
-                Err(error) => (Err(error), (None, StreamOutput::default(), ShellState::Ended)),
-            };
+        let ran = self.run_in_shell((line, call), begun, sink, &mut recorder);
+        let (result, ran) = match ran {
+            Ok(ran) => (Ok(ran.outcome.clone()), Some(ran)),
+            Err(error) => (Err(error), None),
+        };
         recorder.finish(&result);
-        result.map(|outcome| SessionOutcome {
-            outcome,
-            cwd,
-            background,
-            shell,
-            news: lock(&self.policy).take_news(),
-        })
+        let outcome = result?;
+        let ran = ran.expect("there is an outcome");
+        Ok(SessionOutcome { outcome, news: lock(&self.policy).take_news(), ..ran })
     }
 
-    fn attempt(
+    fn run_in_shell(
         &self,
         (line, call): (&ShellCommand, &SessionCall),
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
         recorder: &mut RunRecorder<'_>,
     ) -> Result<SessionOutcome, EngineError> {
-        let mut slot = lock(&self.shell);
+        let shell = lock(&self.shell);
         // A policy file may have changed while the command waited for the shell.
         let resolved = self.policy_for_start()?;
-        if let Some(outcome) = command_guard::check_command(
-            &resolved.grants,
-            command_guard::CommandText::Line(&line.text, &self.program),
-        ) {
-            sink(OutputStream::Err, &outcome.stderr.head);
-            let cwd = slot.as_ref().and_then(|shell| shell.cwd());
-            let background = StreamOutput::default();
-            return Ok(SessionOutcome {
+        let refused = <_>::default();
+        let mut target = SessionShell { session: self, shell, line, call, begun, sink, refused };
+        let text = CommandText::Line(&line.text, &self.program);
+        match run_in(&mut target, &resolved.grants, text, recorder)? {
+            RunResult::Ran(ran) => Ok(ran),
+            RunResult::Refused(outcome) => Ok(SessionOutcome {
                 outcome,
-                cwd,
-                background,
+                cwd: target.shell.as_ref().and_then(|shell| shell.cwd()),
+                background: StreamOutput::default(),
                 shell: ShellState::Alive,
                 news: PolicyNews::default(),
-            });
-        }
-        self.restart_missing(&mut slot)?;
-        let shell = slot.as_mut().expect("the shell was just restarted");
-        call.change_directory(shell.as_mut())?;
-        let recorded = {
-            let mut sandbox = lock(&self.sandbox);
-            sandbox.commands += 1;
-            recorder.begin(&sandbox.gaps)
-        };
-        recorded?;
-        let feeder = (line.input == StdinInput::Streamed)
-            .then(|| shell.feeder())
-            .transpose()
-            .map_err(not_fed)?;
-        if begun(CommandControl { interrupter: shell.interrupter(), feeder }) == StartDecision::Left
-        {
-            return Err(EngineError::Unwanted);
-        }
-        lock(&self.sandbox)
-            .live_sandbox
-            .iter()
-            .for_each(|live_sandbox| live_sandbox.resume_programs());
-        let ran = shell.execute(line, sink);
-        let mut sandbox = lock(&self.sandbox);
-        sandbox.live_sandbox.iter().for_each(|live_sandbox| live_sandbox.suspend_programs());
-        match ran {
-            Ok(ran) => {
-                let cwd = shell.cwd();
-                if ran.shell == ShellState::Ended {
-                    *slot = None;
-                }
-                Ok(SessionOutcome { cwd, ..sandbox.executed(ran) })
-            }
-            Err(error @ ProviderError::NotACommand { .. }) => Err(error.into()),
-            Err(error) => {
-                *slot = None;
-                recorder.refused_before = sandbox.take_denials();
-                if matches!(error, ProviderError::Gone { what: "sandbox" }) {
-                    sandbox.discard();
-                }
-                Err(error.into())
-            }
+            }),
         }
     }
 
@@ -365,47 +316,35 @@ impl Session {
         }
         let resolved = policy.in_force.clone();
         let mut recorder = RunRecorder::open(&request, &resolved, on_audit_error)?;
-        let permitted = policy.check_may_start(&request.session);
-        if permitted.is_ok()
-            && let Some(refused) = command_guard::check_command(
-                &resolved.grants,
-                command_guard::CommandText::Words(&request.command),
-            )
-        {
-            let result = Ok(refused.clone());
-            recorder.finish(&result);
-            drop(recorder);
-            let state = ProcessState::Refused(Box::new(refused));
-            return Ok(SessionProcess {
-                state,
-                enforced: Vec::new(),
-                gaps: Vec::new(),
-                request,
-                resolved,
-                news: policy.take_news(),
-            });
-        }
-        let started = permitted
-            .and_then(|()| sandbox.start(&request, &resolved, &mut recorder, (streams, deadline)));
-        match started {
-            Ok(process) => {
-                drop(recorder);
+        let text = CommandText::Words(&request.command);
+        let result = policy.check_may_start(&request.session).and_then(|()| {
+            let mut target = SessionProgram {
+                sandbox: &mut sandbox,
+                request: &request,
+                resolved: &resolved,
+                streams,
+                deadline,
+            };
+            run_in(&mut target, &resolved.grants, text, &mut recorder)
+        });
+        let (state, enforced, gaps) = match result {
+            Ok(RunResult::Ran(process)) => {
                 let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
-                Ok(SessionProcess {
-                    state: ProcessState::Runs(process),
-                    enforced,
-                    gaps,
-                    request,
-                    resolved,
-                    news: policy.take_news(),
-                })
+                (ProcessState::Runs(process), enforced, gaps)
+            }
+            Ok(RunResult::Refused(refused)) => {
+                recorder.finish(&Ok(refused.clone()));
+                (ProcessState::Refused(Box::new(refused)), Vec::new(), Vec::new())
             }
             Err(error) => {
                 let result = Err(error);
                 recorder.finish(&result);
-                result.map(|_: Outcome| unreachable!("it is an error"))
+                return result.map(|_: Outcome| unreachable!("it is an error"));
             }
-        }
+        };
+        drop(recorder);
+        let news = policy.take_news();
+        Ok(SessionProcess { state, enforced, gaps, request, resolved, news })
     }
 
     /// Ends the sandbox and all its processes, if the policy was narrowed in a way that cannot be

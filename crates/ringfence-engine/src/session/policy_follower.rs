@@ -19,9 +19,9 @@ use crate::asking::SessionGrants;
 use crate::permanent_grant::GrantTarget;
 use crate::policy_cache::{FileStamp, policy_file_stamps};
 use crate::recorder::policy_digest;
+use crate::variables::variables;
 use crate::{
     EngineError, ResolvedPolicy, RunRequest, check_gaps, fail_fast, files, tool_directories,
-    variables,
 };
 
 /// Reads the policy again, for the host environment of the session's start.

@@ -14,8 +14,9 @@ use tracing::info;
 
 use super::{PolicyNews, SessionOutcome};
 use crate::asking::{RecordingAsker, SessionGrants};
-use crate::recorder::RunRecorder;
-use crate::{EngineError, ResolvedPolicy, RunRequest, check_gaps, open, variables};
+use crate::run::{RunTarget, check_gaps, open};
+use crate::variables::variables;
+use crate::{EngineError, ResolvedPolicy, RunRequest};
 
 /// The shared state of a session's sandbox. Each lock is short.
 pub(super) struct SandboxSlot {
@@ -95,29 +96,6 @@ impl SandboxSlot {
         self.gaps = plan.gaps.clone();
     }
 
-    pub(super) fn start(
-        &mut self,
-        request: &RunRequest,
-        resolved: &ResolvedPolicy,
-        recorder: &mut RunRecorder<'_>,
-        (streams, deadline): (ProcessStdio, Option<Duration>),
-    ) -> Result<Box<dyn SandboxedProcess>, EngineError> {
-        self.ensure_started(request, resolved)?;
-        recorder.begin(&self.gaps)?;
-        self.commands += 1;
-        let variables = variables(&resolved.grants, &request.cwd, resolved);
-        let start = ProcessSpec {
-            command: request.command.clone(),
-            environment: variables,
-            cwd: request.cwd.clone(),
-            streams,
-            deadline,
-        };
-        let live_sandbox = self.ensure_started(request, resolved)?;
-        live_sandbox.resume_programs();
-        Ok(live_sandbox.start_process(&start)?)
-    }
-
     pub(super) fn take_denials(&self) -> (Vec<Denial>, u64) {
         self.live_sandbox
             .as_ref()
@@ -147,6 +125,44 @@ impl SandboxSlot {
         let mut executed = executed(ran, self.enforced.clone(), gaps);
         executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
         executed
+    }
+}
+
+/// The sandbox of a session, for one program outside the shell.
+pub(super) struct SessionProgram<'a> {
+    pub(super) sandbox: &'a mut SandboxSlot,
+    pub(super) request: &'a RunRequest,
+    pub(super) resolved: &'a ResolvedPolicy,
+    pub(super) streams: ProcessStdio,
+    pub(super) deadline: Option<Duration>,
+}
+
+impl RunTarget for SessionProgram<'_> {
+    type Output = Box<dyn SandboxedProcess>;
+
+    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+        self.sandbox.ensure_started(self.request, self.resolved)?;
+        Ok(self.sandbox.gaps.clone())
+    }
+
+    fn run(&mut self) -> Result<Self::Output, EngineError> {
+        let Self { request, resolved, .. } = *self;
+        self.sandbox.commands += 1;
+        let start = ProcessSpec {
+            command: request.command.clone(),
+            environment: variables(&resolved.grants, &request.cwd, resolved),
+            cwd: request.cwd.clone(),
+            streams: self.streams.clone(),
+            deadline: self.deadline,
+        };
+        let live_sandbox = self.sandbox.ensure_started(request, resolved)?;
+        live_sandbox.resume_programs();
+        Ok(live_sandbox.start_process(&start)?)
+    }
+
+    /// The next result of the session has them: its other commands go on.
+    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
+        <_>::default()
     }
 }
 

@@ -1,0 +1,211 @@
+//! The pipeline of every command: guard, prepare, accept gaps, record, run, record.
+//!
+//! A [`RunTarget`] is the place where a command runs: a sandbox of its own, or that of a session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_api::{CommandRequest, Denial, Gap, GapKind, Outcome, StdioMode};
+use ringfence_audit::AuditError;
+use ringfence_enforce::Plan;
+use ringfence_policy::{Grants, OnGap};
+use ringfence_provider::{PreparedSandbox, Provider};
+use tracing::{debug, info};
+
+use crate::asking::RecordingAsker;
+use crate::command_guard::{self, CommandText};
+use crate::recorder::RunRecorder;
+use crate::variables::variables;
+use crate::{EngineError, ResolvedPolicy, RunRequest};
+
+/// The place where a command runs.
+pub(crate) trait RunTarget {
+    /// The result, or the running command.
+    type Output;
+
+    /// Makes the sandbox ready, without running anything for the command. Returns its gaps.
+    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError>;
+
+    /// Runs or starts the command. Called once, after [`RunTarget::prepare`].
+    fn run(&mut self) -> Result<Self::Output, EngineError>;
+
+    /// Takes the denials of a command that failed without an outcome.
+    fn take_denials(&mut self) -> (Vec<Denial>, u64);
+
+    /// Shows the refusal of the command by its text, if the output is shown as it arrives.
+    fn show_refusal(&mut self, _: &Outcome) {}
+}
+
+/// The end of the pipeline.
+pub(crate) enum RunResult<T> {
+    /// A rule on its text refused the command.
+    Refused(Outcome),
+    /// The command ran, or runs.
+    Ran(T),
+}
+
+impl RunResult<Outcome> {
+    pub(crate) fn into_outcome(self) -> Outcome {
+        match self {
+            RunResult::Refused(outcome) | RunResult::Ran(outcome) => outcome,
+        }
+    }
+}
+
+/// Runs one command through the pipeline. The caller opens and finishes the recorder.
+pub(crate) fn run_in<T: RunTarget>(
+    target: &mut T,
+    grants: &Grants,
+    text: CommandText<'_>,
+    recorder: &mut RunRecorder<'_>,
+) -> Result<RunResult<T::Output>, EngineError> {
+    if let Some(refused) = command_guard::check_command(grants, text) {
+        info!(target: "engine", "a rule on its text refuses the command");
+        target.show_refusal(&refused);
+        return Ok(RunResult::Refused(refused));
+    }
+    let gaps = target.prepare()?;
+    check_gaps(&gaps, grants.on_gap)?;
+    // Written before the command starts: a crash may leave a record without a command, never a
+    // command without a record.
+    recorder.begin(&gaps)?;
+    debug!(target: "engine", "recorded the start of the command");
+    let ran = target.run();
+    if ran.is_err() {
+        recorder.refused_before = target.take_denials();
+    }
+    ran.map(RunResult::Ran)
+}
+
+/// Runs one command, from the first audit record to the last.
+pub(crate) fn run_recorded<T: RunTarget<Output = Outcome>>(
+    target: &mut T,
+    request: &RunRequest,
+    resolved: &ResolvedPolicy,
+    on_audit_error: &mut dyn FnMut(&AuditError),
+) -> Result<Outcome, EngineError> {
+    let mut recorder = RunRecorder::open(request, resolved, on_audit_error)?;
+    let text = CommandText::Words(&request.command);
+    let result = run_in(target, &resolved.grants, text, &mut recorder);
+    let result = result.map(RunResult::into_outcome);
+    recorder.finish(&result);
+    result
+}
+
+/// The plan: the rules that would be enforced, and the gaps.
+pub fn plan(provider: &dyn Provider, resolved: &ResolvedPolicy) -> Result<Plan, EngineError> {
+    let mut plan = open(provider, resolved)?.plan().clone();
+    plan.gaps.extend(output_gap(&resolved.grants, StdioMode::Inherit));
+    Ok(plan)
+}
+
+/// Prepares a sandbox. Nothing runs yet.
+pub(crate) fn open(
+    provider: &dyn Provider,
+    resolved: &ResolvedPolicy,
+) -> Result<Box<dyn PreparedSandbox>, EngineError> {
+    let user = resolved.surroundings.sandbox_user(&resolved.grants);
+    let prepared = provider.open(&resolved.grants, &user)?;
+    let plan = prepared.plan();
+    let (steps, gaps) = (plan.steps.len(), plan.gaps.len());
+    debug!(target: "engine", backend = provider.name(), steps, gaps, "planned the sandbox");
+    for gap in &plan.gaps {
+        info!(target: "engine", what = gap.what, why = gap.why, "gap");
+    }
+    Ok(prepared)
+}
+
+/// Lets the request's asker answer denials in a prepared sandbox.
+pub(crate) fn set_asker(
+    prepared: &mut dyn PreparedSandbox,
+    request: &RunRequest,
+    resolved: &ResolvedPolicy,
+) {
+    if let Some(asker) = request.asker.clone() {
+        let asker = RecordingAsker::new(asker, request, resolved, Arc::default());
+        prepared.set_asker(Arc::new(asker));
+    }
+}
+
+/// Runs one command in a sandbox of its own, from the first audit record to the last.
+///
+/// `on_audit_error` receives audit errors that do not stop the run: the policy says so, or the
+/// command has already run.
+pub fn run(
+    provider: &dyn Provider,
+    request: &RunRequest,
+    resolved: &ResolvedPolicy,
+    on_audit_error: &mut dyn FnMut(&AuditError),
+) -> Result<Outcome, EngineError> {
+    let output_gap = output_gap(&resolved.grants, request.stdio);
+    let mut target = OwnSandbox { provider, request, resolved, output_gap, prepared: None };
+    run_recorded(&mut target, request, resolved, on_audit_error)
+}
+
+/// A sandbox that runs one command and ends with it.
+struct OwnSandbox<'a> {
+    provider: &'a dyn Provider,
+    request: &'a RunRequest,
+    resolved: &'a ResolvedPolicy,
+    output_gap: Option<Gap>,
+    prepared: Option<Box<dyn PreparedSandbox>>,
+}
+
+impl RunTarget for OwnSandbox<'_> {
+    type Output = Outcome;
+
+    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+        let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
+        Ok(prepared.plan().gaps.iter().chain(&self.output_gap).cloned().collect())
+    }
+
+    fn run(&mut self) -> Result<Outcome, EngineError> {
+        let Self { request, resolved, .. } = *self;
+        let grants = &resolved.grants;
+        let prepared = self.prepared.as_deref_mut().expect("the pipeline prepares it first");
+        set_asker(prepared, request, resolved);
+        let mut outcome = prepared.run(&CommandRequest {
+            command: request.command.clone(),
+            cwd: request.cwd.clone(),
+            variables: variables(grants, &request.cwd, resolved),
+            stdio: limit_capture(request.stdio, grants.limits.output),
+            deadline: grants.limits.wall_ms.map(Duration::from_millis),
+        })?;
+        outcome.gaps.extend(self.output_gap.take());
+        Ok(outcome)
+    }
+
+    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
+        self.prepared.as_mut().map(|prepared| prepared.take_denials()).unwrap_or_default()
+    }
+}
+
+/// Refuses gaps that the policy does not accept. A gap in reporting only is always accepted.
+pub fn check_gaps(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
+    let refusing: Vec<Gap> = gaps.iter().filter(|gap| gap.refuses_run()).cloned().collect();
+    match on_gap {
+        OnGap::Refuse if !refusing.is_empty() => Err(EngineError::Gaps { gaps: refusing }),
+        OnGap::Refuse | OnGap::Run => Ok(()),
+    }
+}
+
+/// Limits the captured output to the policy's limit.
+fn limit_capture(stdio: StdioMode, limit: Option<u64>) -> StdioMode {
+    match (stdio, limit.and_then(|limit| usize::try_from(limit).ok())) {
+        (StdioMode::Capture { limit }, Some(most)) => StdioMode::Capture { limit: limit.min(most) },
+        (stdio, _) => stdio,
+    }
+}
+
+/// The gap of `limits.output` with inherited standard streams, which cannot be counted.
+fn output_gap(grants: &Grants, stdio: StdioMode) -> Option<Gap> {
+    let is_uncounted =
+        grants.is_confined() && grants.limits.output.is_some() && stdio == StdioMode::Inherit;
+    is_uncounted.then(|| Gap {
+        what: "limits.output".into(),
+        why: "the command writes to your own standard streams, which ringfence does not count"
+            .into(),
+        hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
+        kind: GapKind::Enforcement,
+    })
+}
