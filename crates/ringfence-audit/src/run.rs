@@ -34,8 +34,12 @@ pub enum RunSelector<'a> {
     Named(&'a str),
 }
 
-/// The last selected run; `None` if there is none.
-pub fn last_run(log: &Path, which: RunSelector<'_>) -> Result<Option<RunRecords>, AuditError> {
+/// The last selected run; `None` if there is none. `is_skipped` gets the start of a run.
+pub fn last_run(
+    log: &Path,
+    which: RunSelector<'_>,
+    is_skipped: fn(&RecordFields) -> bool,
+) -> Result<Option<RunRecords>, AuditError> {
     let Some(mut reader) = LogReader::open(log, 0)? else { return Ok(None) };
     let mut failed = None;
     let records = std::iter::from_fn(|| match reader.line() {
@@ -49,6 +53,7 @@ pub fn last_run(log: &Path, which: RunSelector<'_>) -> Result<Option<RunRecords>
     let found = RunRecords::last_selected(
         records.filter_map(|bytes| serde_json::from_slice::<RecordFields>(&bytes).ok()),
         which,
+        is_skipped,
     );
     failed.map_or(Ok(found), Err)
 }
@@ -80,10 +85,11 @@ impl RunRecords {
     pub(crate) fn last_selected(
         records: impl Iterator<Item = RecordFields>,
         which: RunSelector<'_>,
+        is_skipped: fn(&RecordFields) -> bool,
     ) -> Option<RunRecords> {
         let mut found: Option<RunRecords> = None;
         for record in records {
-            if is_begin(&record) && which.matches(&record) {
+            if is_begin(&record) && which.matches(&record) && !is_skipped(&record) {
                 found = Some(RunRecords {
                     begun: record,
                     refused: Vec::new(),

@@ -38,6 +38,7 @@ pub fn recent_run(log: &Path, session: &str) -> Result<Option<RunRecords>, Audit
                 return Ok(RunRecords::last_selected(
                     records.into_iter().rev(),
                     RunSelector::Named(session),
+                    |_| false,
                 ));
             }
         }

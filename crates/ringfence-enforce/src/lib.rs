@@ -28,7 +28,7 @@ pub use revision::{PlanRevision, PolicyView, RevisionStep, revise};
 pub use support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 pub use survey::{
     BuildSystem, CaseFolding, HardLinks, IndexFault, Known, ObjectNames, RememberedFiles,
-    ResolvedRoot, Survey, Tracked, digest_unchanged, grant_if_tracked, index_fault, is_index,
-    parse_entries, parse_gitlinks, remember_contents, skipped_directory_names, survey,
+    ResolvedRoot, Survey, Tracked, digest_unchanged, grant_if_tracked, holds_secret, index_fault,
+    is_index, parse_entries, parse_gitlinks, remember_contents, skipped_directory_names, survey,
     survey_with_known,
 };

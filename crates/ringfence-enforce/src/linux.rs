@@ -292,13 +292,23 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Copies of settings, where the files themselves are not visible.
+    /// Copies of settings, where the files themselves are not visible: outside the granted trees,
+    /// and in place of a masked file in a read-only tree.
     fn settings(&mut self, sandbox_user: &SandboxUser) {
-        for SettingsCopy { path, content } in &sandbox_user.settings {
-            if self.enclosing(path).is_none() {
-                self.steps.push(Step::File { path: path.clone(), content: content.clone() });
-                self.copied.insert(path.clone());
+        let masked = Some(&Overmount::Deny(FileKind::File));
+        for (number, SettingsCopy { path: at, content }) in sandbox_user.settings.iter().enumerate()
+        {
+            let file = |path| Step::File { path, content: content.clone() };
+            match self.enclosing(at) {
+                None => self.steps.push(file(at.clone())),
+                Some(MountAccess::ReadOnly) if self.survey.masks.get(at) == masked => {
+                    let with = path(&format!("/etc/ringfence/settings-{number}"));
+                    let replacement = Step::Instead { path: at.clone(), with: with.clone() };
+                    self.steps.extend([file(with), replacement]);
+                }
+                Some(_) => continue,
             }
+            self.copied.insert(at.clone());
         }
     }
 

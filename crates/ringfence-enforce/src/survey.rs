@@ -34,6 +34,7 @@ pub use gitlinks::{Tracked, is_index, parse_entries, parse_gitlinks};
 pub use index_paths::{IndexFault, ObjectNames, index_fault};
 use links::SymlinkCache;
 pub use remembered::{digest_unchanged, remember_contents};
+pub use tools::holds_secret;
 pub(crate) use tracked_files::TrackedLookup;
 pub use tracked_files::{RememberedFiles, grant_if_tracked};
 pub use walk::skipped_directory_names;

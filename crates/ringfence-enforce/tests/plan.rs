@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use ringfence_api::{GapKind, SecretValue};
 use ringfence_enforce::{
     BuildSystem, CaTrust, CaseFolding, FileKind, FuseSupport, HostSupport, Overmount,
-    PidAllocation, PinReason, PinnedDir, Plan, ProcAccounting, ResolvedRoot, SandboxUser, Step,
-    Survey, plan,
+    PidAllocation, PinReason, PinnedDir, Plan, ProcAccounting, ResolvedRoot, SandboxUser,
+    SettingsCopy, Step, Survey, plan,
 };
 use ringfence_policy::{
     AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve,
@@ -294,6 +294,31 @@ fn secrets_add_a_ca_bundle_and_stay_out_of_the_plan() {
     }
     assert!(!text.contains("unseen") && !format!("{plan:?}").contains("s3cret"), "{text}");
     assert_eq!(plan.gaps, []);
+}
+
+#[test]
+fn copy_of_settings_replaces_a_masked_file_of_a_read_only_tree() {
+    let copy = |at: &str| SettingsCopy { path: path(at), content: "copy\n".into() };
+    let places = ["/home/me/.cargo/config.toml", "/home/me/.npmrc", "/home/me/app/.npmrc"];
+    let user = SandboxUser { settings: places.map(copy).to_vec(), ..user() };
+    let grants = resolve(&[], &flags(), &facts()).unwrap();
+    let mut survey = host(&grants, DIRECTORIES, FILES, LINKS);
+    for place in places {
+        survey.masks.insert(path(place), Overmount::Deny(FileKind::File));
+    }
+    let masked = text(&plan(&grants, &survey, &SUPPORT, &user));
+    for line in [
+        "write    /etc/ringfence/settings-0 \"copy\\n\"",
+        "replace  /home/me/.cargo/config.toml (by /etc/ringfence/settings-0)",
+        "write    /home/me/.npmrc \"copy\\n\"",
+    ] {
+        assert_eq!(masked.lines().filter(|found| *found == line).count(), 1, "{line} in {masked}");
+    }
+    let of = |place: &str| masked.lines().filter(|line| line.contains(place)).count();
+    assert_eq!((of("/home/me/.cargo/config.toml"), of("settings-2")), (1, 0), "{masked}");
+    survey.masks.clear();
+    let open = text(&plan(&grants, &survey, &SUPPORT, &user));
+    assert!(!open.contains("/home/me/.cargo/config.toml"), "{open}");
 }
 
 #[test]

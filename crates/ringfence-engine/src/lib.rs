@@ -52,6 +52,7 @@ pub use learn::{LearnedPolicy, LearnedRule, learn};
 pub use own_policy::{
     OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_for,
 };
+pub use package_settings::{WithheldSettings, withheld_settings};
 pub use permanent_grant::{
     AllowError, Amendment, GrantTarget, PermanentGrant, Permitted, allow_permanent,
     allow_target_permanent,

@@ -4,44 +4,113 @@
 //! stay denied. The sandbox sees a copy with known keys only, whose values cannot hold a secret. A
 //! file without such a key has no copy.
 
+mod cargo;
 mod ini;
+mod maven;
+mod xml;
 mod yarn;
 
-use ringfence_enforce::SettingsCopy;
+use std::fs;
+
+use ringfence_enforce::{SettingsCopy, holds_secret};
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Facts, Grants, Source, Verdict, are_public_urls, is_host,
     is_public_url, redact_url, redact_urls,
 };
 
+use crate::ResolvedPolicy;
 use crate::files::read_policy_file;
 
-/// Makes the copy of a file's text; `None` if no setting can be shown.
-type Filter = fn(&str) -> Option<String>;
+/// Makes the copy of a file's text; `None` if no setting can be shown, an error if the text is not
+/// understood.
+type Filter = fn(&str) -> Result<Option<String>, &'static str>;
+
+/// The reason for no copy of a file in an unknown format.
+const NOT_UNDERSTOOD: &str = "its format is not understood, so no copy without secrets is made";
+
+/// A settings file that commands cannot see, not even as a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WithheldSettings {
+    /// The file.
+    pub path: AbsPath,
+    /// Reason for no copy.
+    pub why: &'static str,
+}
 
 /// The files below the home directory.
 const IN_HOME: &[(&str, Filter)] = &[
-    (".npmrc", ini::npm),
-    (".yarnrc", yarn::classic),
-    (".yarnrc.yml", yarn::berry),
-    (".config/pip/pip.conf", ini::pip),
-    (".pip/pip.conf", ini::pip),
+    (".npmrc", |text| Ok(ini::npm(text))),
+    (".yarnrc", |text| Ok(yarn::classic(text))),
+    (".yarnrc.yml", |text| Ok(yarn::berry(text))),
+    (".config/pip/pip.conf", |text| Ok(ini::pip(text))),
+    (".pip/pip.conf", |text| Ok(ini::pip(text))),
+    (".m2/settings.xml", maven::settings),
 ];
 /// The system-wide files.
-const IN_ETC: &[(&str, Filter)] = &[("/etc/pip.conf", ini::pip), ("/etc/npmrc", ini::npm)];
+const IN_ETC: &[(&str, Filter)] =
+    &[("/etc/pip.conf", |text| Ok(ini::pip(text))), ("/etc/npmrc", |text| Ok(ini::npm(text)))];
+/// Cargo's files in its home directory, which is shown. Only one with a secret has a copy.
+const CARGO_CONFIGS: &[&str] = &["config", "config.toml"];
+
+/// A denied file, and its copy.
+struct FilteredFile {
+    path: AbsPath,
+    copy: Result<Option<String>, &'static str>,
+}
 
 /// The copies for a sandbox with these grants.
 pub(crate) fn settings_copies(facts: &Facts, grants: &Grants) -> Vec<SettingsCopy> {
+    let files = filtered_files(facts, grants);
+    let copy =
+        |file: FilteredFile| Some(SettingsCopy { path: file.path, content: file.copy.ok()?? });
+    files.filter_map(copy).collect()
+}
+
+/// The settings files that have no copy because they are not understood.
+pub fn withheld_settings(resolved: &ResolvedPolicy) -> Vec<WithheldSettings> {
+    let files = filtered_files(&resolved.surroundings.facts, &resolved.grants);
+    let withheld =
+        |file: FilteredFile| Some(WithheldSettings { path: file.path, why: file.copy.err()? });
+    files.filter_map(withheld).collect()
+}
+
+/// The denied settings files that exist and can be read.
+fn filtered_files<'a>(
+    facts: &'a Facts,
+    grants: &'a Grants,
+) -> impl Iterator<Item = FilteredFile> + 'a {
     // A sandbox with another home directory does not belong to the user.
     let is_own = facts.home == grants.home;
-    let in_home =
-        IN_HOME.iter().filter(|_| is_own).map(|(name, filter)| (facts.home.join(name), filter));
-    let in_etc = IN_ETC.iter().filter_map(|(name, filter)| Some((AbsPath::new(name)?, filter)));
-    let copy = |(path, filter): (AbsPath, &Filter)| {
-        let bytes = is_copied(&path, grants).then(|| read_policy_file(&path).ok()).flatten()?;
-        let content = filter(&String::from_utf8(bytes).ok()?)?;
-        Some(SettingsCopy { path, content })
+    let in_home = IN_HOME
+        .iter()
+        .filter(move |_| is_own)
+        .map(|(name, filter)| (facts.home.join(name), *filter));
+    let in_etc = IN_ETC.iter().filter_map(|(name, filter)| Some((AbsPath::new(name)?, *filter)));
+    let denied = in_home.chain(in_etc).filter(|(path, _)| is_copied(path, grants));
+    let of_cargo = masked_cargo_configs(grants).filter(move |_| is_own);
+    let of_cargo = of_cargo.map(|path| (path, cargo::config as Filter));
+    denied.chain(of_cargo).filter_map(|(path, filter): (AbsPath, Filter)| {
+        let text = String::from_utf8(read_policy_file(&path).ok()?);
+        let copy = text.map_err(|_| NOT_UNDERSTOOD).and_then(|text| filter(&text));
+        Some(FilteredFile { path, copy })
+    })
+}
+
+/// Cargo's configuration files that the survey masks because they hold a secret, at their real
+/// paths.
+fn masked_cargo_configs(grants: &Grants) -> impl Iterator<Item = AbsPath> + '_ {
+    let is_config = |path: &&AbsPath| {
+        path.name().and_then(|name| name.to_str()).is_some_and(|name| CARGO_CONFIGS.contains(&name))
     };
-    in_home.chain(in_etc).filter_map(copy).collect()
+    let is_masked = |path: &&AbsPath| {
+        let opener = grants.opening_rule(path);
+        let is_named =
+            opener.is_some_and(|rule| rule.root == **path && rule.origin.source.is_user_choice());
+        let is_open = grants.verdict(path, Access::Read) == Verdict::Allowed;
+        is_open && !is_named && holds_secret(path)
+    };
+    let masked = grants.suspects.iter().filter(is_config).filter(is_masked);
+    masked.filter_map(|path| AbsPath::new(fs::canonicalize(path.as_path()).ok()?))
 }
 
 /// True if no rule allows the file, and no rule of the user or the administrator denies it.

@@ -1,5 +1,7 @@
 //! Values that a sandbox may see: URLs without a password or token.
 
+use crate::presets::SECRET_WORDS;
+
 /// True if `text` is a web URL without user, password, query or a part that looks like a token. A
 /// text that is not understood is not public.
 pub fn is_public_url(text: &str) -> bool {
@@ -87,9 +89,26 @@ pub fn is_host(text: &str) -> bool {
     is_port && (is_name(host) || is_v6(host)) && !host.split('.').any(looks_random)
 }
 
+/// True if a line of a tool's settings has a word for credentials, or a URL with a password.
+pub fn mentions_secret(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| line.contains(word)) || has_password(&line)
+}
+
+/// True if a line has a URL with a password, or with a token as the user name.
+fn has_password(line: &str) -> bool {
+    line.match_indices("://").any(|(at, mark)| {
+        let rest = &line[at + mark.len()..];
+        let host = rest.split(['/', '?', '#', '"', '\'', ' ', '\t']).next().unwrap_or_default();
+        let is_web = line[..at].ends_with("http") || line[..at].ends_with("https");
+        host.rsplit_once('@')
+            .is_some_and(|(user, _)| user.contains(':') || (is_web && user != "git"))
+    })
+}
+
 /// True for a path part that is probably a token: 16 mixed letters and digits in a row, or 32
 /// hexadecimal digits.
-pub(crate) fn looks_random(part: &str) -> bool {
+pub fn looks_random(part: &str) -> bool {
     let is_mixed = |run: &str| {
         run.len() >= 16
             && run.contains(|c: char| c.is_ascii_digit())
@@ -182,5 +201,25 @@ mod tests {
         assert!(are_public_urls("https://a.org,https://b.org", &[',']));
         assert!(!are_public_urls("https://a.org https://me:x@b.org", &[]));
         assert!(!are_public_urls(" ", &[]));
+    }
+
+    #[test]
+    fn urls_with_passwords_are_found() {
+        for line in [
+            "index = \"sparse+https://me:pw@crates.example.org/\"",
+            "https://token@host/x",
+            "proxy = http://a:b@proxy:3128",
+        ] {
+            assert!(has_password(line), "{line}");
+        }
+        for line in [
+            "ssh://git@github.com/x",
+            "https://git@github.com/x",
+            "https://host/a@b",
+            "https://host:8080/x",
+            "a://b c@d",
+        ] {
+            assert!(!has_password(line), "{line}");
+        }
     }
 }

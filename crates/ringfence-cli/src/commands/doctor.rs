@@ -11,9 +11,9 @@ use ringfence_api::{StdioMode, error_chain};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{UsernsObstacle, probe, support};
 use ringfence_engine::{
-    EngineError, FilteredVariable, OwnPolicy, OwnPolicyState, PolicyFiles, ResolvedPolicy,
-    RunRequest, filtered_variables, gather_host_environment, own_policies, resolve_for,
-    run as run_engine,
+    EngineError, OwnPolicy, OwnPolicyState, PolicyFiles, ResolvedPolicy, RunRequest,
+    filtered_variables, gather_host_environment, own_policies, resolve_for, run as run_engine,
+    withheld_settings,
 };
 use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
@@ -67,7 +67,10 @@ pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
             .map(|tracked| DoctorFinding::history(&tracked)),
     );
     findings.extend(DoctorFinding::own_policies(&unused_policies()));
-    findings.extend(filtered().and_then(|filtered| DoctorFinding::variables(&filtered)));
+    if let Some(resolved) = resolve_here() {
+        findings.extend(DoctorFinding::variables(&filtered_variables(&resolved)));
+        findings.extend(DoctorFinding::settings(&withheld_settings(&resolved)));
+    }
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
         output::print_json(&diagnosis.json())?;
@@ -86,11 +89,10 @@ fn unused_policies() -> Vec<OwnPolicy> {
         .collect()
 }
 
-/// Returns the caller's environment variables that do not reach a sandbox in this directory.
-fn filtered() -> Option<Vec<FilteredVariable>> {
+/// Resolves the policy of a sandbox in this directory.
+fn resolve_here() -> Option<ResolvedPolicy> {
     let cwd = std::env::current_dir().ok().and_then(AbsPath::new)?;
-    let resolved = resolve_for(&cwd, &Flags::none(cwd.clone()), &PolicyFiles::default()).ok()?;
-    Some(filtered_variables(&resolved))
+    resolve_for(&cwd, &Flags::none(cwd.clone()), &PolicyFiles::default()).ok()
 }
 
 /// The result of a trial sandbox.

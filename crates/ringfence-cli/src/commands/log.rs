@@ -4,6 +4,7 @@ mod check;
 mod filter;
 mod table;
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use ringfence_engine::gather_host_environment;
 use serde_json::{Map, Value};
 
 use super::resolve_args::{absolute_path, canonical_directory};
+use super::test::is_test_run;
 use crate::error::CliError;
 use crate::messages;
 use crate::output::ColorMode;
@@ -23,8 +25,9 @@ pub(crate) use table::LogTable;
 
 /// Show commands, denials and results
 ///
-/// ringfence records every run before it starts and after it ends, and every denial. `--verify`
-/// checks all records and reports any that was changed, removed, moved or truncated.
+/// ringfence records every run before it starts and after it ends, and every denial. The table leaves
+/// out the runs of `ringfence test`; `--all`, `--json`, `--ocsf`, `--agent` and `--session` show
+/// them. `--verify` checks all records and reports any that was changed, removed, moved or truncated.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence log --since 2h
@@ -47,6 +50,9 @@ pub(crate) struct LogArgs {
     /// Show only this session, by its id or a prefix or suffix of it
     #[arg(long, value_name = "ID")]
     session: Option<String>,
+    /// Show also the runs of `ringfence test`
+    #[arg(long)]
+    all: bool,
     /// Show only this operation (`execute`, `exit`, `read`, `write`, `connect`, …)
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
@@ -116,6 +122,35 @@ struct LogPrinter {
     form: LogFormat,
     out: BufWriter<io::StdoutLock<'static>>,
     failed: Option<io::Error>,
+    test_runs: TestRuns,
+}
+
+/// Recognizes the records of `ringfence test`.
+#[derive(Debug, Default)]
+struct TestRuns {
+    /// True if they are shown.
+    are_shown: bool,
+    sessions: BTreeSet<String>,
+}
+
+impl TestRuns {
+    fn from_args(arguments: &LogArgs) -> Self {
+        let is_raw = arguments.json || arguments.ocsf;
+        let is_chosen = arguments.agent.is_some() || arguments.session.is_some();
+        Self { are_shown: arguments.all || is_raw || is_chosen, sessions: BTreeSet::new() }
+    }
+
+    /// True if the record belongs to a run of `ringfence test` and is not shown.
+    fn hides(&mut self, record: &Map<String, Value>) -> bool {
+        let session = record.get("session").and_then(Value::as_str).unwrap_or_default();
+        if self.are_shown || session.is_empty() {
+            return false;
+        }
+        if is_test_run(record) {
+            self.sessions.insert(session.to_owned());
+        }
+        self.sessions.contains(session)
+    }
 }
 
 type PrintFlow = std::ops::ControlFlow<()>;
@@ -133,7 +168,8 @@ impl LogPrinter {
             });
             LogFormat::Table(LogTable::new(width.map(usize::from), ColorMode::for_stdout()))
         };
-        Self { form, out: BufWriter::new(io::stdout().lock()), failed: None }
+        let test_runs = TestRuns::from_args(arguments);
+        Self { form, out: BufWriter::new(io::stdout().lock()), failed: None, test_runs }
     }
 
     fn line(&mut self, line: &LogLine, choice: &RecordFilter) -> PrintFlow {
@@ -144,7 +180,7 @@ impl LogPrinter {
             ));
             return PrintFlow::Continue(());
         };
-        if !choice.matches(&record) {
+        if self.test_runs.hides(&record) || !choice.matches(&record) {
             return PrintFlow::Continue(());
         }
         let text = match &mut self.form {

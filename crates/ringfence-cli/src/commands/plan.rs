@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::Args;
 use ringfence_api::{Gap, GapKind};
 use ringfence_enforce::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
-use ringfence_engine::{FilteredVariable, filtered_variables, plan};
+use ringfence_engine::{
+    FilteredVariable, WithheldSettings, filtered_variables, plan, withheld_settings,
+};
 use ringfence_local::LocalProvider;
 use ringfence_policy::AbsPath;
 use serde_json::json;
@@ -37,18 +39,21 @@ pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
     let resolved_args = resolve_for_run(&arguments.policy, RunOverrides::default())?;
     let plan = plan(&LocalProvider::default(), &resolved_args.resolved)?;
     let filtered = filtered_variables(&resolved_args.resolved);
+    let withheld = withheld_settings(&resolved_args.resolved);
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
         // The steps appear twice: as text for log readers, and as data for programs.
         let filtered: Vec<_> =
             filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
+        let withheld: Vec<_> =
+            withheld.iter().map(|one| json!({ "path": one.path, "why": one.why })).collect();
         let is_confined = resolved_args.resolved.grants.is_confined();
-        let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered });
+        let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered, "withheldSettings": withheld });
         output::print_json(&plan)?;
     } else if resolved_args.resolved.grants.is_confined() {
         output::print_text(&as_text(
             &plan,
-            &filtered,
+            filter_lines(&filtered, &withheld, &resolved_args.resolved.grants.home),
             &resolved_args.resolved.grants.home,
             ColorMode::for_stdout(),
         ))?;
@@ -79,12 +84,7 @@ struct PlanGroups {
     harden: Vec<String>,
 }
 
-fn as_text(
-    plan: &Enforced,
-    filtered: &[FilteredVariable],
-    home: &AbsPath,
-    paint: ColorMode,
-) -> String {
+fn as_text(plan: &Enforced, filter: Vec<String>, home: &AbsPath, paint: ColorMode) -> String {
     let groups = groups(plan, home);
     let mut text = String::new();
     let mut group = |name: &str, lines: Vec<String>| {
@@ -109,7 +109,7 @@ fn as_text(
         vec![groups.limits.join(", ")].into_iter().filter(|line| !line.is_empty()).collect(),
     );
     group("harden", groups.harden);
-    group("filter", filtered_lines(filtered));
+    group("filter", filter);
     let gaps = |kind| plan.gaps.iter().filter(move |gap| gap.kind == kind);
     let lines = |gap: &Gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)];
     group("GAP", gaps(GapKind::Enforcement).flat_map(lines).collect());
@@ -117,13 +117,19 @@ fn as_text(
     text
 }
 
-/// Formats the filtered variables. A variable filtered because of its value gets a line of its own.
-fn filtered_lines(filtered: &[FilteredVariable]) -> Vec<String> {
+/// Formats the filtered variables and settings files. A variable filtered because of its value gets
+/// a line of its own.
+fn filter_lines(
+    filtered: &[FilteredVariable],
+    withheld: &[WithheldSettings],
+    home: &AbsPath,
+) -> Vec<String> {
     let names: Vec<&str> =
         filtered.iter().filter(|one| one.why.is_none()).map(|one| one.name.as_str()).collect();
     let judged = filtered.iter().filter_map(|one| Some(format!("{}: {}", one.name, one.why?)));
     let listed = (!names.is_empty()).then(|| format!("variables {}", names.join(", ")));
-    judged.chain(listed).collect()
+    let files = withheld.iter().map(|one| format!("{}: {}", tilde_path(&one.path, home), one.why));
+    judged.chain(files).chain(listed).collect()
 }
 
 fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
@@ -293,6 +299,8 @@ mod tests {
         };
         let gaps = vec![gap("t", GapKind::Reporting), gap("x", GapKind::Enforcement)];
         let variable = |name: &str, why| FilteredVariable { name: name.into(), why };
+        let withheld =
+            [WithheldSettings { path: path("/h/.m2/settings.xml"), why: "not understood" }];
         let filtered =
             [variable("A", None), variable("B", None), variable("PIP_INDEX_URL", Some("a token"))];
         let expect = "\
@@ -304,6 +312,7 @@ read      /usr
           /etc: a, b, c, d
 harden    seal everything else
 filter    PIP_INDEX_URL: a token
+          ~/.m2/settings.xml: not understood
           variables A, B
 GAP       x: cannot
             do y
@@ -311,7 +320,12 @@ silent    t: cannot
             do y
 ";
         assert_eq!(
-            as_text(&Enforced { steps, gaps }, &filtered, &path("/h"), ColorMode::Plain),
+            as_text(
+                &Enforced { steps, gaps },
+                filter_lines(&filtered, &withheld, &path("/h")),
+                &path("/h"),
+                ColorMode::Plain
+            ),
             expect
         );
     }

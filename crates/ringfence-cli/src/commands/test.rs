@@ -13,9 +13,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use ringfence_api::{Outcome, StdioMode};
-use ringfence_audit::session_id;
+use ringfence_audit::{RecordFields, session_id};
 use ringfence_engine::{RunRequest, check_gaps, plan, run as run_engine};
 use ringfence_local::LocalProvider;
+use serde_json::Value;
 
 use super::resolve_args::{ResolvedArgs, RunOverrides, resolve_for_run};
 use crate::args::PolicyArgs;
@@ -56,6 +57,25 @@ const TIME_LIMIT_MS: u64 = 30_000;
 const KEPT: usize = 1024 * 1024;
 /// The number of sandbox starts that are measured.
 const STARTS: usize = 3;
+/// The script of such a start.
+const SHORTEST: &str = ":";
+/// The agent of the attempts in the audit log, and the name of their script.
+const AGENT: &str = "ringfence test";
+const NAME: &str = "ringfence-test";
+
+/// True if a record is the start of a run of `ringfence test`.
+///
+/// The agent's name alone proves nothing, because any program may give it; the scripts are ours.
+pub(crate) fn is_test_run(begun: &RecordFields) -> bool {
+    let command = begun.get("command").and_then(Value::as_array);
+    let words: Vec<&str> = command.into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_ours = match words.as_slice() {
+        ["/bin/sh", "-c", script, NAME] => *script == SHORTEST || *script == SCRIPT,
+        ["/bin/sh", "-c", script, NAME, ..] => *script == SCRIPT,
+        _ => false,
+    };
+    is_ours && begun.get("agent").and_then(Value::as_str) == Some(AGENT)
+}
 
 pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
     let mut resolved_args = resolve_for_run(&arguments.policy, RunOverrides::default())?;
@@ -123,7 +143,7 @@ fn start_ms(resolved_args: &ResolvedArgs) -> Result<f64, CliError> {
     let mut times = Vec::new();
     for _ in 0..STARTS {
         let begun = Instant::now();
-        shell(":", Vec::new(), resolved_args)?;
+        shell(SHORTEST, Vec::new(), resolved_args)?;
         times.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
     times.sort_by(f64::total_cmp);
@@ -143,8 +163,7 @@ fn shell(
     arguments: Vec<OsString>,
     resolved_args: &ResolvedArgs,
 ) -> Result<Outcome, CliError> {
-    let mut command: Vec<OsString> =
-        ["/bin/sh", "-c", script, "ringfence-test"].map(Into::into).to_vec();
+    let mut command: Vec<OsString> = ["/bin/sh", "-c", script, NAME].map(Into::into).to_vec();
     command.extend(arguments);
     let request = RunRequest {
         command,
@@ -153,7 +172,7 @@ fn shell(
         files: resolved_args.files.clone(),
         stdio: StdioMode::Capture { limit: KEPT },
         asker: None,
-        agent: Some("ringfence test".into()),
+        agent: Some(AGENT.into()),
         session: session_id(),
     };
     Ok(run_engine(

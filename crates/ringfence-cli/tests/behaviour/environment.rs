@@ -218,6 +218,11 @@ fn tool_caches_are_in_the_private_cache() {
             ("MPLCONFIGDIR", "matplotlib"),
             ("CHROME_CONFIG_HOME", "chrome-config"),
             ("JUPYTER_RUNTIME_DIR", "jupyter/runtime"),
+            ("HELM_CONFIG_HOME", "helm-config"),
+            ("HELM_DATA_HOME", "helm-data"),
+            ("COMPOSER_HOME", "composer-home"),
+            ("POETRY_CONFIG_DIR", "poetry-config"),
+            ("YOLO_CONFIG_DIR", "ultralytics"),
         ] {
             let path = project.home().join(".cache").join(directory);
             let line = format!("mkdir -p ${name} && touch ${name}/x && echo ${name}");
@@ -231,6 +236,40 @@ fn tool_caches_are_in_the_private_cache() {
                 "{user}"
             );
         }
+    });
+}
+
+#[test]
+fn settings_of_tools_are_kept_for_the_project_and_stay_off_the_host() {
+    each_user(|user| {
+        let project = project(user);
+        let bare = project.home().join(".config/helm");
+        project
+            .sh("mkdir -p $HELM_CONFIG_HOME; echo mine > $HELM_CONFIG_HOME/repositories.yaml")
+            .ok();
+        assert_eq!(project.sh("cat $HELM_CONFIG_HOME/repositories.yaml").ok(), "mine", "{user}");
+        project.sh("mkdir -p $(dirname $GOENV); echo GOFLAGS=-mod=mod > $GOENV").ok();
+        assert!(!bare.exists() && !project.home().join(".config/go").exists(), "{user}");
+        assert!(project.sh("mkdir -p ~/.config/helm").status != 0, "{user}");
+        // A directory that the user opens is the one that the tool uses.
+        project.write_at(&bare.join("x"), "x");
+        let opened =
+            project.run(["--write", "~/.config/helm", "-c", "echo ${HELM_CONFIG_HOME-unset}"]);
+        assert_eq!(opened.ok(), "unset", "{user}");
+    });
+}
+
+/// The workaround of `docs/known-gaps.md` for other tools.
+#[test]
+fn xdg_config_home_in_the_private_cache_is_writable_and_kept() {
+    each_user(|user| {
+        let project = project(user);
+        let config = project.home().join(".cache/config");
+        let variable = format!("XDG_CONFIG_HOME={}", config.display());
+        let run = |line: &str| project.run(["--env", &variable, "-c", line]).ok();
+        run("mkdir -p $XDG_CONFIG_HOME/configstore; echo kept > $XDG_CONFIG_HOME/configstore/x");
+        assert_eq!(run("cat $XDG_CONFIG_HOME/configstore/x"), "kept", "{user}");
+        assert!(!config.exists(), "{user}: it is the sandbox's own");
     });
 }
 

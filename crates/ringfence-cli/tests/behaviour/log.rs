@@ -55,6 +55,36 @@ fn records_are_filtered_by_their_fields() {
     });
 }
 
+/// The denials of `ringfence test` are its own; the user looks for those of a command.
+#[test]
+fn runs_of_ringfence_test_are_neither_the_last_command_nor_in_the_table() {
+    each_user(|user| {
+        let project = project(user);
+        project.run(["-c", "echo x > .mcp.json"]);
+        TestOutput::run(project.ringfence().arg("test"), b"").ok();
+        let last = TestOutput::run(project.ringfence().args(["explain", "--last"]), b"").text();
+        assert!(last.lines().next().is_some_and(|line| line.contains("echo x")), "{last}");
+        let runs = |words: &[&str]| {
+            let shown = log(&project, words).ok();
+            shown.lines().filter(|line| line.contains("execute")).count()
+        };
+        // Three starts are measured.
+        let agent = ["--agent", "ringfence test"];
+        assert_eq!((runs(&[]), runs(&["--all"]), runs(&agent)), (1, 5, 4), "{user}");
+        let all = json(&project, &["--json"]);
+        let of_test: Vec<&Value> =
+            all.iter().filter(|one| one["agent"] == "ringfence test").collect();
+        assert!(of_test.len() > 8, "{user}: {}", of_test.len());
+        let session = of_test[of_test.len() - 1]["session"].as_str().unwrap().to_owned();
+        let named = project.ringfence().args(["explain", "--last", "--session", &session]).output();
+        let named = String::from_utf8_lossy(&named.unwrap().stdout).into_owned();
+        assert!(named.contains(&session) && !named.contains("echo x"), "{user}: {named}");
+        // The name of an agent hides nothing.
+        project.run(["--agent", "ringfence test", "--", "/bin/sh", "-c", "true", "ringfence-test"]);
+        assert_eq!(runs(&[]), 2, "{user}");
+    });
+}
+
 /// Promise: hostile-log-text
 #[test]
 fn table_output_has_no_control_characters() {

@@ -83,6 +83,99 @@ fn redacted_copy_is_not_a_denial_and_explain_names_it() {
     });
 }
 
+const MAVEN: &str = "<settings><servers><server><id>corp</id><password>s3cret</password></server></servers>
+<mirrors><mirror><id>corp</id><mirrorOf>*</mirrorOf><url>https://me:s3cret@maven.example.org/all/</url></mirror></mirrors></settings>";
+
+#[test]
+fn maven_mirrors_are_shown_and_passwords_are_not() {
+    each_user(|user| {
+        let project = project(user);
+        let settings = project.home().join(".m2/settings.xml");
+        project.write_at(&settings, MAVEN);
+        project.write_at(&project.home().join(".m2/settings-security.xml"), "s3cret");
+        let copy = project.sh("cat ~/.m2/settings.xml").ok();
+        let is_whole = copy.contains("<url>https://maven.example.org/all/</url>");
+        assert!(is_whole && !copy.contains("s3cret"), "{user}: {copy}");
+        let refused = project.sh("cat ~/.m2/settings-security.xml; echo x >> ~/.m2/settings.xml");
+        assert!(refused.status != 0 && !refused.text().contains("s3cret"), "{user}");
+        let bare = std::fs::read_to_string(settings.as_path()).unwrap();
+        assert_eq!(bare, MAVEN, "{user}");
+    });
+}
+
+#[test]
+fn maven_settings_that_are_not_understood_are_left_out_and_reported() {
+    each_user(|user| {
+        let project = project(user);
+        let external = "<!DOCTYPE settings [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><settings/>";
+        project.write_at(&project.home().join(".m2/settings.xml"), external);
+        let ran = project.sh("cat ~/.m2/settings.xml");
+        assert!(ran.status != 0 && ran.text().is_empty(), "{user}: {}", ran.text());
+        for command in ["plan", "doctor"] {
+            let text = TestOutput::run(project.ringfence().arg(command), b"").text();
+            assert!(text.contains(".m2/settings.xml"), "{user}: {command}: {text}");
+            assert!(text.contains("not understood"), "{user}: {command}: {text}");
+        }
+        let planned = TestOutput::run(project.ringfence().args(["plan", "--json"]), b"").stdout;
+        let planned: Value = serde_json::from_slice(&planned).expect("JSON");
+        let withheld = planned["withheldSettings"][0]["path"].as_str().unwrap_or_default();
+        assert!(withheld.ends_with(".m2/settings.xml"), "{user}: {withheld}");
+    });
+}
+
+/// A project of a user with cargo on `PATH`, and cargo's configuration.
+fn with_cargo(user: TestUser, config: &str) -> (TestProject, String) {
+    let project = project(user);
+    let home = project.home();
+    project.write_at(&home.join("bin/cargo"), "#!/bin/sh\n");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(home.join("bin/cargo"), executable).expect("it is there");
+    project.write_at(&home.join(".cargo/config.toml"), config);
+    let path = std::env::var("PATH").expect("a path");
+    let path = format!("{}:{path}", home.join("bin").display());
+    (project, path)
+}
+
+const CARGO: &str = "[registries.corp]\nindex = \"sparse+https://me:s3cret@crates.example.org/\"\ntoken = \"s3cret\"\n";
+
+#[test]
+fn cargo_registries_are_shown_and_tokens_are_not() {
+    each_user(|user| {
+        let (project, path) = with_cargo(user, CARGO);
+        let run = |words: &[&str]| {
+            let command = [&["run"], words].concat();
+            TestOutput::run(project.ringfence().env("PATH", &path).args(command), b"")
+        };
+        let expect = "[registries.corp]\nindex = \"sparse+https://crates.example.org/\"".to_owned();
+        assert_eq!(run(&["-c", "cat ~/.cargo/config.toml"]).ok(), expect, "{user}");
+        for line in ["echo x >> ~/.cargo/config.toml", "rm ~/.cargo/config.toml"] {
+            let ran = run(&["-c", line]);
+            assert!(ran.status != 0, "{user}: {line}: {}", ran.text());
+        }
+        let found = run(&["-c", "grep -r s3cret ~ 2>/dev/null"]);
+        assert_eq!(found.text(), "", "{user}");
+        let denied = run(&["--deny", "~/.cargo/config.toml", "-c", "cat ~/.cargo/config.toml"]);
+        assert!(denied.status != 0 && denied.text().is_empty(), "{user}: {}", denied.text());
+        let own = run(&["--read", "~/.cargo/config.toml", "-c", "cat ~/.cargo/config.toml"]);
+        assert_eq!(own.ok(), CARGO.trim_end(), "{user}");
+        let bare = std::fs::read_to_string(project.home().join(".cargo/config.toml")).unwrap();
+        assert_eq!(bare, CARGO, "{user}");
+    });
+}
+
+#[test]
+fn cargo_config_without_a_secret_is_shown_as_it_is() {
+    each_user(|user| {
+        let plain = "# the token is elsewhere\n[net]\nretry = 3";
+        let (project, path) = with_cargo(user, plain);
+        let ran = TestOutput::run(
+            project.ringfence().env("PATH", &path).args(["run", "-c", "cat ~/.cargo/config.toml"]),
+            b"",
+        );
+        assert_eq!(ran.ok(), plain, "{user}");
+    });
+}
+
 #[test]
 fn user_rule_shows_the_file_itself_instead_of_a_copy() {
     each_user(|user| {

@@ -6,8 +6,7 @@
 
 use std::fs;
 
-use ringfence_policy::presets::SECRET_WORDS;
-use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source, Verdict};
+use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source, Verdict, mentions_secret};
 
 use super::build::{SurveyBuilder, note_linked};
 use super::{HardLinks, kind_of, read_small};
@@ -115,51 +114,12 @@ fn expand_wildcards(suspect: &AbsPath) -> Vec<AbsPath> {
 }
 
 /// True if a regular file contains a secret outside of its comments.
-fn holds_secret(file: &AbsPath) -> bool {
+pub fn holds_secret(file: &AbsPath) -> bool {
     let Some(text) = read_small(file) else { return false };
     // In npm's format, a line about a registry begins with two slashes.
     let is_npmrc = file.name().is_some_and(|name| name == "npmrc");
     let marks: &[&str] = if is_npmrc { &["#", ";"] } else { &["#", "//", "*"] };
     let is_comment = |line: &str| marks.iter().any(|mark| line.trim_start().starts_with(mark));
-    let says = |line: &str| {
-        let line = line.to_ascii_lowercase();
-        SECRET_WORDS.iter().any(|word| line.contains(word)) || has_password(&line)
-    };
-    text.lines().any(|line| !is_comment(line) && says(line)) || (is_npmrc && text.contains("_auth"))
-}
-
-/// True if a line has a URL with a password, or with a token as the user name.
-fn has_password(line: &str) -> bool {
-    line.match_indices("://").any(|(at, mark)| {
-        let rest = &line[at + mark.len()..];
-        let host = rest.split(['/', '?', '#', '"', '\'', ' ', '\t']).next().unwrap_or_default();
-        let is_web = line[..at].ends_with("http") || line[..at].ends_with("https");
-        host.rsplit_once('@')
-            .is_some_and(|(user, _)| user.contains(':') || (is_web && user != "git"))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::has_password;
-
-    #[test]
-    fn urls_with_passwords_are_found() {
-        for line in [
-            "index = \"sparse+https://me:pw@crates.example.org/\"",
-            "https://token@host/x",
-            "proxy = http://a:b@proxy:3128",
-        ] {
-            assert!(has_password(line), "{line}");
-        }
-        for line in [
-            "ssh://git@github.com/x",
-            "https://git@github.com/x",
-            "https://host/a@b",
-            "https://host:8080/x",
-            "a://b c@d",
-        ] {
-            assert!(!has_password(line), "{line}");
-        }
-    }
+    text.lines().any(|line| !is_comment(line) && mentions_secret(line))
+        || (is_npmrc && text.contains("_auth"))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringfence_enforce::{FuseSupport, HostSupport};
-use ringfence_engine::{FilteredVariable, OwnPolicy};
+use ringfence_engine::{FilteredVariable, OwnPolicy, WithheldSettings};
 use ringfence_policy::AbsPath;
 
 use crate::commands::policy::files::unused_reason;
@@ -70,6 +70,17 @@ impl DoctorFinding {
         let what = format!("not passed to commands: {}", judged.join(", "));
         let fix = "ringfence run --env NAME, if the command may see the value";
         (!judged.is_empty()).then(|| Self::new("variables", FindingState::Limited, what).fix(fix))
+    }
+
+    /// Reports settings of package managers that have no copy in the sandbox.
+    pub(super) fn settings(withheld: &[WithheldSettings]) -> Option<Self> {
+        let files: Vec<String> = withheld
+            .iter()
+            .map(|one| format!("{} ({})", output::printable(&one.path.to_string()), one.why))
+            .collect();
+        let what = format!("not visible to commands: {}", files.join(", "));
+        let fix = "ringfence run --read FILE, if the command may see the file itself";
+        (!files.is_empty()).then(|| Self::new("settings", FindingState::Limited, what).fix(fix))
     }
 
     /// Reports denied project files that are in the git object store, where commands can read them.

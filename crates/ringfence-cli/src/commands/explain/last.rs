@@ -13,6 +13,7 @@ use super::{
     ExplainAccess, ExplainFormat, ExplainVerdict, Explanation, connect, explanation_json, path,
 };
 use crate::commands::resolve_args::ResolvedArgs;
+use crate::commands::test::is_test_run;
 use crate::denied::from_record;
 use crate::error::CliError;
 use crate::origins::PolicyOrigins;
@@ -25,7 +26,9 @@ pub(super) fn explain(
 ) -> Result<ExitCode, CliError> {
     let grants = &resolved_args.resolved.grants;
     let which = session.map_or(RunSelector::In(grants.workspace.as_path()), RunSelector::Named);
-    let Some(run) = last_run(grants.audit.directory.as_path(), which)? else {
+    // A run that is named is meant, even one of `ringfence test`.
+    let is_skipped = if session.is_some() { |_: &RecordFields| false } else { is_test_run };
+    let Some(run) = last_run(grants.audit.directory.as_path(), which, is_skipped)? else {
         let selection = session.map_or_else(
             || format!("in {}", tilde_path(&grants.workspace, &grants.home)),
             |session| format!("with the session `{session}`"),
