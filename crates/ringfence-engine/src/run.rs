@@ -39,7 +39,7 @@ pub(crate) trait RunTarget {
 /// The end of the pipeline.
 pub(crate) enum RunResult<T> {
     /// A rule on its text refused the command.
-    Refused(Outcome),
+    Refused(Box<Outcome>),
     /// The command ran, or runs.
     Ran(T),
 }
@@ -47,7 +47,8 @@ pub(crate) enum RunResult<T> {
 impl RunResult<Outcome> {
     pub(crate) fn into_outcome(self) -> Outcome {
         match self {
-            RunResult::Refused(outcome) | RunResult::Ran(outcome) => outcome,
+            RunResult::Refused(outcome) => *outcome,
+            RunResult::Ran(outcome) => outcome,
         }
     }
 }
@@ -62,7 +63,7 @@ pub(crate) fn run_in<T: RunTarget>(
     if let Some(refused) = command_guard::check_command(grants, text) {
         info!(target: "engine", "a rule on its text refuses the command");
         target.show_refusal(&refused);
-        return Ok(RunResult::Refused(refused));
+        return Ok(RunResult::Refused(Box::new(refused)));
     }
     let gaps = target.prepare()?;
     check_gaps(&gaps, grants.on_gap)?;

@@ -277,7 +277,7 @@ impl Session {
         match run_in(&mut target, &resolved.grants, text, recorder)? {
             RunResult::Ran(ran) => Ok(ran),
             RunResult::Refused(outcome) => Ok(SessionOutcome {
-                outcome,
+                outcome: *outcome,
                 cwd: target.shell.as_ref().and_then(|shell| shell.cwd()),
                 background: StreamOutput::default(),
                 shell: ShellState::Alive,
@@ -333,8 +333,8 @@ impl Session {
                 (ProcessState::Runs(process), enforced, gaps)
             }
             Ok(RunResult::Refused(refused)) => {
-                recorder.finish(&Ok(refused.clone()));
-                (ProcessState::Refused(Box::new(refused)), Vec::new(), Vec::new())
+                recorder.finish(&Ok(Outcome::clone(&refused)));
+                (ProcessState::Refused(refused), Vec::new(), Vec::new())
             }
             Err(error) => {
                 let result = Err(error);
