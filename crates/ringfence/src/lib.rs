@@ -125,11 +125,11 @@ pub use ringfence_api::{
     GrantedAccess, LimitBreach, Operation, Outcome, OutputStream, Permission, QuarantinedFile,
     RequiresPermission, ResourceUsage, ShellState,
 };
-pub use ringfence_policy::Mode;
-pub use ringfence_policy::command::{
-    Platform, RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings,
-    SandboxWish, UnsandboxedReason, should_use_sandbox,
+pub use ringfence_cmdline::{
+    RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings, SandboxWish,
+    UnsandboxedReason, should_use_sandbox,
 };
+pub use ringfence_policy::{Mode, Platform};
 /// In-process tools, for agents that call tools rather than a shell; see [`router`].
 pub use ringfence_tools as tools;
 

@@ -7,6 +7,7 @@ use super::tree::{From, Package, Tree, When};
 const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "policies and decisions; pure"),
     ("ringfence-api", "requests and outcomes; pure"),
+    ("ringfence-cmdline", "the shell-line parser and the rules on its text; pure"),
     ("ringfence-sys", "one function per syscall; it decides nothing"),
     ("ringfence-log", "filter, format and output of log events; it decides nothing"),
     ("ringfence-shell", "the protocol of a persistent shell"),
@@ -29,6 +30,8 @@ const LAYERS: &[(&str, &str)] = &[
 const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-policy", "a system call knows no policy"),
     ("ringfence-sys", "ringfence-api", "a system call knows no request"),
+    ("ringfence-sys", "ringfence-cmdline", "a system call knows no shell line"),
+    ("ringfence-enforce", "ringfence-cmdline", "rules on text run before the sandbox"),
     ("ringfence-enforce", "ringfence-audit", "enforcement does not depend on the audit log"),
     ("ringfence-provider", "ringfence-audit", "a backend runs commands; the engine records them"),
     ("ringfence-local", "ringfence-audit", "a backend runs commands; the engine records them"),
