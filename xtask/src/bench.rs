@@ -162,7 +162,7 @@ impl BenchPrograms {
             rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
             many: workspace::build("ringfence", &["--release", "--example", "many"])?,
             commands: workspace::build(
-                "ringfence-policy",
+                "ringfence-cmdline",
                 &["--release", "--example", "commands"],
             )?,
         })

@@ -18,7 +18,7 @@ const SEED_IN_CI: &str = "1";
 
 /// Each target: the name of the example, and the crate it belongs to.
 const TARGETS: &[(&str, &str)] =
-    &[("commands", "ringfence-policy"), ("archives", "ringfence-skills")];
+    &[("commands", "ringfence-cmdline"), ("archives", "ringfence-skills")];
 
 /// Fuzzes one target for so many seconds, with a given or a random seed.
 pub(crate) fn run(target: &str, seconds: &str, seed: Option<&str>) -> TaskResult {

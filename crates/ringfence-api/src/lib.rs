@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod execute_result;
 mod line;
 mod optional;
 mod outcome;
@@ -15,6 +16,7 @@ mod text;
 pub mod violations;
 
 pub use ask::{Ask, AskAnswer, Asker};
+pub use execute_result::{CapturedOutput, ExecuteResult};
 pub use line::{Errors, OutputStream, ShellCommand, ShellCommandResult, ShellState, StdinInput};
 pub use optional::Attempt;
 pub use outcome::{

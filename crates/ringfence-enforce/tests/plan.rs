@@ -24,7 +24,7 @@ fn facts() -> Facts {
         workspace: path("/home/me/app"),
         home: path("/home/me"),
         user: "me".into(),
-        platform: ringfence_policy::command::Platform::Linux,
+        platform: ringfence_policy::Platform::Linux,
         variables: BTreeMap::from([("HOME".into(), "/home/me".into())]),
         path_dirs: ["/usr/local/bin", "/usr/bin", "/home/me/.cargo/bin", "/opt/tool/bin"]
             .map(path)

@@ -19,7 +19,7 @@ fn grants(text: &str) -> Grants {
         workspace: path("/home/me/app"),
         home: path("/home/me"),
         user: "me".into(),
-        platform: ringfence_policy::command::Platform::Linux,
+        platform: ringfence_policy::Platform::Linux,
         variables: BTreeMap::new(),
         path_dirs: Vec::new(),
         installations: BTreeSet::new(),

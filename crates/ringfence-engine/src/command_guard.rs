@@ -7,7 +7,9 @@ use ringfence_api::{
     StreamOutput, escape_hidden,
 };
 use ringfence_audit::now_ms;
-use ringfence_policy::command::{ParseProblem, ParsedLine, ShellDialect};
+use ringfence_cmdline::{
+    ParseProblem, ParsedLine, ShellDialect, find_doubt, find_refusal, parse_for_rules,
+};
 use ringfence_policy::{CommandRules, Grants};
 
 /// The argv that makes bash run `line` and then report its final working directory through standard
@@ -33,7 +35,9 @@ impl CommandText<'_> {
     fn line(&self, rules: &CommandRules) -> Result<ParsedLine, ParseProblem> {
         match self {
             CommandText::Words(words) => match shell_line(words) {
-                Some((line, dialect)) => rules.parse_line(text(line.as_encoded_bytes())?, dialect),
+                Some((line, dialect)) => {
+                    parse_for_rules(text(line.as_encoded_bytes())?, dialect, rules)
+                }
                 None => {
                     let words: Result<Vec<&str>, ParseProblem> =
                         words.iter().map(|word| text(word.as_encoded_bytes())).collect();
@@ -43,7 +47,7 @@ impl CommandText<'_> {
             CommandText::Line(line, shell) => {
                 let name = std::path::Path::new(shell).file_name().unwrap_or(shell);
                 let dialect = if name == "bash" { ShellDialect::Bash } else { ShellDialect::Posix };
-                rules.parse_line(text(line)?, dialect)
+                parse_for_rules(text(line)?, dialect, rules)
             }
         }
     }
@@ -93,7 +97,7 @@ pub(crate) fn check_command(grants: &Grants, command: CommandText<'_>) -> Option
         return None;
     }
     let line = command.line(&grants.commands);
-    let refusal = grants.commands.refusal(line.as_ref())?;
+    let refusal = find_refusal(line.as_ref(), &grants.commands)?;
     let whole = line.map_or_else(|_| command.display_text(), |line| line.text);
     let characters =
         |end: usize| whole.get(..end.min(whole.len())).map_or(0, |text| text.chars().count());
@@ -141,7 +145,7 @@ pub(crate) fn doubt_about(grants: &Grants, command: CommandText<'_>) -> Option<S
     if !grants.commands.has_guards() {
         return None;
     }
-    let doubt = grants.commands.doubt(command.line(&grants.commands).as_ref())?;
+    let doubt = find_doubt(command.line(&grants.commands).as_ref(), &grants.commands)?;
     Some(format!("in doubt: {} ({}, {})", doubt.reason, doubt.rule, doubt.origin))
 }
 

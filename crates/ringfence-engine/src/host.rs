@@ -11,9 +11,8 @@ use std::sync::OnceLock;
 
 use ringfence_api::SecretValue;
 use ringfence_enforce::{SandboxUser, SettingsCopy};
-use ringfence_policy::command::Platform;
 use ringfence_policy::presets::PRESETS;
-use ringfence_policy::{AbsPath, Facts, GitLayout, GitRemote, Grants, NetworkMode};
+use ringfence_policy::{AbsPath, Facts, GitLayout, GitRemote, Grants, NetworkMode, Platform};
 
 use crate::{EngineError, command_config, company, files, gitconfig, package_settings};
 

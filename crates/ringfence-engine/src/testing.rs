@@ -33,7 +33,7 @@ impl TestHome {
             workspace: self.0.join("p"),
             home: self.0.clone(),
             user: "me".into(),
-            platform: ringfence_policy::command::Platform::Linux,
+            platform: ringfence_policy::Platform::Linux,
             variables: BTreeMap::new(),
             path_dirs: Vec::new(),
             programs: BTreeSet::new(),

@@ -1,7 +1,6 @@
 //! Tool results: one JSON object for programs, and the same as text.
 
-use ringfence::ExecuteResult;
-use ringfence_api::{Permission, ShellState, error_chain, violations};
+use ringfence_api::{ExecuteResult, Permission, ShellState, error_chain, violations};
 use ringfence_engine::EngineError;
 use ringfence_engine::session::SessionOutcome;
 use ringfence_tools::ToolError;

@@ -21,6 +21,25 @@ pub use guarded::GuardedNames;
 pub use settings::*;
 pub use tables::*;
 
+/// The programs of `@strict` in `allow-binaries`.
+pub const STRICT_BINARIES: &[&str] = &[
+    "python3", "bash", "sh", "ls", "cat", "mkdir", "touch", "cp", "mv", "rm", "tee", "echo",
+    "grep", "sed", "find", "chmod", "xargs",
+];
+/// The texts of `@strict` in `deny-arguments`.
+pub const STRICT_ARGUMENTS: &[&str] = &[
+    "..",
+    "/etc/",
+    "/root/",
+    "/proc/",
+    "/dev/",
+    "/sys/",
+    "/boot/",
+    "--privileged",
+    "eval",
+    "exec",
+];
+
 /// An entry of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuiltinEntry {

@@ -4,9 +4,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::Platform;
+use serde::{Deserialize, Serialize};
+
 use crate::grants::{Asking, Limits, Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
+
+/// A platform, named as in `enabledPlatforms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Platform {
+    /// Linux.
+    Linux,
+    /// Windows Subsystem for Linux.
+    Wsl,
+    /// macOS.
+    Macos,
+    /// Windows.
+    Windows,
+}
+
+impl Platform {
+    /// Parses the name of a platform.
+    pub fn from_word(word: &str) -> Option<Platform> {
+        Some(match word {
+            "linux" => Platform::Linux,
+            "wsl" => Platform::Wsl,
+            "macos" => Platform::Macos,
+            "windows" => Platform::Windows,
+            _ => return None,
+        })
+    }
+}
 
 /// Facts about the machine, the user and the project.
 #[derive(Debug, Clone, PartialEq)]

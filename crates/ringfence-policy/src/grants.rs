@@ -348,7 +348,7 @@ pub struct EnvironmentRules {
     pub set: BTreeMap<String, String>,
 }
 
-/// Rules on the text of command lines; see [`command`](crate::command). The text of each rule is
+/// Rules on the text of command lines; `ringfence-cmdline` applies them. The text of each rule is
 /// the text of its origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRules {
@@ -364,6 +364,19 @@ pub struct CommandRules {
     pub excluded: Vec<Origin>,
     /// Action for a line that is only partly known before it runs.
     pub doubt: Doubt,
+}
+
+impl CommandRules {
+    /// True if any rule may refuse a command.
+    pub fn has_guards(&self) -> bool {
+        let lists = [&self.deny, &self.allow_binaries, &self.deny_arguments];
+        lists.iter().any(|list| !list.is_empty()) || self.anchor_arguments.is_some()
+    }
+
+    /// The same rules with `doubt = "refuse"`.
+    pub fn with_doubt_refused(&self) -> Self {
+        Self { doubt: Doubt::Refuse, ..self.clone() }
+    }
 }
 
 /// Action for a command line that is only partly known before it runs.

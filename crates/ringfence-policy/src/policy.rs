@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::command::Platform;
 use crate::disguise::Disguise;
+use crate::facts::Platform;
 use crate::grants::{Asking, Doubt, Fsync, HookSession, Mode, Observe, OnError, OnGap};
 use crate::tracked::TrackedMode;
 pub use network::{NetworkSection, PortChoice, SecretSection};

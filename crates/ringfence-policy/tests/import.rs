@@ -98,7 +98,7 @@ fn path(text: &str) -> AbsPath {
 
 fn facts() -> Facts {
     Facts {
-        platform: ringfence_policy::command::Platform::Linux,
+        platform: ringfence_policy::Platform::Linux,
         workspace: path("/home/me/p"),
         home: path("/home/me"),
         user: "me".to_owned(),

@@ -100,7 +100,6 @@ mod oneshot;
 mod permission;
 mod protocol;
 mod registry;
-mod result;
 mod routing;
 
 pub use agent::{AgentRunner, AgentStep};
@@ -115,21 +114,20 @@ pub use protocol::{
     SandboxInfo, SandboxProvider, SandboxStatus,
 };
 pub use registry::SandboxProviderRegistry;
-pub use result::{CapturedOutput, ExecuteResult};
 pub use routing::router;
 
 /// Adds denials as a block to a command's standard error for agents, and removes it for users.
 pub use ringfence_api::violations;
 pub use ringfence_api::{
-    Ask, AskAnswer, Asker, CommandRefusal, Denial, DenialEvidence, ExitStatus, Gap, GapKind,
-    GrantedAccess, LimitBreach, Operation, Outcome, OutputStream, Permission, QuarantinedFile,
-    RequiresPermission, ResourceUsage, ShellState,
+    Ask, AskAnswer, Asker, CapturedOutput, CommandRefusal, Denial, DenialEvidence, ExecuteResult,
+    ExitStatus, Gap, GapKind, GrantedAccess, LimitBreach, Operation, Outcome, OutputStream,
+    Permission, QuarantinedFile, RequiresPermission, ResourceUsage, ShellState,
 };
-pub use ringfence_policy::Mode;
-pub use ringfence_policy::command::{
-    Platform, RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings,
-    SandboxWish, UnsandboxedReason, should_use_sandbox,
+pub use ringfence_cmdline::{
+    RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings, SandboxWish,
+    UnsandboxedReason, should_use_sandbox,
 };
+pub use ringfence_policy::{Mode, Platform};
 /// In-process tools, for agents that call tools rather than a shell; see [`router`].
 pub use ringfence_tools as tools;
 

@@ -1,12 +1,15 @@
 //! Dependencies point one way.
 
+use std::collections::{HashSet, VecDeque};
+
 use super::Finding;
-use super::tree::{From, Package, Tree, When};
+use super::tree::{From, Need, Package, Tree, When};
 
 /// From the ground up: a crate may use only crates that stand before it.
 const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "policies and decisions; pure"),
     ("ringfence-api", "requests and outcomes; pure"),
+    ("ringfence-cmdline", "the shell-line parser and the rules on its text; pure"),
     ("ringfence-sys", "one function per syscall; it decides nothing"),
     ("ringfence-log", "filter, format and output of log events; it decides nothing"),
     ("ringfence-shell", "the protocol of a persistent shell"),
@@ -19,16 +22,18 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-provider", "the trait of every backend"),
     ("ringfence-local", "the backend for this machine"),
     ("ringfence-engine", "the pipeline of a command, with any backend"),
-    ("ringfence", "the library for programs that embed ringfence, and the result types"),
+    ("ringfence", "the library for programs that embed ringfence"),
     ("ringfence-mcp", "the MCP server; it knows no backend"),
     ("ringfence-http", "the HTTP service; it knows no backend"),
     ("ringfence-cli", "the command line; it picks the backend and starts the servers"),
 ];
 
-/// Dependencies that the order alone would allow.
+/// Dependencies that the order alone would allow; neither direct nor through another crate.
 const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-policy", "a system call knows no policy"),
     ("ringfence-sys", "ringfence-api", "a system call knows no request"),
+    ("ringfence-sys", "ringfence-cmdline", "a system call knows no shell line"),
+    ("ringfence-enforce", "ringfence-cmdline", "rules on text run before the sandbox"),
     ("ringfence-enforce", "ringfence-audit", "enforcement does not depend on the audit log"),
     ("ringfence-provider", "ringfence-audit", "a backend runs commands; the engine records them"),
     ("ringfence-local", "ringfence-audit", "a backend runs commands; the engine records them"),
@@ -54,20 +59,53 @@ fn of_package(tree: &Tree, package: &Package) -> Vec<Finding> {
             format!("{} has no place in the layers: give it one, with a reason", package.name),
         )];
     }
-    let ours = package.needs.iter().filter(|need| need.from == From::Workspace);
-    ours.filter_map(|need| {
-        let why = objection(&package.name, &need.name, need.when)?;
-        let line = tree
-            .file(&package.manifest)
-            .and_then(|manifest| line_of(&manifest.text, &need.name))
-            .unwrap_or(1);
-        Some(Finding::new(
-            &package.manifest,
-            line,
-            format!("{} must not depend on {}: {why}", package.name, need.name),
-        ))
-    })
-    .collect()
+    let user = &package.name;
+    let direct = our_needs(package).filter_map(|need| {
+        let why = objection(user, &need.name, need.when)?;
+        Some((need.name.as_str(), format!("{user} must not depend on {}: {why}", need.name)))
+    });
+    let indirect = BARRED.iter().filter(|(from, ..)| from == user).filter_map(|(_, used, why)| {
+        let route = route_to(tree, package, used)?;
+        let through = route.join(", ");
+        Some((route[0], format!("{user} must not depend on {used} through {through}: {why}")))
+    });
+    direct
+        .chain(indirect)
+        .map(|(need, what)| {
+            let manifest = tree.file(&package.manifest);
+            let line = manifest.and_then(|manifest| line_of(&manifest.text, need)).unwrap_or(1);
+            Finding::new(&package.manifest, line, what)
+        })
+        .collect()
+}
+
+fn our_needs(package: &Package) -> impl Iterator<Item = &Need> {
+    package.needs.iter().filter(|need| need.from == From::Workspace)
+}
+
+/// The crates through which `user` reaches `used`, on the shortest way; `None` without a way or
+/// with a direct dependency. The tests of another crate are no way: cargo does not build them.
+fn route_to<'a>(tree: &'a Tree, user: &'a Package, used: &str) -> Option<Vec<&'a str>> {
+    let starts = || our_needs(user).map(|need| need.name.as_str()).filter(|name| *name != TESTKIT);
+    if starts().any(|name| name == used) {
+        return None;
+    }
+    let mut seen: HashSet<&str> = starts().collect();
+    let mut routes: VecDeque<Vec<&str>> = starts().map(|name| vec![name]).collect();
+    while let Some(route) = routes.pop_front() {
+        let last =
+            tree.packages.iter().find(|package| Some(&package.name.as_str()) == route.last());
+        let needs = last.into_iter().flat_map(our_needs).filter(|need| need.when != When::Test);
+        for need in needs {
+            if need.name == used {
+                return Some(route);
+            }
+            if seen.insert(&need.name) {
+                routes.push_back(route.iter().copied().chain([need.name.as_str()]).collect());
+            }
+        }
+    }
+    None
 }
 
 /// Why `user` must not use `used`, or nothing.
@@ -149,6 +187,35 @@ mod tests {
             findings,
             &tree(&[]).with("ringfence-provider", &[("ringfence-local", Always)]),
             &["crates/ringfence-provider/Cargo.toml:1:"],
+        );
+    }
+
+    #[test]
+    fn barred_crate_is_not_reached_through_another() {
+        let below = |engine_needs| {
+            tree(&[(
+                "crates/ringfence-mcp/Cargo.toml",
+                "[dependencies]\nringfence-engine = 1\nringfence.workspace = true\n",
+            )])
+            .with("ringfence-local", &[("ringfence-policy", Always)])
+            .with("ringfence", &[("ringfence-local", engine_needs)])
+            .with("ringfence-mcp", &[("ringfence-engine", Always), ("ringfence", Always)])
+        };
+        let through = "crates/ringfence-mcp/Cargo.toml:3: ringfence-mcp must not depend on ringfence-local through ringfence: the caller";
+        check(findings, &below(Always), &[through]);
+        check(findings, &below(Build), &[through]);
+        check(findings, &below(Test), &[]);
+        // Two crates between; the first is needed by tests only.
+        check(
+            findings,
+            &tree(&[])
+                .with("ringfence-audit", &[])
+                .with("ringfence-tools", &[("ringfence-audit", Always)])
+                .with("ringfence-skills", &[("ringfence-tools", Always)])
+                .with("ringfence-provider", &[("ringfence-skills", Test)]),
+            &[
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-audit through ringfence-skills, ringfence-tools: a backend",
+            ],
         );
     }
 

@@ -273,7 +273,7 @@ fn init_policy_allows_everyday_lines_and_refuses_disguised_ones() {
     });
 }
 
-#[path = "../../../ringfence-policy/tests/commands/everyday.rs"]
+#[path = "../../../ringfence-cmdline/tests/commands/everyday.rs"]
 mod everyday;
 
 #[test]

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use futures_util::future::join_all;
-use ringfence::ExecuteResult;
-use ringfence_api::{Asker, Outcome, ShellState, StdioMode, error_chain};
+use ringfence_api::{Asker, ExecuteResult, Outcome, ShellState, StdioMode, error_chain};
 use ringfence_audit::{now_ms, session_id};
 use ringfence_engine::{EngineError, ResolvedPolicy, RunObserver, RunRequest, run_streamed};
 use ringfence_policy::{AbsPath, Flags};

@@ -6,8 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ringfence::ExecuteResult;
-use ringfence_api::error_chain;
+use ringfence_api::{ExecuteResult, error_chain};
 use ringfence_audit::{now_ms, session_id};
 use ringfence_engine::session::{self, CommandControl, SessionOutcome};
 use ringfence_skills::SkillName;

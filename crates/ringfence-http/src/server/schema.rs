@@ -48,7 +48,7 @@ described! {
     Denial = ringfence_api::Denial,
     SkillEditResult = ringfence_skills::SkillEditResult,
     ListEntry = ringfence_tools::ListEntry,
-    ExecuteResult = ringfence::ExecuteResult,
+    ExecuteResult = ringfence_api::ExecuteResult,
     ExecutionSummary = ExecutionSummarySchema,
     SkillFiles = ringfence_skills::SkillFiles,
     AuditRecord = AuditRecordSchema,

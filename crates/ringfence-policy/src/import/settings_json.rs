@@ -3,7 +3,7 @@
 
 use super::reader::{self, ImportReader};
 use super::{ImportError, ImportedPolicy};
-use crate::command::Platform;
+use crate::facts::Platform;
 use crate::glob::Glob;
 use crate::grants::NetworkMode;
 use crate::network::{HostPattern, HostRule};

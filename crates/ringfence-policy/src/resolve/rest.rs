@@ -1,6 +1,6 @@
 //! Environment variables, commands, tools and limits over all layers.
 
-use crate::command::{STRICT_ARGUMENTS, STRICT_BINARIES};
+use crate::builtin::{STRICT_ARGUMENTS, STRICT_BINARIES};
 use crate::environment::{looks_secret, name_matches};
 use crate::error::PolicyError;
 use crate::expand::ExpandedEntry;

@@ -2,13 +2,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::decide::{Access, Verdict};
-use crate::facts::GitLayout;
+use crate::facts::{GitLayout, Platform};
 use crate::parse::parse;
 use crate::testing::path;
 
 pub(crate) fn facts() -> Facts {
     Facts {
-        platform: crate::command::Platform::Linux,
+        platform: Platform::Linux,
         workspace: path("/home/me/p"),
         home: path("/home/me"),
         user: "me".to_owned(),
@@ -460,13 +460,10 @@ fn state_directory_is_denied_in_any_opened_tree() {
 fn project_policy_cannot_disable_sandbox() {
     let settings = |layers: &[(&str, &str)], flags: &Flags| {
         let grants = resolve(&with(layers), flags, &facts()).unwrap();
-        let settings = grants.sandbox_settings();
-        (
-            settings.enabled,
-            settings.fail_if_unavailable,
-            settings.allow_unsandboxed_commands,
-            settings.auto_allow_bash_if_sandboxed,
-        )
+        let crate::grants::SandboxRules {
+            fail_if_unavailable, allow_unsandboxed, auto_allow, ..
+        } = grants.sandbox;
+        (grants.is_confined(), fail_if_unavailable, allow_unsandboxed, auto_allow)
     };
     let plain = (true, true, false, true);
     assert_eq!(settings(&[], &flags()), plain);

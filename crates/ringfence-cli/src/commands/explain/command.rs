@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::process::ExitCode;
 
-use ringfence_policy::command::{
-    Exclusion, GuardRefusal, GuardRuling, ParseProblem, ParsedLine, ShellDialect, ShellWord,
-    SimpleCommand, check_exclusion,
+use ringfence_cmdline::{
+    Exclusion, GuardRefusal, GuardRuling, ParseProblem, ParsedLine, ReachedBy, ShellDialect,
+    ShellWord, SimpleCommand, check_each_rule, check_exclusion, find_refusal, parse_for_rules,
 };
 use ringfence_policy::{CommandRules, Origin};
 use serde_json::{Value, json};
@@ -30,13 +30,15 @@ struct LineReport<'a> {
 impl<'a> LineReport<'a> {
     fn new(text: &'a str, rules: &'a CommandRules) -> Self {
         let line = ParsedLine::parse(text);
-        let rulings = rules.rule_results(line.as_ref());
+        let rulings = check_each_rule(line.as_ref(), rules);
         let patterns: Vec<&str> =
             rules.excluded.iter().map(|origin| origin.text.as_str()).collect();
         let exclusion = check_exclusion(line.as_ref(), &patterns);
         let passes = rulings.iter().all(|ruling| ruling.refusal.is_none());
         let by_sh = passes
-            .then(|| rules.refusal(rules.parse_line(text, ShellDialect::Posix).as_ref()))
+            .then(|| {
+                find_refusal(parse_for_rules(text, ShellDialect::Posix, rules).as_ref(), rules)
+            })
             .flatten();
         Self { text, line, rulings, exclusion, excluded: &rules.excluded, by_sh }
     }
@@ -125,7 +127,7 @@ fn as_text(report: &LineReport<'_>, paint: ColorMode) -> String {
 
 fn way(part: &SimpleCommand) -> String {
     match part.reached_by {
-        ringfence_policy::command::ReachedBy::Plain => String::new(),
+        ReachedBy::Plain => String::new(),
         way => format!(", {}", way.word()),
     }
 }

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::ParseOptions;
-use ringfence_policy::command::{Platform, SandboxSettings};
-use ringfence_policy::{AbsPath, CommandRules, Origin, Source};
+use ringfence_cmdline::SandboxSettings;
+use ringfence_policy::{AbsPath, CommandRules, Origin, Platform, Source};
 use serde_json::{Map, Value};
 
 use super::HookAgent;
@@ -45,8 +45,10 @@ impl HookSettings {
         let grants = hook_call.grants();
         // The policy decides about the sandbox: `sandbox.enabled` in the settings is about
         // Claude Code's own sandbox.
-        let mut settings =
-            HookSettings { sandbox: grants.sandbox_settings(), ..HookSettings::default() };
+        let mut settings = HookSettings {
+            sandbox: SandboxSettings::from_grants(grants),
+            ..HookSettings::default()
+        };
         // In doubt, a deny rule lets the command pass, as in a policy; an ask rule still asks.
         settings.deny.doubt = grants.commands.doubt;
         if hook_call.agent != HookAgent::ClaudeCode {

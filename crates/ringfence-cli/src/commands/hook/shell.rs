@@ -1,9 +1,9 @@
 //! Sends commands to the sandbox.
 
 use ringfence_api::{DenialEvidence, Operation};
-use ringfence_policy::command::{
+use ringfence_cmdline::{
     ParsedLine, RunConsent as Agreed, SandboxAbility, SandboxChoice, SandboxQuery, SandboxWish,
-    UnsandboxedReason, should_use_sandbox,
+    UnsandboxedReason, find_refusal, should_use_sandbox,
 };
 use ringfence_policy::{CommandRules, HookSession};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(super) fn answer(hook_call: &HookCall) -> Result<HookReply, CliError> {
     let settings = HookSettings::read(hook_call)?;
     let read = ParsedLine::parse(line);
     let refusal = |rules: &CommandRules, suffix: &str| {
-        let refusal = rules.refusal(read.as_ref())?;
+        let refusal = find_refusal(read.as_ref(), rules)?;
         let position = line.get(..refusal.span.start).map_or(0, |before| before.chars().count());
         let more = format!(
             "{}, at character {}. `ringfence explain command` shows how ringfence parses a line{suffix}",
@@ -45,7 +45,7 @@ pub(super) fn answer(hook_call: &HookCall) -> Result<HookReply, CliError> {
     if let Some(refusal) = guarded {
         return hook_call.record_refusal(refusal);
     }
-    let needs_consent = settings.ask.refusal(read.as_ref()).is_some();
+    let needs_consent = find_refusal(read.as_ref(), &settings.ask).is_some();
     let wish = match hook_call.input.arguments.get("dangerouslyDisableSandbox") {
         None | Some(Value::Bool(false) | Value::Null) => SandboxWish::Default,
         Some(_) => SandboxWish::Unsandboxed,

@@ -1,10 +1,10 @@
 //! The choice between running in a sandbox and running without one.
 
 use ringfence_api::Outcome;
-use ringfence_engine::{EngineError, ResolvedPolicy};
-use ringfence_policy::command::{
+use ringfence_cmdline::{
     SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings, SandboxWish, should_use_sandbox,
 };
+use ringfence_engine::{EngineError, ResolvedPolicy};
 use ringfence_policy::{Origin, Source};
 use ringfence_provider::ProviderError;
 
@@ -52,8 +52,10 @@ pub(super) fn resolve_policy(
             let ResolvedPolicy { grants, surroundings, .. } =
                 resolve_for_run(&arguments.policy, chosen)?.resolved;
             // The rules for excluded commands are for the agent's commands, not for the agent.
-            let settings =
-                SandboxSettings { excluded_commands: Vec::new(), ..grants.sandbox_settings() };
+            let settings = SandboxSettings {
+                excluded_commands: Vec::new(),
+                ..SandboxSettings::from_grants(&grants)
+            };
             let wanted = SandboxQuery {
                 command: "agent",
                 request: SandboxWish::Unsandboxed,

@@ -7,6 +7,12 @@
 //! The parser must never claim to know something that a shell reads differently. Anything uncertain
 //! becomes a [`ParseProblem`], a word that is not literal, or a doubt, and the caller must assume
 //! the worst.
+//!
+//! The guard rules of a policy ([`find_refusal`]) and the exclusions ([`check_exclusion`]) apply to
+//! a parsed line. `ringfence-policy` holds the rules; this crate applies them.
+//!
+//! The crate is pure, like `ringfence-policy`.
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod arithmetic;
@@ -42,11 +48,14 @@ use std::fmt;
 use std::ops::Range;
 
 pub use excluded::{Exclusion, check_exclusion};
-pub use guard::{GuardRefusal, GuardRuling, STRICT_ARGUMENTS, STRICT_BINARIES, UNREADABLE};
+pub use guard::{
+    GuardRefusal, GuardRuling, UNREADABLE, check_each_rule, find_doubt, find_refusal,
+    parse_for_rules,
+};
 pub use pattern::CommandPattern;
 pub use sandbox::{
-    Platform, RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings,
-    SandboxWish, UnsandboxedReason, should_use_sandbox,
+    RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings, SandboxWish,
+    UnsandboxedReason, should_use_sandbox,
 };
 pub use variables::can_redirect_program;
 pub use word::{ShellWord, UnknownWord};

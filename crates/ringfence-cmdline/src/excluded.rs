@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::pattern::{CommandPattern, MatchCertainty};
 use super::word::{ShellWord, UnknownWord};
 use super::{ParseProblem, ParsedLine, Redirect, SimpleCommand, can_redirect_program};
-use crate::display::is_hidden;
+use ringfence_policy::is_hidden;
 
 /// Result of the exclusion check.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::lines::rows;
-use ringfence_policy::command::{
-    Exclusion, ParseProblem, ParsedLine, ShellWord, SimpleCommand, check_exclusion,
+use ringfence_cmdline::{
+    Exclusion, ParseProblem, ParsedLine, ShellWord, SimpleCommand, check_exclusion, find_refusal,
 };
+use ringfence_policy::builtin::{STRICT_ARGUMENTS, STRICT_BINARIES};
 use ringfence_policy::{AbsPath, Anchor, CommandRules, Origin, Source};
 
 /// The `excluded` list of the table.
@@ -18,8 +19,8 @@ pub(crate) fn rules(deny: &[&str], strict: bool) -> CommandRules {
         |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
     let mut rules = CommandRules { deny: origins(deny), ..CommandRules::default() };
     if strict {
-        rules.allow_binaries = origins(ringfence_policy::command::STRICT_BINARIES);
-        rules.deny_arguments = origins(ringfence_policy::command::STRICT_ARGUMENTS);
+        rules.allow_binaries = origins(STRICT_BINARIES);
+        rules.deny_arguments = origins(STRICT_ARGUMENTS);
         rules.anchor_arguments = Some(Anchor {
             root: AbsPath::new("/skill").unwrap(),
             origin: Origin::new(Source::User, "/skill"),
@@ -31,8 +32,8 @@ pub(crate) fn rules(deny: &[&str], strict: bool) -> CommandRules {
 /// `x` runs outside the sandbox, `d` is denied, `s` passes the strict list.
 fn verdicts(line: Result<&ParsedLine, &ParseProblem>) -> String {
     let is_outside = matches!(check_exclusion(line, EXCLUDED), Exclusion::Outside(_));
-    let is_denied = rules(DENY, false).refusal(line).is_some();
-    let is_strict = rules(&[], true).refusal(line).is_none();
+    let is_denied = find_refusal(line, &rules(DENY, false)).is_some();
+    let is_strict = find_refusal(line, &rules(&[], true)).is_none();
     [(is_outside, 'x'), (is_denied, 'd'), (is_strict, 's')]
         .map(|(is, sign)| if is { sign } else { '-' })
         .iter()
@@ -106,7 +107,7 @@ fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
 #[test]
 fn word_that_may_expand_to_nothing_hides_no_match() {
     let is_denied = |text: &str| {
-        rules(&["npm publish"], false).refusal(ParsedLine::parse(text).as_ref()).is_some()
+        find_refusal(ParsedLine::parse(text).as_ref(), &rules(&["npm publish"], false)).is_some()
     };
     for text in [
         "npm publish",

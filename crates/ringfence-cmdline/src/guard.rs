@@ -11,26 +11,7 @@ use super::pattern::{CommandPattern, MatchCertainty};
 use super::unwrap::system_name;
 use super::word::ShellWord;
 use super::{ParseProblem, ParsedLine, ShellDialect, SimpleCommand, can_redirect_program};
-use crate::grants::{CommandRules, Doubt, Origin};
-
-/// The programs of `@strict` in `allow-binaries`.
-pub const STRICT_BINARIES: &[&str] = &[
-    "python3", "bash", "sh", "ls", "cat", "mkdir", "touch", "cp", "mv", "rm", "tee", "echo",
-    "grep", "sed", "find", "chmod", "xargs",
-];
-/// The texts of `@strict` in `deny-arguments`.
-pub const STRICT_ARGUMENTS: &[&str] = &[
-    "..",
-    "/etc/",
-    "/root/",
-    "/proc/",
-    "/dev/",
-    "/sys/",
-    "/boot/",
-    "--privileged",
-    "eval",
-    "exec",
-];
+use ringfence_policy::{Anchor, CommandRules, Doubt, Origin};
 
 /// Name of the rule that refuses a line that cannot be parsed.
 pub const UNREADABLE: &str = "command rules need a line that can be parsed";
@@ -70,93 +51,90 @@ enum GuardRule<'a> {
     /// All allowed programs together.
     Binaries(&'a [Origin]),
     Argument(&'a Origin),
-    Anchor(&'a crate::grants::Anchor),
+    Anchor(&'a Anchor),
 }
 
-impl CommandRules {
-    /// True if any rule may refuse a command.
-    pub fn has_guards(&self) -> bool {
-        self.guards().next().is_some()
-    }
+/// The first refusal of a line, if any. A line that cannot be parsed is refused by all rules
+/// together, with [`UNREADABLE`] as the rule.
+pub fn find_refusal(
+    line: Result<&ParsedLine, &ParseProblem>,
+    rules: &CommandRules,
+) -> Option<GuardRefusal> {
+    let reading = read_leniently(line, rules);
+    let refusal = guards(rules).find_map(|guard| guard.refuses(line, reading.as_ref()))?;
+    Some(if line.is_err() {
+        GuardRefusal { rule: UNREADABLE.to_owned(), ..refusal }
+    } else {
+        refusal
+    })
+}
 
-    /// The first refusal, if any. A line that cannot be parsed is refused by all rules together,
-    /// with [`UNREADABLE`] as the rule.
-    pub fn refusal(&self, line: Result<&ParsedLine, &ParseProblem>) -> Option<GuardRefusal> {
-        let reading = self.reading(line);
-        let refusal = self.guards().find_map(|guard| guard.refuses(line, reading.as_ref()))?;
-        Some(if line.is_err() {
-            GuardRefusal { rule: UNREADABLE.to_owned(), ..refusal }
-        } else {
-            refusal
-        })
-    }
+/// The result of each rule for a line.
+pub fn check_each_rule(
+    line: Result<&ParsedLine, &ParseProblem>,
+    rules: &CommandRules,
+) -> Vec<GuardRuling> {
+    let reading = read_leniently(line, rules);
+    let ruling = |guard: GuardRule<'_>| {
+        let refusal = guard.refuses(line, reading.as_ref());
+        let doubt =
+            if refusal.is_none() && reading.is_some() { guard.refuses(line, None) } else { None };
+        GuardRuling { rule: guard.shown(), origin: guard.origin().clone(), refusal, doubt }
+    };
+    guards(rules).map(ruling).collect()
+}
 
-    /// The result of each rule.
-    pub fn rule_results(&self, line: Result<&ParsedLine, &ParseProblem>) -> Vec<GuardRuling> {
-        let reading = self.reading(line);
-        let ruling = |guard: GuardRule<'_>| {
-            let refusal = guard.refuses(line, reading.as_ref());
-            let doubt = if refusal.is_none() && reading.is_some() {
-                guard.refuses(line, None)
-            } else {
-                None
-            };
-            GuardRuling { rule: guard.shown(), origin: guard.origin().clone(), refusal, doubt }
-        };
-        self.guards().map(ruling).collect()
-    }
+/// The first refusal of a line that `doubt = "warn"` suppresses.
+pub fn find_doubt(
+    line: Result<&ParsedLine, &ParseProblem>,
+    rules: &CommandRules,
+) -> Option<GuardRefusal> {
+    check_each_rule(line, rules).into_iter().find_map(|ruling| ruling.doubt)
+}
 
-    /// The first refusal that `doubt = "warn"` suppresses.
-    pub fn doubt(&self, line: Result<&ParsedLine, &ParseProblem>) -> Option<GuardRefusal> {
-        self.rule_results(line).into_iter().find_map(|ruling| ruling.doubt)
-    }
-
-    /// The same rules with `doubt = "refuse"`.
-    pub fn with_doubt_refused(&self) -> Self {
-        Self { doubt: Doubt::Refuse, ..self.clone() }
-    }
-
-    /// Parses a line in the given dialect for these rules.
-    ///
-    /// If a doubt does not refuse, bash syntax in a line for `sh` is a doubt, not an error.
-    pub fn parse_line(
-        &self,
-        text: &str,
-        dialect: ShellDialect,
-    ) -> Result<ParsedLine, ParseProblem> {
-        let read = ParsedLine::parse_as(text, dialect);
-        match read {
-            Err(problem) if dialect == ShellDialect::Posix && self.is_lenient() => {
-                let mut line =
-                    ParsedLine::parse_as(text, ShellDialect::Bash).map_err(|_| problem.clone())?;
-                line.doubts.push(problem);
-                Ok(line)
-            }
-            read => read,
+/// Parses a line in the given dialect for these rules.
+///
+/// If a doubt does not refuse, bash syntax in a line for `sh` is a doubt, not an error.
+pub fn parse_for_rules(
+    text: &str,
+    dialect: ShellDialect,
+    rules: &CommandRules,
+) -> Result<ParsedLine, ParseProblem> {
+    let read = ParsedLine::parse_as(text, dialect);
+    match read {
+        Err(problem) if dialect == ShellDialect::Posix && is_lenient(rules) => {
+            let mut line =
+                ParsedLine::parse_as(text, ShellDialect::Bash).map_err(|_| problem.clone())?;
+            line.doubts.push(problem);
+            Ok(line)
         }
+        read => read,
     }
+}
 
-    /// True if a doubt does not refuse. Only possible with `deny` alone: the other lists need to
-    /// know the whole line.
-    fn is_lenient(&self) -> bool {
-        let is_plain = self.allow_binaries.is_empty()
-            && self.deny_arguments.is_empty()
-            && self.anchor_arguments.is_none();
-        self.doubt == Doubt::Warn && is_plain
-    }
+/// True if a doubt does not refuse. Only possible with `deny` alone: the other lists need to know
+/// the whole line.
+fn is_lenient(rules: &CommandRules) -> bool {
+    let is_plain = rules.allow_binaries.is_empty()
+        && rules.deny_arguments.is_empty()
+        && rules.anchor_arguments.is_none();
+    rules.doubt == Doubt::Warn && is_plain
+}
 
-    fn reading<'a>(&self, line: Result<&'a ParsedLine, &ParseProblem>) -> Option<Reading<'a>> {
-        line.ok().filter(|_| self.is_lenient() && !self.deny.is_empty()).map(Reading::new)
-    }
+fn read_leniently<'a>(
+    line: Result<&'a ParsedLine, &ParseProblem>,
+    rules: &CommandRules,
+) -> Option<Reading<'a>> {
+    line.ok().filter(|_| is_lenient(rules) && !rules.deny.is_empty()).map(Reading::new)
+}
 
-    fn guards(&self) -> impl Iterator<Item = GuardRule<'_>> {
-        let binaries =
-            (!self.allow_binaries.is_empty()).then_some(GuardRule::Binaries(&self.allow_binaries));
-        let deny = self.deny.iter().map(GuardRule::Deny);
-        deny.chain(binaries)
-            .chain(self.deny_arguments.iter().map(GuardRule::Argument))
-            .chain(self.anchor_arguments.iter().map(GuardRule::Anchor))
-    }
+fn guards(rules: &CommandRules) -> impl Iterator<Item = GuardRule<'_>> {
+    let binaries =
+        (!rules.allow_binaries.is_empty()).then_some(GuardRule::Binaries(&rules.allow_binaries));
+    let deny = rules.deny.iter().map(GuardRule::Deny);
+    deny.chain(binaries)
+        .chain(rules.deny_arguments.iter().map(GuardRule::Argument))
+        .chain(rules.anchor_arguments.iter().map(GuardRule::Anchor))
 }
 
 impl GuardRule<'_> {

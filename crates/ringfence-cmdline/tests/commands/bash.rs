@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
-use ringfence_policy::command::{ParsedLine, ShellWord};
+use ringfence_cmdline::{ParsedLine, ShellWord};
 
 use crate::lines::rows;
 use crate::property::lines;

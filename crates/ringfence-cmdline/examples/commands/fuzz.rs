@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_policy::command::{Exclusion, ParsedLine, ShellDialect, check_exclusion};
+use ringfence_cmdline::{Exclusion, ParsedLine, ShellDialect, check_each_rule, check_exclusion};
 
 use crate::lines::rows;
 
@@ -130,7 +130,7 @@ fn check(text: &str) -> Result<bool, String> {
     if posix.is_ok() && posix != line {
         return Err("sh and bash read it differently".into());
     }
-    rules.rule_results(line.as_ref());
+    check_each_rule(line.as_ref(), &rules);
     let by = check_exclusion(line.as_ref(), &["docker*", "npm run test:*"]);
     match &line {
         Err(problem) if text.get(..problem.position).is_none() => {

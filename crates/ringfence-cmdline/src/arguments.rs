@@ -1,7 +1,7 @@
 //! Checks on arguments: a contained text, and a path outside a directory.
 
 use super::word::{ShellWord, UnknownWord, WordPiece};
-use crate::path::AbsPath;
+use ringfence_policy::AbsPath;
 
 /// Returns the reason if an argument may contain `text`.
 ///

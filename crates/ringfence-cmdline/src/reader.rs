@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::heredoc::PendingHeredoc;
 use super::simple::RawCommand;
 use super::{MAX_LINE_BYTES, ParseProblem, ReachedBy, ShellDialect, SimpleCommand};
-use crate::display::is_hidden;
+use ringfence_policy::is_hidden;
 
 /// Maximum depth of substitutions and nested strings.
 const DEEPEST: usize = 40;

@@ -1,6 +1,6 @@
 //! `deny` with `doubt = "warn"`: everyday lines run, and a denied command in disguise does not.
 
-use ringfence_policy::command::{ParsedLine, ShellDialect};
+use ringfence_cmdline::{ParsedLine, ShellDialect, find_doubt, find_refusal, parse_for_rules};
 use ringfence_policy::{CommandRules, Doubt, Origin, Source};
 
 use crate::everyday::{DISGUISED, EVERYDAY};
@@ -24,8 +24,7 @@ fn rules(deny: &[&str]) -> CommandRules {
 }
 
 fn refusal(rules: &CommandRules, text: &str, dialect: ShellDialect) -> Option<String> {
-    rules
-        .refusal(rules.parse_line(text, dialect).as_ref())
+    find_refusal(parse_for_rules(text, dialect, rules).as_ref(), rules)
         .map(|refusal| format!("{}: {}", refusal.rule, refusal.reason))
 }
 
@@ -88,7 +87,7 @@ fn strict_setting_refuses_doubt() {
     for line in [r#"eval "$(fnm env)""#, r"$EDITOR x", "bash -i", r"curl -s https://x | sh"] {
         assert!(refusal(&strict, line, ShellDialect::Bash).is_some(), "{line}");
         assert!(refusal(&lenient, line, ShellDialect::Bash).is_none(), "{line}");
-        assert!(lenient.doubt(ParsedLine::parse(line).as_ref()).is_some(), "{line}");
+        assert!(find_doubt(ParsedLine::parse(line).as_ref(), &lenient).is_some(), "{line}");
     }
     // The last component of a quoted path is known, so there is no doubt.
     assert_eq!(
@@ -96,7 +95,7 @@ fn strict_setting_refuses_doubt() {
         None
     );
     assert!(refusal(&strict, r#""$VIRTUAL_ENV/bin/npm" publish"#, ShellDialect::Bash).is_some());
-    assert!(lenient.doubt(ParsedLine::parse("npm test").as_ref()).is_none());
+    assert!(find_doubt(ParsedLine::parse("npm test").as_ref(), &lenient).is_none());
 }
 
 #[test]

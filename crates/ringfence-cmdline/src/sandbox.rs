@@ -1,10 +1,10 @@
 //! Decides if a command of an agent's shell runs in the sandbox.
 
-use serde::{Deserialize, Serialize};
+use ringfence_policy::{Grants, Platform};
+use serde::Deserialize;
 
 use super::ParsedLine;
 use super::excluded::{Exclusion, check_exclusion};
-use crate::grants::Grants;
 
 /// Settings for the decision, as in `sandbox` of a `settings.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -38,50 +38,23 @@ impl Default for SandboxSettings {
     }
 }
 
-/// A platform, named as in `enabledPlatforms`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Platform {
-    /// Linux.
-    Linux,
-    /// Windows Subsystem for Linux.
-    Wsl,
-    /// macOS.
-    Macos,
-    /// Windows.
-    Windows,
-}
-
-impl Grants {
-    /// The settings from the resolved policy.
-    pub fn sandbox_settings(&self) -> SandboxSettings {
-        SandboxSettings {
-            enabled: self.is_confined(),
+impl SandboxSettings {
+    /// The settings of a resolved policy.
+    pub fn from_grants(grants: &Grants) -> Self {
+        Self {
+            enabled: grants.is_confined(),
             // `enabled` already accounts for the platform.
             enabled_platforms: None,
-            fail_if_unavailable: self.sandbox.fail_if_unavailable,
-            allow_unsandboxed_commands: self.sandbox.allow_unsandboxed,
-            auto_allow_bash_if_sandboxed: self.sandbox.auto_allow,
-            excluded_commands: self
+            fail_if_unavailable: grants.sandbox.fail_if_unavailable,
+            allow_unsandboxed_commands: grants.sandbox.allow_unsandboxed,
+            auto_allow_bash_if_sandboxed: grants.sandbox.auto_allow,
+            excluded_commands: grants
                 .commands
                 .excluded
                 .iter()
                 .map(|origin| origin.text.clone())
                 .collect(),
         }
-    }
-}
-
-impl Platform {
-    /// Parses the name of a platform.
-    pub fn from_word(word: &str) -> Option<Platform> {
-        Some(match word {
-            "linux" => Platform::Linux,
-            "wsl" => Platform::Wsl,
-            "macos" => Platform::Macos,
-            "windows" => Platform::Windows,
-            _ => return None,
-        })
     }
 }
 
@@ -195,6 +168,8 @@ pub fn should_use_sandbox(settings: &SandboxSettings, wanted: SandboxQuery<'_>) 
 
 #[cfg(test)]
 mod tests {
+    use ringfence_policy::{AbsPath, Facts, Flags, Origin, Source, resolve};
+
     use super::*;
 
     const WANTED: SandboxQuery<'_> = SandboxQuery {
@@ -208,6 +183,28 @@ mod tests {
     fn check(settings: &str, wanted: SandboxQuery<'_>, expect: SandboxChoice) {
         let settings: SandboxSettings = serde_json::from_str(settings).unwrap();
         assert_eq!(should_use_sandbox(&settings, wanted), expect);
+    }
+
+    #[test]
+    fn settings_follow_resolved_policy() {
+        let path = |text| AbsPath::new(text).unwrap();
+        let facts = Facts::minimal(path("/home/me/p"), path("/home/me"), path("/home/me/.cache/p"));
+        let mut grants = resolve(&[], &Flags::none(path("/home/me/p")), &facts).unwrap();
+        assert_eq!(SandboxSettings::from_grants(&grants), SandboxSettings::default());
+        grants.enabled = false;
+        grants.sandbox.fail_if_unavailable = false;
+        grants.sandbox.allow_unsandboxed = true;
+        grants.sandbox.auto_allow = false;
+        grants.commands.excluded = vec![Origin::new(Source::User, "docker*")];
+        let expect = SandboxSettings {
+            enabled: false,
+            enabled_platforms: None,
+            fail_if_unavailable: false,
+            allow_unsandboxed_commands: true,
+            auto_allow_bash_if_sandboxed: false,
+            excluded_commands: vec!["docker*".into()],
+        };
+        assert_eq!(SandboxSettings::from_grants(&grants), expect);
     }
 
     #[test]

@@ -15,8 +15,9 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant, SystemTime};
 
-use ringfence_policy::command::{ParsedLine, STRICT_ARGUMENTS, STRICT_BINARIES};
-use ringfence_policy::{AbsPath, Anchor, CommandRules, Origin, Source};
+use ringfence_cmdline::{ParsedLine, find_refusal};
+use ringfence_policy::builtin::{STRICT_ARGUMENTS, STRICT_BINARIES};
+use ringfence_policy::{AbsPath, Anchor, CommandRules, Doubt, Origin, Source};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -51,7 +52,7 @@ fn rules() -> CommandRules {
         "dd *",
     ];
     CommandRules {
-        doubt: ringfence_policy::Doubt::Refuse,
+        doubt: Doubt::Refuse,
         deny: origins(&deny),
         allow_binaries: origins(STRICT_BINARIES),
         deny_arguments: origins(STRICT_ARGUMENTS),
@@ -75,7 +76,7 @@ fn guard(count: u32) -> f64 {
     for _ in 0..count {
         for text in LINES {
             let line = ParsedLine::parse(black_box(text));
-            black_box(rules.refusal(line.as_ref()));
+            black_box(find_refusal(line.as_ref(), &rules));
         }
     }
     began.elapsed().as_nanos() as f64 / f64::from(count) / LINES.len() as f64

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use ringfence_api::{
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Serialize, Serializer};
+
+use crate::{
     CommandRefusal, Denial, Gap, GrantedAccess, LimitBreach, Outcome, Permission, QuarantinedFile,
     ResourceUsage, ShellState, StreamOutput, base64,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Serialize, Serializer};
 
 /// The result of a command.
 #[derive(Debug, Clone)]

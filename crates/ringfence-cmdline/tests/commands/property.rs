@@ -1,8 +1,8 @@
 //! Lines composed of known parts: the verdict follows from the parts.
 
 use proptest::prelude::*;
-use ringfence_policy::command::{
-    CommandPattern, Exclusion, ParsedLine, ShellDialect, check_exclusion,
+use ringfence_cmdline::{
+    CommandPattern, Exclusion, ParsedLine, ShellDialect, check_each_rule, check_exclusion,
 };
 
 use crate::table::{EXCLUDED, rules};
@@ -186,7 +186,7 @@ proptest! {
                             prop_assert!(text.get(part.span.clone()).is_some(), "{:?} {:?}", text, part.span);
                             prop_assert!(!part.layers.is_empty());
                         }
-                        let _ = rules(&["a*", "b:*", &text], true).rule_results(Ok(&line));
+                        let _ = check_each_rule(Ok(&line), &rules(&["a*", "b:*", &text], true));
                     }
                     Err(problem) => prop_assert!(text.get(..problem.position).is_some(), "{text:?} {problem:?}"),
                 }
