@@ -64,7 +64,7 @@ use std::time::Duration;
 
 use ringfence_api::{Asker, CommandRequest, Gap, GapKind, Outcome, StdioMode};
 use ringfence_audit::AuditError;
-use ringfence_enforce::{Plan, SettingsCopy};
+use ringfence_plan::{Plan, SettingsCopy};
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, OnGap, Origin, PolicyError, PolicyLayer, Rule,
     Source, Verdict, resolve, resolve_to_inspect,

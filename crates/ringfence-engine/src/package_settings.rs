@@ -7,7 +7,7 @@
 mod ini;
 mod yarn;
 
-use ringfence_enforce::SettingsCopy;
+use ringfence_plan::SettingsCopy;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Facts, Grants, Source, Verdict, are_public_urls, is_host,
     is_public_url, redact_url, redact_urls,

@@ -7,13 +7,14 @@ use super::tree::{From, Package, Tree, When};
 const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "policies and decisions; pure"),
     ("ringfence-api", "requests and outcomes; pure"),
+    ("ringfence-plan", "from grants to a plan, for any host; pure"),
     ("ringfence-sys", "one function per syscall; it decides nothing"),
     ("ringfence-log", "filter, format and output of log events; it decides nothing"),
     ("ringfence-shell", "the protocol of a persistent shell"),
     ("ringfence-tripwire", "the FUSE file system that reports lookups; it opens nothing"),
     ("ringfence-egress", "connections to the outside; the decision is made above"),
     ("ringfence-audit", "the audit log; enforcement does not depend on it"),
-    ("ringfence-enforce", "from grants to a plan, from a plan to a process"),
+    ("ringfence-enforce", "surveys the host, and makes a process from a plan"),
     ("ringfence-tools", "file tools in process: the same decisions, on opened files"),
     ("ringfence-skills", "skills of tenants on disk; it runs nothing"),
     ("ringfence-provider", "the trait of every backend"),
@@ -25,10 +26,19 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-cli", "the command line; it picks the backend and starts the servers"),
 ];
 
-/// Dependencies that the order alone would allow.
+/// Dependencies that the order alone would allow, or whose reason is more than the order.
 const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-policy", "a system call knows no policy"),
     ("ringfence-sys", "ringfence-api", "a system call knows no request"),
+    ("ringfence-sys", "ringfence-plan", "a system call knows no plan"),
+    ("ringfence-plan", "ringfence-sys", "a plan is data for any host: it makes no syscall"),
+    ("ringfence-plan", "ringfence-enforce", "a plan is made from a survey, not from the host"),
+    (
+        "ringfence-provider",
+        "ringfence-enforce",
+        "a backend may confine by other means than Linux's",
+    ),
+    ("ringfence-engine", "ringfence-enforce", "the engine knows backends by their trait only"),
     ("ringfence-enforce", "ringfence-audit", "enforcement does not depend on the audit log"),
     ("ringfence-provider", "ringfence-audit", "a backend runs commands; the engine records them"),
     ("ringfence-local", "ringfence-audit", "a backend runs commands; the engine records them"),
@@ -149,6 +159,23 @@ mod tests {
             findings,
             &tree(&[]).with("ringfence-provider", &[("ringfence-local", Always)]),
             &["crates/ringfence-provider/Cargo.toml:1:"],
+        );
+    }
+
+    #[test]
+    fn plans_are_made_without_the_host() {
+        check(
+            findings,
+            &tree(&[])
+                .with("ringfence-plan", &[("ringfence-sys", Always), ("ringfence-enforce", Test)])
+                .with("ringfence-provider", &[("ringfence-enforce", Always)])
+                .with("ringfence-engine", &[("ringfence-enforce", Build)]),
+            &[
+                "crates/ringfence-plan/Cargo.toml:1: ringfence-plan must not depend on ringfence-sys: a plan is data",
+                "crates/ringfence-plan/Cargo.toml:1: ringfence-plan must not depend on ringfence-enforce: a plan is",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-enforce",
+                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-enforce",
+            ],
         );
     }
 

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_api::{Gap, GapKind};
-use ringfence_enforce::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_engine::{FilteredVariable, filtered_variables, plan};
 use ringfence_local::LocalProvider;
+use ringfence_plan::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_policy::AbsPath;
 use serde_json::json;
 
@@ -250,7 +250,7 @@ fn wrap_line(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_enforce::FileKind;
+    use ringfence_plan::FileKind;
 
     use super::*;
 

@@ -6,12 +6,12 @@
 
 use std::fs;
 
+use ringfence_plan::{HardLinks, Overmount};
 use ringfence_policy::presets::SECRET_WORDS;
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source, Verdict};
 
 use super::build::{SurveyBuilder, note_linked};
-use super::{HardLinks, kind_of, read_small};
-use crate::plan::Overmount;
+use super::{kind_of, read_small};
 
 impl SurveyBuilder<'_> {
     /// Denies probable secrets directly below the directory of a tool, and known files that contain
