@@ -32,6 +32,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ringfence_policy::AbsPath;
+use serde::{Deserialize, Serialize};
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,4 +59,13 @@ pub enum StdioMode {
         /// The number of bytes kept of each stream.
         limit: usize,
     },
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters per line.
+    pub columns: u16,
 }

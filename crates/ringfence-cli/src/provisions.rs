@@ -1,6 +1,6 @@
 //! Paths that a plan creates in a sandbox without a rule.
 
-use ringfence_enforce::{Plan, Step};
+use ringfence_plan::{Plan, Step};
 use ringfence_policy::AbsPath;
 
 /// A path that every sandbox has.
@@ -90,7 +90,7 @@ mod tests {
     fn check(path: &str, expect: Option<Writable>) {
         let at = |text: &str| AbsPath::new(text).unwrap();
         let steps = vec![
-            Step::Processes { access: ringfence_enforce::MountAccess::ReadWrite },
+            Step::Processes { access: ringfence_plan::MountAccess::ReadWrite },
             Step::Devices,
             Step::Scratch { path: at("/tmp") },
             Step::File { path: at("/etc/passwd"), content: String::new() },

@@ -13,6 +13,7 @@ mod cgroup;
 mod config_change;
 mod exec_table;
 mod fd_passing;
+mod filter_cache;
 mod freeze;
 mod handle;
 mod init;
@@ -54,13 +55,12 @@ pub use zygote::{NetnsReuse, Zygote};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use ringfence_api::{Allowance, Denial, ResourceUsage};
+use ringfence_api::{Allowance, Denial, ResourceUsage, TerminalSize};
+use ringfence_plan::{Overmount, PinnedDir, Plan};
 use ringfence_policy::{AbsPath, Grants, Rule};
 use ringfence_sys::process::SpawnIsolation;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-
-use crate::plan::{Overmount, PinnedDir, Plan};
 
 /// Directory of the streams offered to a shell, each named by its number, to be opened for writing.
 /// It does not exist: an open waits for an answer to [`SandboxEvent::StreamRequested`].
@@ -145,15 +145,6 @@ impl OrphanReaping {
     }
 }
 
-/// The size of a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TerminalSize {
-    /// Lines.
-    pub rows: u16,
-    /// Characters per line.
-    pub columns: u16,
-}
-
 /// Maximum number of fds that can be sent at once.
 const MAX_FDS: usize = 16;
 
@@ -178,15 +169,6 @@ enum ExecReport {
     /// It was killed by a signal.
     Killed(i32, ResourceUsage),
 }
-
-/// Subdirectory of a cache's store that a command sees. It never sees the store itself: there it
-/// could replace the other subdirectories with symlinks.
-pub const UPPER: &str = "upper";
-/// Work directory of an overlay over [`UPPER`].
-pub const WORK: &str = "work";
-/// Subdirectory of a store with the layers of concurrent runs, each with its own [`UPPER`] and
-/// [`WORK`]: two overlays over one directory lose writes.
-pub const CONCURRENT: &str = "beside";
 
 impl LaunchSpec {
     /// Reads it from the start of the file, independent of the file position.

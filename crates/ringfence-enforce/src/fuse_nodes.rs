@@ -1,9 +1,8 @@
 //! The FUSE tree of the tripwire: the names of all mounted, linked and denied paths.
 
+use ringfence_plan::{FileKind, Overmount, Plan, Step};
 use ringfence_policy::AbsPath;
 use ringfence_tripwire::{NodeKind, NodeTree};
-
-use crate::plan::{FileKind, Overmount, Plan, Step};
 
 /// Directory for objects needed only to build the sandbox.
 pub(crate) const BUILD_DIR: &str = "/run/ringfence/own";

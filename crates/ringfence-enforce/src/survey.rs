@@ -9,7 +9,6 @@ mod case_folding;
 mod git;
 mod git_config;
 mod gitlinks;
-mod index_paths;
 mod links;
 mod mounts;
 mod remembered;
@@ -18,62 +17,21 @@ mod tools;
 mod tracked_files;
 pub(crate) mod walk;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use ringfence_policy::{AbsPath, Effect, Grants, Rule, TrackedFiles};
+use ringfence_plan::{BuildSystem, FileKind, Survey};
+use ringfence_policy::{AbsPath, Effect, Grants, Rule};
 
-use crate::plan::{FileKind, Overmount, PinnedDir};
 use build::SurveyBuilder;
-pub use case_folding::CaseFolding;
 pub(crate) use git::OBEYED_NAMES as OBEYED_BY_GIT;
-pub use gitlinks::{Tracked, is_index, parse_entries, parse_gitlinks};
-pub use index_paths::{IndexFault, ObjectNames, index_fault};
 use links::SymlinkCache;
 pub use remembered::{digest_unchanged, remember_contents};
-pub use tools::holds_secret;
 pub(crate) use tracked_files::TrackedLookup;
 pub use tracked_files::{RememberedFiles, grant_if_tracked};
 pub use walk::skipped_directory_names;
-
-/// Findings on the host.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Survey {
-    /// Resolved root of each rule; missing roots are not listed.
-    pub found: BTreeMap<AbsPath, ResolvedRoot>,
-    /// Paths to mask in the granted trees.
-    pub masks: BTreeMap<AbsPath, Overmount>,
-    /// Files with several hard links, one of which is denied or protected: by inode and device.
-    pub linked: HardLinks,
-    /// Directories that cannot be renamed and in which git protections apply by identity.
-    pub guards: Vec<PinnedDir>,
-    /// Rules derived from findings: targets of protected and denied links, and programs that git
-    /// runs. They apply in addition to the grants.
-    pub rules: Vec<Rule>,
-    /// Walked trees: patterns apply in them.
-    pub walked: Vec<AbsPath>,
-    /// Number of walked directories.
-    pub directories: usize,
-    /// Set if the project has a build system.
-    pub builds: BuildSystem,
-    /// Case sensitivity of the walked trees.
-    pub folding: CaseFolding,
-    /// Files that a built-in pattern would deny and that are granted because git tracks them.
-    pub tracked: TrackedFiles,
-}
-
-/// Build system of a project.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum BuildSystem {
-    /// None found.
-    #[default]
-    Nothing,
-    /// It has a file that a build tool reads.
-    Something,
-}
 
 /// Files that identify a build system.
 const MANIFESTS: &[&str] = &[
@@ -87,20 +45,6 @@ const MANIFESTS: &[&str] = &[
     "deno.json",
     "pyproject.toml",
 ];
-
-/// A resolved path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResolvedRoot {
-    /// Symbolic links on the way, outermost first.
-    pub links: Vec<(AbsPath, PathBuf)>,
-    /// The path without symbolic links.
-    pub real: AbsPath,
-    /// Kind of the path.
-    pub kind: FileKind,
-}
-
-/// Files with several hard links, by inode and device: a mask of one name must cover all.
-pub type HardLinks = BTreeMap<(u64, u64), Overmount>;
 
 /// Surveys the host for `grants`.
 pub fn survey(grants: &Grants) -> Survey {

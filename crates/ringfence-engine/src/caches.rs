@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::{Duration, SystemTime};
 
-use ringfence_enforce::apply::CONCURRENT;
+use ringfence_plan::CONCURRENT;
 use ringfence_policy::{AbsPath, Facts};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

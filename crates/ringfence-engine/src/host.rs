@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ringfence_api::SecretValue;
-use ringfence_enforce::{SandboxUser, SettingsCopy};
+use ringfence_plan::{SandboxUser, SettingsCopy};
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, GitRemote, Grants, NetworkMode, Platform};
 
@@ -324,7 +324,7 @@ fn is_checked_out_in(git_dir: &AbsPath, workspace: &AbsPath) -> bool {
     let Some(bytes) = is_plain.then(|| fs::read(index.as_path()).ok()).flatten() else {
         return false;
     };
-    ringfence_enforce::parse_entries(&bytes).iter().take(MAX_ENTRIES).any(|entry| {
+    ringfence_plan::parse_entries(&bytes).iter().take(MAX_ENTRIES).any(|entry| {
         let found = fs::symlink_metadata(workspace.join(&entry.path).as_path());
         let recorded = (entry.inode, entry.modified, entry.size);
         found.is_ok_and(|found| {

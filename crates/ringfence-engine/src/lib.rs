@@ -66,7 +66,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use ringfence_api::{Asker, StdioMode};
-use ringfence_enforce::SettingsCopy;
+use ringfence_plan::SettingsCopy;
 use ringfence_policy::{
     AbsPath, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, Rule, Source, resolve,
     resolve_to_inspect,

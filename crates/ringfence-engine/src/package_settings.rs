@@ -12,10 +12,10 @@ mod yarn;
 
 use std::fs;
 
-use ringfence_enforce::{SettingsCopy, holds_secret};
+use ringfence_plan::SettingsCopy;
 use ringfence_policy::{
-    AbsPath, Access, DecidingRule, Facts, Grants, Source, Verdict, are_public_urls, is_host,
-    is_public_url, redact_url, redact_urls,
+    AbsPath, Access, DecidingRule, Facts, Grants, Source, Verdict, are_public_urls, holds_secret,
+    is_host, is_public_url, redact_url, redact_urls,
 };
 
 use crate::ResolvedPolicy;
@@ -107,10 +107,20 @@ fn masked_cargo_configs(grants: &Grants) -> impl Iterator<Item = AbsPath> + '_ {
         let is_named =
             opener.is_some_and(|rule| rule.root == **path && rule.origin.source.is_user_choice());
         let is_open = grants.verdict(path, Access::Read) == Verdict::Allowed;
-        is_open && !is_named && holds_secret(path)
+        is_open && !is_named && is_secret_file(path)
     };
     let masked = grants.suspects.iter().filter(is_config).filter(is_masked);
     masked.filter_map(|path| AbsPath::new(fs::canonicalize(path.as_path()).ok()?))
+}
+
+/// True if a regular file of at most 1 MiB has a secret, as the survey decides.
+fn is_secret_file(path: &AbsPath) -> bool {
+    const SMALL: u64 = 1 << 20;
+    let is_small = |found: &fs::Metadata| found.is_file() && found.len() < SMALL;
+    let Some(name) = path.name() else { return false };
+    let found = fs::metadata(path.as_path()).ok().filter(is_small);
+    let bytes = found.and_then(|_| fs::read(path.as_path()).ok());
+    bytes.is_some_and(|bytes| holds_secret(name, &String::from_utf8_lossy(&bytes)))
 }
 
 /// True if no rule allows the file, and no rule of the user or the administrator denies it.

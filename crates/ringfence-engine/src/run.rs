@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence_api::{CommandRequest, Denial, Gap, GapKind, Outcome, StdioMode};
 use ringfence_audit::AuditError;
-use ringfence_enforce::Plan;
+use ringfence_plan::Plan;
 use ringfence_policy::{Grants, OnGap};
 use ringfence_provider::{PreparedSandbox, Provider};
 use tracing::{debug, info};

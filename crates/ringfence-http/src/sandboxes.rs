@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ringfence_api::AskAnswer;
+use ringfence_api::{AskAnswer, TerminalSize};
 use ringfence_audit::now_ms;
 use ringfence_engine::session::{Session, SessionProcess};
 use ringfence_policy::AbsPath;
-use ringfence_provider::{ProcessStdio, TerminalSize};
+use ringfence_provider::ProcessStdio;
 use ringfence_skills::{SkillName, SkillNeeds};
 use ringfence_tools::FileTools;
 use serde::Serialize;

@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringfence_api::ShellCommand;
-use ringfence_enforce::SandboxUser;
 use ringfence_local::LocalProvider;
+use ringfence_plan::SandboxUser;
 use ringfence_policy::{AbsPath, Facts, Flags, resolve};
 use ringfence_provider::{Provider, Sandbox, SandboxShell, ShellSpec};
 

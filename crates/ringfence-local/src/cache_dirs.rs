@@ -15,8 +15,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
-use ringfence_enforce::apply::{CONCURRENT, UPPER, WORK};
-use ringfence_enforce::{Plan, Step};
+use ringfence_plan::{CONCURRENT, UPPER, WORK};
+use ringfence_plan::{Plan, Step};
 use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

@@ -14,11 +14,12 @@ use ringfence_api::{
     CommandRequest, ConnectionRecord, Denial, ExitStatus, GrantedAccess, Operation, Outcome,
     ResourceUsage, StdioMode, StreamOutput,
 };
+use ringfence_enforce::RememberedFiles;
 use ringfence_enforce::apply::{
     Cgroup, CreatedName, FileIdentity, LaunchError, NameKind, SandboxControl, SandboxEvent,
     SandboxFds, SandboxHandle,
 };
-use ringfence_enforce::{Plan, RememberedFiles};
+use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::ProviderError;
 use ringfence_shell::BoundedCapture;

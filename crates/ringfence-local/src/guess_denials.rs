@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, DenialEvidence, Operation, StreamOutput};
-use ringfence_enforce::{OwnPlaces, Plan};
+use ringfence_plan::{OwnPlaces, Plan};
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Grants, Verdict};
 
 use crate::denial_log::DenialLog;

@@ -40,10 +40,9 @@ use ringfence_api::{
 };
 use ringfence_egress::dial::UpstreamProxies;
 use ringfence_enforce::apply::{self, FileIdentity, LaunchSpec, MemoryCounter, PrestartedSandbox};
-use ringfence_enforce::{
-    Known, NetworkNamespace, Plan, SandboxUser, Step, node_tree, plan, skipped_directory_names,
-    survey_with_known,
-};
+use ringfence_enforce::{Known, node_tree, skipped_directory_names, survey_with_known};
+use ringfence_plan::linux::plan;
+use ringfence_plan::{NetworkNamespace, Plan, SandboxUser, Step};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
 use ringfence_sys::signal::{self, SignalSet};

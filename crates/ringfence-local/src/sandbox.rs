@@ -13,7 +13,7 @@ use ringfence_api::{
 use ringfence_enforce::apply::{
     ExecEvent, ExecId, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
 };
-use ringfence_enforce::{Plan, Step};
+use ringfence_plan::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants, Limits};
 use ringfence_provider::{
     PolicyRevision, ProcessSpec, ProviderError, Sandbox, SandboxShell, SandboxedProcess, ShellSpec,

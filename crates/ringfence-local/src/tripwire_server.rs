@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use ringfence_api::{AskAnswer, Asker, Denial, DenialEvidence, GrantedAccess, Operation};
+use ringfence_enforce::apply;
 use ringfence_enforce::apply::{IntentEffect, PendingWrite};
-use ringfence_enforce::{Plan, apply};
+use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Disguise, Verdict};
 use ringfence_sys::memory;
 use ringfence_tripwire::{HostEntry, NodeTree, PendingOpen, TripEvent, TripHandler, TripwireFs};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use ringfence_api::{
     Asker, CommandRequest, Denial, ExitStatus, Gap, GapKind, Outcome, ResourceUsage,
 };
-use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{LaunchError, SandboxEvent};
+use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{PreparedSandbox, ProviderError, Sandbox};
 use ringfence_sys::process::{self, ChildStatus, Wait};

@@ -11,7 +11,7 @@ use ringfence_enforce::apply::{
     FOREIGN, FileIdentity, InotifyShortage, OWN, PAUSED, SandboxControl, SandboxFds,
     WatcherMessage, WatcherProcess,
 };
-use ringfence_enforce::{FileKind, Plan, Step};
+use ringfence_plan::{FileKind, Plan, Step};
 use ringfence_provider::ProviderError;
 use ringfence_tripwire::{NodeKind, NodeTree};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};

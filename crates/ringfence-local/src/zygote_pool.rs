@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_enforce::apply::{LaunchError, NetnsReuse, PrestartedSandbox, Zygote};
-use ringfence_enforce::{NetworkNamespace, Plan, Step};
+use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::AbsPath;
 use ringfence_sys::signal::SignalSet;
 use ringfence_tripwire::pin_to;

@@ -70,7 +70,8 @@ pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;
 pub use public_value::{
-    are_public_urls, is_host, is_public_url, looks_random, mentions_secret, redact_url, redact_urls,
+    are_public_urls, holds_secret, is_host, is_public_url, looks_random, mentions_secret,
+    redact_url, redact_urls,
 };
 pub use render::render;
 pub use resolve::{resolve, resolve_to_inspect};

@@ -1,5 +1,7 @@
 //! Values that a sandbox may see: URLs without a password or token.
 
+use std::ffi::OsStr;
+
 use crate::presets::SECRET_WORDS;
 
 /// True if `text` is a web URL without user, password, query or a part that looks like a token. A
@@ -93,6 +95,16 @@ pub fn is_host(text: &str) -> bool {
 pub fn mentions_secret(line: &str) -> bool {
     let line = line.to_ascii_lowercase();
     SECRET_WORDS.iter().any(|word| line.contains(word)) || has_password(&line)
+}
+
+/// True if the settings in a file of this name have a secret outside of their comments.
+pub fn holds_secret(file_name: &OsStr, text: &str) -> bool {
+    // In npm's format, a line about a registry begins with two slashes.
+    let is_npmrc = file_name == "npmrc";
+    let marks: &[&str] = if is_npmrc { &["#", ";"] } else { &["#", "//", "*"] };
+    let is_comment = |line: &str| marks.iter().any(|mark| line.trim_start().starts_with(mark));
+    text.lines().any(|line| !is_comment(line) && mentions_secret(line))
+        || (is_npmrc && text.contains("_auth"))
 }
 
 /// True if a line has a URL with a password, or with a token as the user name.

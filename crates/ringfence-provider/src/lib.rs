@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use ringfence_api::{
     Asker, CommandRequest, Denial, Gap, Outcome, OutputStream, QuarantinedFile, ShellCommand,
-    ShellCommandResult, StdinInput,
+    ShellCommandResult, StdinInput, TerminalSize,
 };
-pub use ringfence_enforce::apply::TerminalSize;
-use ringfence_enforce::{Plan, SandboxUser, limits};
+use ringfence_plan::{Plan, SandboxUser, limits};
 use ringfence_policy::{AbsPath, Grants, PolicyChange};
 
 /// A kind of sandbox.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ringfence_api::Operation;
-use ringfence_enforce::FileKind;
+use ringfence_plan::FileKind;
 use ringfence_policy::{AbsPath, Access, Tool, Verdict};
 
 use crate::error::{ToolError, ToolStep};

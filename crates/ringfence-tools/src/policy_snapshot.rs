@@ -11,7 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_enforce::{FileKind, HardLinks, Overmount, PinReason, survey};
+use ringfence_enforce::survey;
+use ringfence_plan::{FileKind, HardLinks, Overmount, PinReason};
 use ringfence_policy::builtin::{planted_at, pointer_at, setting_at, vendored_names};
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Grants, Rule, Verdict};
 

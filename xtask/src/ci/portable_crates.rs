@@ -6,7 +6,8 @@ use super::{finish, is_ci, linted};
 use crate::{TaskResult, workspace};
 
 /// The crates that compile for every system.
-const CRATES: &[&str] = &["ringfence-policy", "ringfence-api", "ringfence-cmdline"];
+const CRATES: &[&str] =
+    &["ringfence-policy", "ringfence-api", "ringfence-cmdline", "ringfence-plan"];
 /// Windows and macOS; the other steps compile for Linux.
 const TARGETS: &[&str] = &["x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
 

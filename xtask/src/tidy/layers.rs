@@ -10,13 +10,14 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "policies and decisions; pure"),
     ("ringfence-api", "requests and outcomes; pure"),
     ("ringfence-cmdline", "the shell-line parser and the rules on its text; pure"),
+    ("ringfence-plan", "from grants to a plan, for any host; pure"),
     ("ringfence-sys", "one function per syscall; it decides nothing"),
     ("ringfence-log", "filter, format and output of log events; it decides nothing"),
     ("ringfence-shell", "the protocol of a persistent shell"),
     ("ringfence-tripwire", "the FUSE file system that reports lookups; it opens nothing"),
     ("ringfence-egress", "connections to the outside; the decision is made above"),
     ("ringfence-audit", "the audit log; enforcement does not depend on it"),
-    ("ringfence-enforce", "from grants to a plan, from a plan to a process"),
+    ("ringfence-enforce", "surveys the host, and makes a process from a plan"),
     ("ringfence-tools", "file tools in process: the same decisions, on opened files"),
     ("ringfence-skills", "skills of tenants on disk; it runs nothing"),
     ("ringfence-provider", "the trait of every backend"),
@@ -28,11 +29,21 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-cli", "the command line; it picks the backend and starts the servers"),
 ];
 
-/// Dependencies that the order alone would allow; neither direct nor through another crate.
+/// Dependencies that the order alone would allow, or whose reason is more than the order; neither
+/// direct nor through another crate.
 const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-policy", "a system call knows no policy"),
     ("ringfence-sys", "ringfence-api", "a system call knows no request"),
     ("ringfence-sys", "ringfence-cmdline", "a system call knows no shell line"),
+    ("ringfence-sys", "ringfence-plan", "a system call knows no plan"),
+    ("ringfence-plan", "ringfence-sys", "a plan is data for any host: it makes no syscall"),
+    ("ringfence-plan", "ringfence-enforce", "a plan is made from a survey, not from the host"),
+    ("ringfence-plan", "ringfence-cmdline", "rules on text run before the sandbox"),
+    (
+        "ringfence-provider",
+        "ringfence-enforce",
+        "a backend may confine by other means than Linux's",
+    ),
     ("ringfence-enforce", "ringfence-cmdline", "rules on text run before the sandbox"),
     ("ringfence-enforce", "ringfence-audit", "enforcement does not depend on the audit log"),
     ("ringfence-provider", "ringfence-audit", "a backend runs commands; the engine records them"),
@@ -215,6 +226,21 @@ mod tests {
                 .with("ringfence-provider", &[("ringfence-skills", Test)]),
             &[
                 "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-audit through ringfence-skills, ringfence-tools: a backend",
+            ],
+        );
+    }
+
+    #[test]
+    fn plans_are_made_without_the_host() {
+        check(
+            findings,
+            &tree(&[])
+                .with("ringfence-plan", &[("ringfence-sys", Always), ("ringfence-enforce", Test)])
+                .with("ringfence-provider", &[("ringfence-enforce", Always)]),
+            &[
+                "crates/ringfence-plan/Cargo.toml:1: ringfence-plan must not depend on ringfence-sys: a plan is data",
+                "crates/ringfence-plan/Cargo.toml:1: ringfence-plan must not depend on ringfence-enforce: a plan is",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-enforce",
             ],
         );
     }

@@ -24,7 +24,7 @@ const BANNED: &[(&str, &str)] = &[
 /// Files that have to spell a banned word: (path or its beginning, word, reason).
 const QUOTED: &[(&str, &str, &str)] = &[
     ("xtask/src/tidy/prose.rs", "*", "the table and its tests"),
-    ("crates/ringfence-enforce/src/linux.rs", "nobody", "the Unix user in /etc/passwd"),
+    ("crates/ringfence-plan/src/linux.rs", "nobody", "the Unix user in /etc/passwd"),
 ];
 
 /// First words that make a doc comment a riddle: it begins with a noun phrase or a verb.

@@ -21,11 +21,11 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("crates/ringfence-enforce/src/apply/handle.rs", WIDTH),
     ("crates/ringfence-enforce/src/apply/notify/creation_rules.rs", WIDTH),
     ("crates/ringfence-enforce/src/apply/notify/execute.rs", WIDTH),
-    ("crates/ringfence-enforce/src/seccomp/table.rs", CATALOGUE),
     ("crates/ringfence-enforce/src/survey/build.rs", WIDTH),
     ("crates/ringfence-local/src/command_loop.rs", WIDTH),
     ("crates/ringfence-local/src/git_sweep.rs", WIDTH),
     ("crates/ringfence-local/src/git_sweep/state.rs", WIDTH),
+    ("crates/ringfence-plan/src/seccomp/table.rs", CATALOGUE),
     ("crates/ringfence-provider/src/conformance/shells.rs", CATALOGUE),
 ];
 

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_api::{Gap, GapKind};
-use ringfence_enforce::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_engine::{
     FilteredVariable, WithheldSettings, filtered_variables, plan, withheld_settings,
 };
 use ringfence_local::LocalProvider;
+use ringfence_plan::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_policy::AbsPath;
 use serde_json::json;
 
@@ -256,7 +256,7 @@ fn wrap_line(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_enforce::FileKind;
+    use ringfence_plan::FileKind;
 
     use super::*;
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{Asker, ExitStatus, Outcome, Permission, StdioMode};
-use ringfence_enforce::SandboxUser;
 use ringfence_engine::{
     EngineError, ResolvedPolicy, permission_for_outcome, run as run_engine, with_directory_report,
 };
 use ringfence_local::LocalProvider;
+use ringfence_plan::SandboxUser;
 use ringfence_policy::{Asking, Grants, Observe};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError};
 

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use ringfence_plan::{FileKind, MountAccess, Overmount, Step, UPPER};
 use ringfence_policy::{AbsPath, Limit};
 use ringfence_sys::mount::{self, MountRecursion, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
@@ -24,9 +25,8 @@ use rustix::mount::{
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::{LaunchSpec, SetupError, SetupStep, UPPER};
+use super::{LaunchSpec, SetupError, SetupStep};
 use crate::fuse_nodes::SILENT_MASK_DIR;
-use crate::plan::{FileKind, MountAccess, Overmount, Step};
 use fuse_root::FuseRoot;
 use overlay::overlay;
 pub(super) use prepared_root::PreparedRoot;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use ringfence_plan::{PidAllocation, Plan};
 use ringfence_policy::Limit;
 use ringfence_sys::process;
 
@@ -27,8 +28,6 @@ use super::MemoryCounter;
 use super::fd_passing::is_peer_gone;
 use super::handle::{LaunchError, helper_io_error};
 use super::probe;
-use crate::plan::Plan;
-use crate::support::PidAllocation;
 use dir::CgroupDir;
 use discover::{CgroupResource, CgroupVersion, LookupPurpose, find_parents};
 

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringfence_api::ResourceUsage;
+use ringfence_api::{ResourceUsage, TerminalSize};
 use ringfence_sys::process::{
     self, ChildStatus, Fork, ResourceLimit, SpawnIsolation, SpawnOptions, Wait,
 };
@@ -18,7 +18,7 @@ use rustix::termios::Winsize;
 
 use super::fd_passing::{send_message, send_message_with_fds};
 use super::init::execute;
-use super::{ExecId, ExecReport, ExecSpec, OrphanReaping, SandboxMessage, TerminalSize};
+use super::{ExecId, ExecReport, ExecSpec, OrphanReaping, SandboxMessage};
 
 /// The running processes.
 pub(super) struct ExecTable<'a> {

@@ -4,6 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use ringfence_plan::seccomp::FD_PASSING_FLAGS;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -12,7 +13,6 @@ use rustix::net::{
 use serde::Serialize;
 
 use super::{CONTROL_FD, SandboxMessage};
-use crate::seccomp::FD_PASSING_FLAGS;
 
 /// Sends a message; a launcher that is gone is ignored.
 pub(super) fn send_message(control: impl AsFd, report: &SandboxMessage) {

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage};
+use ringfence_plan::{NetworkNamespace, limits};
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::SignalSet;
@@ -37,8 +38,6 @@ use super::{
     CONTROL_FD, ExecId, ExecReport, ExecSpec, FileIdentity, HELPER, InitUsage, LaunchSpec, MAX_FDS,
     NameKind, SandboxMessage, SandboxOrder, SpaceTaken,
 };
-use crate::limits;
-use crate::plan::NetworkNamespace;
 pub use control::SandboxControl;
 
 /// The reason a command could not be started.

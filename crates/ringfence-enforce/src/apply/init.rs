@@ -7,6 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::ResourceUsage;
+use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
+use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::{Limit, Observe};
 use ringfence_sys::process::{
     self, ChildStatus, LimitedResource, ResourceLimit, SpawnIsolation, SpawnOptions, Wait,
@@ -23,15 +25,12 @@ use super::exec_table::ExecTable;
 use super::fd_passing::{
     is_peer_gone, receive_all_fds, receive_fds, send_fds_with_word, send_message,
 };
+use super::filter_cache::cached_filter;
 use super::socket_memory::SocketMemory;
 use super::supervisor::{CpuPinning, NetnsSource, map_ids};
 use super::{
     InitUsage, LaunchSpec, MAX_FDS, MemoryCounter, SandboxMessage, SandboxOrder, SetupError,
     SetupStep, build, freeze, netns_listeners, notify, probe,
-};
-use crate::plan::{NetworkNamespace, Plan, Step};
-use crate::seccomp::{
-    ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted, cached_filter,
 };
 
 /// Connections of init to the outside.

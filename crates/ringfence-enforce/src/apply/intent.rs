@@ -9,10 +9,9 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use ringfence_api::Operation;
+use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_policy::AbsPath;
 use ringfence_sys::memory;
-
-use crate::seccomp::calls::{Arch, Call};
 
 /// The intent of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringfence_plan::{FileKind, MountAccess, Overmount, PinnedDir};
 use ringfence_policy::{AbsPath, Rule};
 use ringfence_sys::mount::{MountRecursion, NO_DEV, NO_SUID, READ_ONLY};
 use ringfence_sys::process;
@@ -30,7 +31,6 @@ use super::supervisor::COMMAND_SIGNALS;
 use super::watcher::{SandboxFds, attached_masks};
 use super::{CONTROL_FD, HELPER, PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
 use crate::fuse_nodes::REPORTING_MASK_DIR;
-use crate::plan::{FileKind, MountAccess, Overmount, PinnedDir};
 pub use mask::DirHolder;
 
 /// The argument that starts our binary as the mount agent.

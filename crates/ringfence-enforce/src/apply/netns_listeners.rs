@@ -4,13 +4,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_egress::fake_ip::FakeIpPool;
+use ringfence_plan::{Plan, Step};
 use ringfence_policy::PROXY_PORT;
 use ringfence_sys::net;
 use serde::{Deserialize, Serialize};
 
 use super::fd_passing::send_message_with_fds;
 use super::{SandboxMessage, SetupError, SetupStep};
-use crate::plan::{Plan, Step};
 
 /// The listening sockets of a sandbox with egress (`NetworkRules::needs_egress`). All are on the
 /// sandbox's own loopback.

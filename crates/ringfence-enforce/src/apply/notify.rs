@@ -43,6 +43,10 @@ mod undelivered;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringfence_plan::seccomp::calls::{Arch, Call};
+use ringfence_plan::seccomp::{
+    EXECUTE_BITS, find_refusal, is_notified_for_close_only, is_only_reported, opens_for_writing,
+};
 use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use ringfence_tripwire::CpuContention;
@@ -54,10 +58,6 @@ use tracing::{debug, error};
 use super::fd_passing::{receive_fds_with_word, send_message_with_fds};
 use super::supervisor::CpuPinning;
 use super::{LaunchSpec, SandboxMessage};
-use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::{
-    EXECUTE_BITS, find_refusal, is_notified_for_close_only, is_only_reported, opens_for_writing,
-};
 use caller::{CallerMemory, NotifyCaller};
 use creation_rules::CreationRules;
 use fd_cache::FdCache;

@@ -4,13 +4,13 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
+use ringfence_plan::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 use ringfence_sys::mount::{self, MountRecursion};
 use ringfence_sys::process::{self, ChildStatus, Fork, Wait};
 use ringfence_sys::{landlock, namespace};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use super::cgroup;
-use crate::support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 
 /// Facts that cost nothing to detect. The run itself finds out if namespaces work.
 pub fn support() -> HostSupport {

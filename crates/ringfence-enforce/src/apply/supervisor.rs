@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use ringfence_plan::NetworkNamespace;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net, privilege};
@@ -15,7 +16,6 @@ use tracing::{debug, error, info};
 
 use super::fd_passing::{is_peer_gone, relay_log, send_fds, send_message, send_message_with_fds};
 use super::{SandboxMessage, SetupError, SetupStep, init, notify};
-use crate::plan::NetworkNamespace;
 
 /// CPU affinity of the supervisor while it builds the sandbox. The command may use all CPUs in the
 /// set.

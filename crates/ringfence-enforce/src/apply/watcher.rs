@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::{fs, io};
 
+use ringfence_plan::{FileKind, Overmount, Step};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Rule, Verdict};
 use ringfence_sys::process::{self, SpawnIsolation, SpawnOptions};
 use ringfence_sys::signal::{self, SignalSet};
@@ -32,7 +33,6 @@ use super::fd_passing::{is_peer_gone, receive_all_fds, receive_fds, relay_log, s
 use super::handle::{LaunchError, helper_error, helper_io_error};
 use super::supervisor::COMMAND_SIGNALS;
 use super::{CONTROL_FD, FileIdentity, HELPER, LaunchSpec, PlanUpdate, PolicyReplacement};
-use crate::plan::{FileKind, Overmount, Step};
 use granted::{GrantedPaths, is_session_grant};
 use inotify::WatchSet;
 use inotify_broker::InotifySource;

@@ -20,6 +20,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ringfence_plan::HostSupport;
+use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_policy::Observe;
 use ringfence_sys::process::{self, ChildStatus, Fork};
 use ringfence_sys::signal::{self, SignalSet};
@@ -35,11 +37,10 @@ use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
 use super::fd_passing::send_with_fds;
+use super::filter_cache::prepare_filters;
 use super::handle::{LaunchError, helper_error, helper_io_error};
 use super::supervisor::{COMMAND_SIGNALS, CpuPinning, NetnsSource, map_ids, run_supervisor};
 use super::{CONTROL_FD, HELPER, SetupError, SetupStep, support};
-use crate::seccomp::{self, ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
-use crate::support::HostSupport;
 
 /// The argument that starts our binary as a zygote.
 pub(super) const ZYGOTE: &str = "--zygote";
@@ -211,7 +212,7 @@ fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<
 /// Entry point of the zygote process: it ends when the launcher does.
 pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
     // Every fork has the compiled filter in its memory.
-    seccomp::prepare_filters(&common_filters(&support()));
+    prepare_filters(&common_filters(&support()));
     let mut server = ZygoteServer {
         mask: signal::block(&SignalSet::from_signals(COMMAND_SIGNALS))
             .expect("these signals can be blocked"),

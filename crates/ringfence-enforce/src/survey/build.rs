@@ -1,24 +1,22 @@
 //! Turns rules and found files into masks, pins and further rules.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use ringfence_plan::{FileKind, HardLinks, Overmount, PinReason, PinnedDir, Survey};
 use ringfence_policy::builtin::{self, Setting};
 use ringfence_policy::{
     AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, TrackedFiles, Verdict,
 };
 
-use super::case_folding::CaseFolding;
+use super::case_folding::probe_case_folding;
 use super::links::SymlinkCache;
 use super::mounts::HostMounts;
 use super::tracked_files::TrackedLookup;
 use super::walk::{self, TreeWalk, WalkPurpose};
-use super::{
-    HardLinks, Known, Survey, git, git_config, gitlinks, is_socket, is_walked, kind_of, sockets,
-};
-use crate::plan::{FileKind, Overmount, PinReason, PinnedDir};
+use super::{Known, git, git_config, gitlinks, is_socket, is_walked, kind_of, sockets};
 
 /// A survey in progress.
 pub(super) struct SurveyBuilder<'a> {
@@ -347,7 +345,7 @@ impl<'a> SurveyBuilder<'a> {
             .collect();
         let roots = outermost(roots);
         let index = NameIndex::new(grants);
-        self.found.folding = roots.iter().map(CaseFolding::probe).max().unwrap_or_default();
+        self.found.folding = roots.iter().map(probe_case_folding).max().unwrap_or_default();
         self.found.walked = self.with_workspace(&roots);
         let mut walk = TreeWalk::new(grants, &index, self.found.folding, WalkPurpose::Survey)
             .run(&self.found.walked);
@@ -372,7 +370,7 @@ impl<'a> SurveyBuilder<'a> {
             self.pin_ancestors(link);
         }
         self.sockets(&walk.unseen, &mut linked);
-        self.found.fold(&walk.full, &roots);
+        self.found.fold_masks(&walk.full, &roots);
         let mut repositories = walk.repositories;
         let mut done = HashSet::new();
         while let Some(directory) = repositories.pop() {
@@ -393,7 +391,7 @@ impl<'a> SurveyBuilder<'a> {
             );
         }
         self.mounted_again();
-        self.found.note_linked(&mut linked);
+        note_linked_masks(&self.found, &mut linked);
         if !linked.is_empty() {
             for (path, mask) in walk::find_hard_links(&roots, &linked, &self.found.masks) {
                 self.found.masks.insert(path, mask);
@@ -550,59 +548,25 @@ impl SurveyBuilder<'_> {
     }
 }
 
-impl Survey {
-    /// True if a path is in a walked tree.
-    fn is_walked(&self, path: &AbsPath) -> bool {
-        self.walked.iter().any(|root| path.is_within(root))
-    }
-
-    /// Records masked files with several hard links: a mask must cover all names.
-    fn note_linked(&self, linked: &mut HardLinks) {
-        for (path, mask) in &self.masks {
-            match mask {
-                // The walk has recorded single files; files elsewhere were recorded with their
-                // rules.
-                Overmount::Deny(FileKind::File) => {}
-                Overmount::Deny(FileKind::Directory) if !self.is_walked(path) => {}
-                Overmount::Deny(FileKind::Directory) => {
-                    each_linked(path, MAX_IN_TREE, &mut |identity| {
-                        linked.insert(identity, Overmount::Deny(FileKind::File));
-                    })
-                }
-                Overmount::ReadOnly | Overmount::Shallow => {
-                    each_linked(path, MAX_IN_TREE, &mut |identity| {
-                        linked.entry(identity).or_insert(Overmount::ReadOnly);
-                    })
-                }
+/// Records masked files with several hard links: a mask must cover all names.
+fn note_linked_masks(survey: &Survey, linked: &mut HardLinks) {
+    for (path, mask) in &survey.masks {
+        match mask {
+            // The walk has recorded single files; files elsewhere were recorded with their
+            // rules.
+            Overmount::Deny(FileKind::File) => {}
+            Overmount::Deny(FileKind::Directory) if !survey.is_walked(path) => {}
+            Overmount::Deny(FileKind::Directory) => {
+                each_linked(path, MAX_IN_TREE, &mut |identity| {
+                    linked.insert(identity, Overmount::Deny(FileKind::File));
+                })
+            }
+            Overmount::ReadOnly | Overmount::Shallow => {
+                each_linked(path, MAX_IN_TREE, &mut |identity| {
+                    linked.entry(identity).or_insert(Overmount::ReadOnly);
+                })
             }
         }
-    }
-
-    /// Limits the number of masks: the kernel allows 100,000 mounts. Above half of that, a
-    /// directory in which everything is denied is denied as a whole.
-    fn fold(&mut self, full: &[AbsPath], roots: &[AbsPath]) {
-        const MANY: usize = 50_000;
-        const MANY_IN_ONE: usize = 10_000;
-        if self.masks.len() <= MANY {
-            return;
-        }
-        // Stale sockets come by the thousand; a directory full of them can be denied as a whole.
-        let mut counts: HashMap<AbsPath, usize> = HashMap::new();
-        for path in self.masks.keys() {
-            *counts.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
-        }
-        let crowded: Vec<AbsPath> = counts
-            .into_iter()
-            .filter(|(_, count)| *count > MANY_IN_ONE)
-            .map(|(directory, _)| directory)
-            .collect();
-        let full: HashSet<&AbsPath> =
-            full.iter().chain(&crowded).filter(|directory| !roots.contains(directory)).collect();
-        self.masks.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
-        self.masks.extend(
-            full.into_iter()
-                .map(|directory| (directory.clone(), Overmount::Deny(FileKind::Directory))),
-        );
     }
 }
 

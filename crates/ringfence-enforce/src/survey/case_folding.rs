@@ -5,48 +5,31 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 
+use ringfence_plan::CaseFolding;
 use ringfence_policy::AbsPath;
-
-/// Case handling of a file system.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CaseFolding {
-    /// Case-sensitive.
-    #[default]
-    None,
-    /// Case-insensitive, and the kernel knows: a mask covers every spelling.
-    Known,
-    /// Case-insensitive behind the kernel (Windows, host of a virtual machine), while the kernel
-    /// sees two names: a mask covers one spelling.
-    Hidden,
-}
 
 /// File systems whose case folding the kernel itself does: ext4, f2fs, tmpfs, vfat, exfat, xfs
 /// (`statfs(2)`).
 const KNOWN: [i64; 6] = [0xef53, 0xf2f5_2010, 0x0102_1994, 0x4d44, 0x2011_bab0, 0x5846_5342];
 
-impl CaseFolding {
-    /// Looks up an existing name in other case; leaves no trace.
-    pub(super) fn probe(root: &AbsPath) -> Self {
-        let identity = |name: &OsString| {
-            let metadata = fs::symlink_metadata(root.join(name).as_path()).ok()?;
-            // Two hard links would look the same.
-            (metadata.is_dir() || metadata.nlink() == 1).then(|| (metadata.dev(), metadata.ino()))
-        };
-        let names = fs::read_dir(root.as_path())
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.file_name());
-        let lookup = |name: OsString| {
-            swap_case(&name).and_then(|other| Some((identity(&name)?, identity(&other))))
-        };
-        if names.filter_map(lookup).next().is_none_or(|(one, other)| other != Some(one)) {
-            return CaseFolding::None;
-        }
-        match rustix::fs::statfs(root.as_path()) {
-            Ok(status) if KNOWN.contains(&status.f_type) => CaseFolding::Known,
-            _ => CaseFolding::Hidden,
-        }
+/// Looks up an existing name in other case; leaves no trace.
+pub(super) fn probe_case_folding(root: &AbsPath) -> CaseFolding {
+    let identity = |name: &OsString| {
+        let metadata = fs::symlink_metadata(root.join(name).as_path()).ok()?;
+        // Two hard links would look the same.
+        (metadata.is_dir() || metadata.nlink() == 1).then(|| (metadata.dev(), metadata.ino()))
+    };
+    let names =
+        fs::read_dir(root.as_path()).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let lookup = |name: OsString| {
+        swap_case(&name).and_then(|other| Some((identity(&name)?, identity(&other))))
+    };
+    if names.filter_map(lookup).next().is_none_or(|(one, other)| other != Some(one)) {
+        return CaseFolding::None;
+    }
+    match rustix::fs::statfs(root.as_path()) {
+        Ok(status) if KNOWN.contains(&status.f_type) => CaseFolding::Known,
+        _ => CaseFolding::Hidden,
     }
 }
 
@@ -76,7 +59,7 @@ mod tests {
         std::fs::create_dir_all(&twins).unwrap();
         std::fs::write(twins.join("a"), "").unwrap();
         std::fs::hard_link(twins.join("a"), twins.join("A")).unwrap();
-        let found = super::CaseFolding::probe(&AbsPath::new(&twins).unwrap());
+        let found = super::probe_case_folding(&AbsPath::new(&twins).unwrap());
         std::fs::remove_dir_all(&twins).unwrap();
         assert_eq!(found, super::CaseFolding::None);
     }

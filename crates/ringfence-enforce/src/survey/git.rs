@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use ringfence_plan::{FileKind, Overmount, PinReason};
 use ringfence_policy::AbsPath;
 
 use super::build::SurveyBuilder;
 use super::git_config;
-use crate::plan::{FileKind, Overmount, PinReason};
 
 /// Settings and programs that git obeys, below a git directory, and those of Sapling and lazygit
 /// there. Files in `remotes` and `branches` set the target of `git push`.

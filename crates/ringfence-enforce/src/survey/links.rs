@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use ringfence_plan::{FileKind, ResolvedRoot};
 use ringfence_policy::AbsPath;
 
-use super::{ResolvedRoot, kind_of};
-use crate::plan::FileKind;
+use super::kind_of;
 
 /// Cached path lookups: rules share their upper directories.
 #[derive(Default)]

@@ -6,11 +6,11 @@
 
 use std::fs;
 
-use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source, Verdict, mentions_secret};
+use ringfence_plan::{HardLinks, Overmount};
+use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source, Verdict, holds_secret};
 
 use super::build::{SurveyBuilder, note_linked};
-use super::{HardLinks, kind_of, read_small};
-use crate::plan::Overmount;
+use super::{kind_of, read_small};
 
 impl SurveyBuilder<'_> {
     /// Denies probable secrets directly below the directory of a tool, and known files that contain
@@ -45,7 +45,7 @@ impl SurveyBuilder<'_> {
                 .flatten()
                 .flatten()
                 .map(|entry| suspect.join(entry.file_name()));
-            for path in within.chain([suspect.clone()]).filter(holds_secret) {
+            for path in within.chain([suspect.clone()]).filter(is_secret_file) {
                 let reason = Some("it contains a word typical for credentials".to_owned());
                 let origin = Origin { reason, ..Origin::new(Source::BuiltIn, path.to_string()) };
                 let real = fs::canonicalize(path.as_path())
@@ -114,12 +114,7 @@ fn expand_wildcards(suspect: &AbsPath) -> Vec<AbsPath> {
 }
 
 /// True if a regular file contains a secret outside of its comments.
-pub fn holds_secret(file: &AbsPath) -> bool {
-    let Some(text) = read_small(file) else { return false };
-    // In npm's format, a line about a registry begins with two slashes.
-    let is_npmrc = file.name().is_some_and(|name| name == "npmrc");
-    let marks: &[&str] = if is_npmrc { &["#", ";"] } else { &["#", "//", "*"] };
-    let is_comment = |line: &str| marks.iter().any(|mark| line.trim_start().starts_with(mark));
-    text.lines().any(|line| !is_comment(line) && mentions_secret(line))
-        || (is_npmrc && text.contains("_auth"))
+fn is_secret_file(file: &AbsPath) -> bool {
+    let Some(name) = file.name() else { return false };
+    read_small(file).is_some_and(|text| holds_secret(name, &text))
 }

@@ -6,7 +6,7 @@
 //! name the hash of a file that it cannot read.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Bound;
@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use ringfence_plan::{GitEntry, GitIndex, parse_blobs};
 use ringfence_policy::builtin::is_source_name;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Grants, TrackedFile, TrackedFiles, TrackedMode, Verdict,
@@ -22,7 +23,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use super::gitlinks::{read_index, visit_entries};
+use super::gitlinks::read_index;
 use super::{git, remembered};
 use crate::apply::FileIdentity;
 
@@ -49,15 +50,6 @@ pub(crate) struct TrackedLookup<'a> {
     /// Index of each working tree; `None` without a usable one.
     indexes: HashMap<AbsPath, Option<GitIndex>>,
     left: u64,
-}
-
-/// Index entries by path: regular files and links, without unmerged and intent-to-add ones.
-type GitIndex = BTreeMap<Vec<u8>, GitEntry>;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct GitEntry {
-    is_link: bool,
-    object: Vec<u8>,
 }
 
 impl<'a> TrackedLookup<'a> {
@@ -184,7 +176,7 @@ impl<'a> TrackedLookup<'a> {
         let is_readable = self.grants.verdict(&file, Access::Read) == Verdict::Allowed;
         let is_plain =
             fs::symlink_metadata(file.as_path()).is_ok_and(|metadata| metadata.is_file());
-        if is_readable && is_plain { parse(&read_index(file.as_path()).ok()?) } else { None }
+        if is_readable && is_plain { parse_blobs(&read_index(file.as_path()).ok()?) } else { None }
     }
 }
 
@@ -213,30 +205,6 @@ fn source_directories(directory: &AbsPath, tracked: &TrackedFiles) -> Option<Vec
         }
     }
     has_files.then_some(directories)
-}
-
-/// The blobs of an index. `None` if it cannot be parsed to its end, or is split in two files.
-fn parse(bytes: &[u8]) -> Option<GitIndex> {
-    [20, 32].into_iter().find_map(|length| parse_with(bytes, length))
-}
-
-fn parse_with(bytes: &[u8], object_length: usize) -> Option<GitIndex> {
-    const STAGE: u32 = 0x3000 << 16;
-    const INTENT_TO_ADD: u32 = 1 << 13;
-    let (mut entries, mut is_whole) = (GitIndex::new(), true);
-    visit_entries(bytes, object_length, |entry| {
-        is_whole &= entry.has_declared_length(bytes) && !entry.name.is_empty();
-        let is_link = match entry.mode() & 0o170_000 {
-            0o100_000 => false,
-            0o120_000 => true,
-            _ => return,
-        };
-        if entry.flags & (STAGE | INTENT_TO_ADD) == 0 {
-            entries
-                .insert(entry.name.to_vec(), GitEntry { is_link, object: entry.object.to_vec() });
-        }
-    })?;
-    is_whole.then_some(entries)
 }
 
 /// Content of a file, or target of a symbolic link.
@@ -352,7 +320,6 @@ pub fn grant_if_tracked(grants: &mut Grants, path: &AbsPath) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gitlinks::tests::index;
     use super::*;
 
     #[test]
@@ -375,22 +342,5 @@ mod tests {
         assert!(!content(b"hello\r", false).is_object(&entry));
         assert!(!content(b"hello\n", true).is_object(&entry));
         assert!(!is_blob(b"hello\n", &sha1[..19]) && !is_blob(b"", b""));
-    }
-
-    #[test]
-    fn only_merged_blobs_are_tracked() {
-        let mut whole =
-            index(3, 20, &[(0o100_644, 0, "a.pem"), (0o120_000, 0, "b.key"), (0o160_000, 0, "c")]);
-        let names = |bytes: &[u8]| {
-            parse(bytes).map(|index| {
-                index.into_keys().map(|name| String::from_utf8(name).unwrap()).collect::<Vec<_>>()
-            })
-        };
-        assert_eq!(names(&whole), Some(vec!["a.pem".to_owned(), "b.key".to_owned()]));
-        // The first entry gets stage 2.
-        whole[12 + 40 + 20] |= 0x20;
-        assert_eq!(names(&whole), Some(vec!["b.key".to_owned()]));
-        assert_eq!(names(&whole[..whole.len() - 9]), None);
-        assert_eq!(names(&index(2, 20, &[(0o100_644, 0, "")])), None);
     }
 }

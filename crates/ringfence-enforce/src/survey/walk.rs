@@ -8,12 +8,11 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
+use ringfence_plan::{CaseFolding, FileKind, HardLinks, Overmount};
 use ringfence_policy::builtin::{Setting, pointer_at, setting_at};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
-use super::case_folding::CaseFolding;
-use super::{HardLinks, is_searchable_dir, is_socket, kind_of};
-use crate::plan::{FileKind, Overmount};
+use super::{is_searchable_dir, is_socket, kind_of};
 
 /// Findings of a walk.
 #[derive(Default)]

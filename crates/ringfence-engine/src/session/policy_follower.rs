@@ -117,7 +117,7 @@ impl PolicyFollower {
         &mut self,
         request: &RunRequest,
         live_sandbox: Option<&dyn Sandbox>,
-    ) -> Option<ringfence_enforce::Plan> {
+    ) -> Option<ringfence_plan::Plan> {
         let seen = policy_file_stamps(&request.files, &self.newest);
         if seen == self.seen {
             return None;
@@ -164,7 +164,7 @@ impl PolicyFollower {
         request: &RunRequest,
         opening: GrantTarget,
         live_sandbox: Option<&dyn Sandbox>,
-    ) -> Option<ringfence_enforce::Plan> {
+    ) -> Option<ringfence_plan::Plan> {
         let one = SessionGrants::with_grant(opening.clone());
         self.requested.add(opening);
         let new = Arc::new(one.apply_to(&self.newest));
@@ -196,7 +196,7 @@ impl PolicyFollower {
         new: Arc<ResolvedPolicy>,
         live_sandbox: Option<&dyn Sandbox>,
         changed: &[AbsPath],
-    ) -> Option<ringfence_enforce::Plan> {
+    ) -> Option<ringfence_plan::Plan> {
         // Adds files that were not known before. Known files keep the stamp taken before the read.
         let more = policy_file_stamps(&request.files, &new)
             .into_iter()

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence_api::{Denial, Gap, Outcome, QuarantinedFile, ShellCommandResult};
-use ringfence_enforce::Plan;
+use ringfence_plan::Plan;
 use ringfence_provider::{
     ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox, SandboxedProcess,
 };

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::AskAnswer;
 use ringfence_enforce::apply::{LaunchError, MaskedPath, MountGrant, SandboxFds};
-use ringfence_enforce::{FileKind, MountAccess as Reach, Overmount, PinnedDir, Survey, survey};
+use ringfence_enforce::survey;
+use ringfence_plan::{FileKind, MountAccess as Reach, Overmount, PinnedDir, Survey};
 use ringfence_policy::{
     AbsPath, Access, Decision, Effect, Grants, HostRule, ListedHost, NetworkRules, Origin, Rule,
     Source, Verdict,

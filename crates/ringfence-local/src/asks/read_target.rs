@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringfence_api::Operation;
-use ringfence_enforce::FileKind;
+use ringfence_plan::FileKind;
 use ringfence_policy::AbsPath;
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, ResolveFlags};
 

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_api::Operation;
-use ringfence_enforce::FileKind;
 use ringfence_enforce::apply::{PendingWrite, WriteIntent};
+use ringfence_plan::FileKind;
 use ringfence_policy::AbsPath;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;

@@ -10,7 +10,7 @@ use ringfence_api::SecretValue;
 use ringfence_egress::tls_terminate::{
     BUNDLE_VARIABLE, CaBundle, SYSTEM_BUNDLES, SecretSwap, TerminateRequest, TlsTerminator,
 };
-use ringfence_enforce::{CaTrust, SandboxUser};
+use ringfence_plan::{CaTrust, SandboxUser};
 use ringfence_policy::{AbsPath, Grants, SecretRule};
 use ringfence_provider::ProviderError;
 

@@ -1,7 +1,7 @@
 //! Upstream proxy of the host's network, if it needs one.
 
 use ringfence_egress::dial::UpstreamProxies;
-use ringfence_enforce::SandboxUser;
+use ringfence_plan::SandboxUser;
 use ringfence_policy::Grants;
 use ringfence_provider::ProviderError;
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use ringfence_enforce::{Plan, Step};
+use ringfence_plan::{Plan, Step};
 use ringfence_policy::AbsPath;
 
 use super::{GitConfigEntry, parse, to_text};

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ringfence_enforce::apply::{CreatedName, FileIdentity, NameKind};
-use ringfence_enforce::{PinReason, PinnedDir, Plan, Step};
+use ringfence_plan::{PinReason, PinnedDir, Plan, Step};
 use ringfence_policy::{AbsPath, builtin};
 use rustix::fs::CWD;
 

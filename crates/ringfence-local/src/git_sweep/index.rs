@@ -1,10 +1,10 @@
 //! Check of git indexes: git on the host would follow the paths in them anywhere. See
-//! [`ringfence_enforce::index_fault`].
+//! [`ringfence_plan::index_fault`].
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use ringfence_enforce::{IndexFault, ObjectNames, index_fault, is_index};
+use ringfence_plan::{IndexFault, ObjectNames, index_fault, is_index};
 use ringfence_policy::AbsPath;
 use rustix::fs::FileType;
 

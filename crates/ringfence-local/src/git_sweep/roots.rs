@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use ringfence_enforce::{MountAccess, Plan, Step};
+use ringfence_plan::{MountAccess, Plan, Step};
 use ringfence_policy::AbsPath;
 
 use super::held_dir::{self, HeldDir, HeldInode};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use ringfence_enforce::apply::NameKind;
-use ringfence_enforce::{is_index, parse_gitlinks};
+use ringfence_plan::{is_index, parse_gitlinks};
 use ringfence_policy::AbsPath;
 use rustix::fs::FileType;
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringfence_api::{Denial, DenialEvidence, StreamOutput};
-use ringfence_enforce::Plan;
+use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
 
 use super::{DenialGuesser, MAX_PATHS};

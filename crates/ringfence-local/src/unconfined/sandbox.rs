@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_api::{Denial, ExitStatus, GrantedAccess, QuarantinedFile, ResourceUsage};
-use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{ExecId, ExecSpec};
+use ringfence_plan::Plan;
 use ringfence_policy::Grants;
 use ringfence_provider::{
     PolicyRevision, ProcessSpec, ProcessStdio, ProviderError, Sandbox, SandboxShell,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Ask, AskAnswer, Asker, CommandRequest, Outcome, ShellCommand, StdioMode};
-use ringfence_enforce::SandboxUser;
 use ringfence_local::LocalProvider;
+use ringfence_plan::SandboxUser;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
 use ringfence_provider::{PreparedSandbox, Provider, Sandbox, SandboxShell, ShellSpec};
 

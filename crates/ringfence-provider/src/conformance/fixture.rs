@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use ringfence_enforce::SandboxUser;
+use ringfence_plan::SandboxUser;
 use ringfence_policy::{AbsPath, Facts};
 
 /// The content of every file that no command may read.

@@ -11,7 +11,7 @@ use ringfence_api::{
     CommandRequest, Denial, DenialEvidence, ExitStatus, Operation, Outcome, ResourceUsage,
     StreamOutput,
 };
-use ringfence_enforce::{Plan, SandboxUser};
+use ringfence_plan::{Plan, SandboxUser};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
 

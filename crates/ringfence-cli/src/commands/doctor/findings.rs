@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_enforce::{FuseSupport, HostSupport};
 use ringfence_engine::{FilteredVariable, OwnPolicy, WithheldSettings};
+use ringfence_plan::{FuseSupport, HostSupport};
 use ringfence_policy::AbsPath;
 
 use crate::commands::policy::files::unused_reason;
@@ -304,8 +304,8 @@ impl HostFacts {
                 gid: 1000,
                 landlock: 6,
                 fuse: FuseSupport::Opens,
-                accounts: ringfence_enforce::ProcAccounting::Full,
-                numbers: ringfence_enforce::PidAllocation::Own,
+                accounts: ringfence_plan::ProcAccounting::Full,
+                numbers: ringfence_plan::PidAllocation::Own,
             },
             container: None,
             apparmor_restricts: false,

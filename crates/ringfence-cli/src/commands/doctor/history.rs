@@ -3,8 +3,8 @@
 use std::fs;
 use std::io::Read;
 
-use ringfence_enforce::{Tracked, parse_entries};
 use ringfence_engine::{PolicyFiles, ResolvedPolicy, gather_host_environment, resolve_in};
+use ringfence_plan::{Tracked, parse_entries};
 use ringfence_policy::{AbsPath, Access, Flags, Verdict};
 
 /// The maximum number of index bytes read. The Linux kernel's index has 9 MB.

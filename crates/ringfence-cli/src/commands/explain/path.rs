@@ -4,9 +4,10 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use ringfence_enforce::{Plan, grant_if_tracked};
+use ringfence_enforce::grant_if_tracked;
 use ringfence_engine::plan;
 use ringfence_local::LocalProvider;
+use ringfence_plan::Plan;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Disguise, Effect, Grants, Verdict,
 };

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ringfence_api::{
     Asker, Errors, ExitStatus, OutputStream, Permission, ShellCommand, ShellState, StdinInput,
-    StdioMode, error_chain,
+    StdioMode, TerminalSize, error_chain,
 };
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
@@ -28,7 +28,7 @@ use ringfence_engine::session::{
 };
 use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Mode};
-use ringfence_provider::{OutputSink, ProcessStdio, StdinFeeder, TerminalSize};
+use ringfence_provider::{OutputSink, ProcessStdio, StdinFeeder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::time::Timespec;

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use ringfence_enforce::{Overmount, Plan, Step};
+use ringfence_plan::{Overmount, Plan, Step};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NetworkMode, Verdict};
 
 use super::probe::{ProbeAttempt, ProbeFunction, ProbeTrial, PromiseProbe};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use ringfence_plan::Step;
 use ringfence_policy::AbsPath;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
@@ -14,7 +15,6 @@ use rustix::mount::{
 use super::{DEVICES, RootBuilder, abs, new_mount, relative, write_all_to};
 use crate::apply::{SetupError, SetupStep};
 use crate::fuse_nodes::{BUILD_DIR, REPORTING_MASK_DIR, reports_access};
-use crate::plan::Step;
 
 /// State of a root on the tripwire.
 pub(super) struct FuseRoot {

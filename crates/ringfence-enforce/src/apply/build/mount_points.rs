@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
+use ringfence_plan::{FileKind, MountAccess, Step};
 use ringfence_policy::AbsPath;
 use ringfence_sys::mount::{MountRecursion, NO_DEV, NO_SUID, READ_ONLY};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -17,7 +18,6 @@ use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 use super::{
     RootBuilder, SetupError, SetupStep, attach_mount, new_mount, open_dir_nofollow, restrict_mount,
 };
-use crate::plan::{FileKind, MountAccess, Step};
 
 /// A directory with more entries is not replaced: each entry is a mount.
 const MAX_ENTRIES: usize = 1000;

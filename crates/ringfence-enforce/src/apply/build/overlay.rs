@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use ringfence_plan::{CONCURRENT, UPPER, WORK};
 use ringfence_policy::AbsPath;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
@@ -10,7 +11,6 @@ use rustix::mount::{
 };
 
 use super::open_dir_nofollow;
-use crate::apply::{CONCURRENT, UPPER, WORK};
 
 /// Mounts the host's directory as the lower layer, and the project's own writes as the upper one. A
 /// run that is concurrent with another (`beside`) has its own layer on top of both.

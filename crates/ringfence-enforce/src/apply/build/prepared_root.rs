@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use ringfence_policy::AbsPath;
+use ringfence_plan::linux::standard_steps;
+use ringfence_plan::{FuseSupport, Step};
+use ringfence_policy::{AbsPath, Grants};
 use rustix::fs::CWD;
 use rustix::mount::{
     FsPickFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_reconfigure,
@@ -15,9 +17,7 @@ use rustix::mount::{
 use super::fuse_root::{self, FuseRoot};
 use super::{MountSource, RootBuilder, new_mount};
 use crate::apply::{SetupError, SetupStep, probe};
-use crate::linux::standard_steps;
-use crate::plan::Step;
-use crate::support::FuseSupport;
+use crate::survey::resolve_rule_roots;
 
 /// A root with the system in it, mounted over a host directory until it becomes the root.
 pub(in crate::apply) struct PreparedRoot {
@@ -61,7 +61,8 @@ impl PreparedRoot {
         // With the tripwire as the root there is nothing to prepare yet.
         if probe::fuse() != FuseSupport::Opens {
             let mut root = new_root(place)?;
-            for step in standard_steps() {
+            let grants = Grants::system_only();
+            for step in standard_steps(&grants, &resolve_rule_roots(&grants)) {
                 root.prepare(&step, &MountSource::There)?;
                 prepared.done.push(step);
             }

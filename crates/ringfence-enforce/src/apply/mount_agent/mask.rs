@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use ringfence_plan::{FileKind, Overmount};
 use ringfence_policy::AbsPath;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,6 @@ use super::{MaskedPath, enter, mask_mounts, open_path};
 use crate::apply::build::attach_mount;
 use crate::apply::watcher::mount_read_only;
 use crate::apply::{SetupError, SetupStep};
-use crate::plan::{FileKind, Overmount};
 use ringfence_sys::mount::MountRecursion;
 
 /// A process that has a masked directory as its working directory, or open: paths relative to it

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ringfence_egress::dns::queried_name as looked_up_by;
 use ringfence_egress::fake_ip::FakeIpPool;
+use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_policy::NetworkMode;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::{net, seccomp};
@@ -28,7 +29,6 @@ use crate::apply::fd_passing::{send_message, send_message_with_fds};
 use crate::apply::listener_lookup::{has_listener, has_loopback_listener};
 use crate::apply::pending_connect::{ConnectInfo, SocketKind};
 use crate::apply::{SandboxMessage, parked};
-use crate::seccomp::calls::{Arch, Call};
 
 /// Maximum length of a socket address.
 const MAX_ADDRESS: u64 = 128;

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
+use ringfence_plan::PinReason;
 use ringfence_policy::AbsPath;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
@@ -12,7 +13,6 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of};
 use super::resolve::ResolvedParent;
 use crate::apply::{FileIdentity, NameKind};
-use crate::plan::PinReason;
 
 /// Subdirectory of a git directory in which git creates one directory per worktree. Git never takes
 /// over an existing one, so the command cannot prepare one for the user.

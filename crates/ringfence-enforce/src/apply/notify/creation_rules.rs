@@ -7,6 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ringfence_api::{Denial, Operation};
+use ringfence_plan::seccomp::FileOwner;
+use ringfence_plan::seccomp::calls::Call;
+use ringfence_plan::{OwnPlaces, PinReason, PinnedDir, Step};
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Effect, Grants, Limit, NameIndex, NameRule,
     NetworkMode, Observe, Rule, Source, TrackedMode, Verdict,
@@ -26,9 +29,6 @@ use super::report::denial;
 use super::resolve::{PathAnchor, PathSuffix, ResolvedParent};
 use super::sockets::Sockets;
 use crate::apply::{ApprovalMode, FileIdentity, LaunchSpec, NameKind, PlanUpdate};
-use crate::plan::{OwnPlaces, PinReason, PinnedDir, Step};
-use crate::seccomp::FileOwner;
-use crate::seccomp::calls::Call;
 
 /// The notify handler's view of the policy, and the names it has seen created.
 pub(super) struct CreationRules {

@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Operation;
+use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::{net, seccomp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
@@ -24,7 +25,6 @@ use super::resolve::{self, FinalSymlink, PathAnchor, PathResolution, PathSuffix,
 use super::sockets;
 use super::terminal::{is_own_terminal, is_terminal_of_caller};
 use crate::apply::WriteIntent;
-use crate::seccomp::calls::{Arch, Call};
 
 const CWD_FD: i32 = libc::AT_FDCWD;
 

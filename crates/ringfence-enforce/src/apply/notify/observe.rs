@@ -11,6 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use ringfence_api::{Allowance, Operation};
+use ringfence_plan::seccomp::calls::{Arch, Call};
+use ringfence_plan::seccomp::is_only_observed;
 use ringfence_policy::{AbsPath, Access, NetworkMode, Verdict};
 use rustix::fs::{Mode, OFlags};
 
@@ -20,8 +22,6 @@ use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve;
 use crate::apply::SandboxMessage;
 use crate::apply::fd_passing::send_message;
-use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::is_only_observed;
 
 /// Accesses that were seen and not reported yet.
 #[derive(Default)]

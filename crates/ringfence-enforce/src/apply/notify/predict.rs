@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_api::Operation;
+use ringfence_plan::seccomp::calls::Call;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
 };
@@ -19,7 +20,6 @@ use rustix::io::Errno;
 
 use super::caller::NotifyCaller;
 use super::resolve::{self, FinalSymlink};
-use crate::seccomp::calls::Call;
 
 /// The effect of a syscall on an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

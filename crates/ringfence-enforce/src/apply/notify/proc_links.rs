@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use ringfence_plan::seccomp::calls::Call;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -11,7 +12,6 @@ use super::caller::{NotifyCaller, with_ptrace};
 use crate::apply::fd_passing::send_message_with_fds;
 use crate::apply::parked::NotificationInfo;
 use crate::apply::{CloseOnExec, OFFERED_STREAMS, SandboxMessage};
-use crate::seccomp::calls::Call;
 
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 

@@ -12,9 +12,8 @@
 
 use std::os::fd::OwnedFd;
 
+use ringfence_plan::seccomp::calls::Call;
 use rustix::fs::FlockOperation;
-
-use crate::seccomp::calls::Call;
 
 /// Lock mode for a syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use ringfence_api::{Denial, DenialEvidence, Operation};
+use ringfence_plan::seccomp::calls::Call;
 use ringfence_policy::{AbsPath, Access, Decision, Verdict};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -19,7 +20,6 @@ use crate::apply::fd_passing::{send_message, send_message_with_fds};
 use crate::apply::parked;
 use crate::apply::pending_write::PendingWriteInfo;
 use crate::apply::{ApprovalMode, SandboxMessage, WriteIntent};
-use crate::seccomp::calls::Call;
 
 /// The kind of name that a syscall would create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::{Denial, Operation};
+use ringfence_plan::seccomp::calls::Call;
 use ringfence_policy::Grants;
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -23,7 +24,6 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of_directory};
 use super::predict::{PredictedDenial, is_mounted};
 use super::resolve::{self, FinalSymlink};
-use crate::seccomp::calls::Call;
 
 /// Seconds by which a file system's clock may lag.
 const SKEW: i64 = 2;

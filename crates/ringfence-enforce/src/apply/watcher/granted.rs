@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 
+use ringfence_plan::Overmount;
 use ringfence_policy::{AbsPath, Access, Effect, Grants, Rule, Source, Verdict};
 
 use crate::apply::PlanUpdate;
-use crate::plan::Overmount;
 
 /// Paths that get no mask, although a rule denies them.
 pub(super) struct GrantedPaths {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringfence_plan::{FileKind, Overmount, Plan, Step};
 use ringfence_policy::AbsPath;
 use ringfence_sys::mount::{MountRecursion, NO_DEV, NO_SUID, READ_ONLY};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -25,7 +26,6 @@ use super::{OWN, QueryId, WatcherMessage, receive, send, send_with_flags};
 use crate::apply::FileIdentity;
 use crate::apply::build::{attach_mount, new_masks, restrict_mount};
 use crate::fuse_nodes::{REPORTING_MASK_DIR, SILENT_MASK_DIR, reports_access};
-use crate::plan::{FileKind, Overmount, Plan, Step};
 
 /// Mounts masks in the live sandbox.
 pub(super) struct LiveMasker<'a> {

@@ -9,12 +9,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use ringfence_plan::{Overmount, PinReason, Plan};
 use ringfence_policy::{AbsPath, Grants};
 use rustix::fs::CWD;
 
 use super::masks::LiveMasker;
 use crate::apply::{FileIdentity, PlanUpdate};
-use crate::plan::{Overmount, PinReason, Plan};
 use crate::survey;
 
 type RepoInode = (u64, u64);

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use ringfence_plan::{CaseFolding, FileKind, HardLinks, Overmount};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -20,9 +21,8 @@ use super::masks::LiveMasker;
 use super::repos::{IncomingRepo, RepoTracker};
 use super::tracked::TrackedWatch;
 use crate::apply::FileIdentity;
-use crate::plan::{FileKind, Overmount};
+use crate::survey;
 use crate::survey::walk::{EntryToMask, TreeWalk, WalkFindings, WalkPurpose, find_hard_links_in};
-use crate::survey::{self, CaseFolding, HardLinks};
 
 type WatchedInode = (u64, u64);
 

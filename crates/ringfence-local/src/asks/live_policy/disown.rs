@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use ringfence_enforce::{FileKind, Overmount};
+use ringfence_plan::{FileKind, Overmount};
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
 use ringfence_provider::ProviderError;
 

@@ -5,9 +5,11 @@ use std::sync::{Arc, PoisonError};
 
 use ringfence_api::{Operation, error_chain};
 use ringfence_enforce::apply::{LaunchError, MountGrant, PolicyReplacement, SandboxFds, support};
-use ringfence_enforce::{
-    FileKind, Known, MountAccess as Bound, Overmount, PinnedDir, Plan, PlanRevision, PolicyView,
-    RememberedFiles, RevisionStep, SandboxUser, Step, Survey, plan, revise, survey_with_known,
+use ringfence_enforce::{Known, RememberedFiles, survey_with_known};
+use ringfence_plan::linux::plan;
+use ringfence_plan::{
+    FileKind, MountAccess as Bound, Overmount, PinnedDir, Plan, PlanRevision, PolicyView,
+    RevisionStep, SandboxUser, Step, Survey, revise,
 };
 use ringfence_policy::{
     AbsPath, Access, ChangeDirection, ChangeKind, Effect, Grants, ListedHost, PolicyChange, Rule,

@@ -10,6 +10,15 @@ use serde::{Deserialize, Serialize};
 use crate::gaps::missing_tripwire;
 use crate::support::FuseSupport;
 
+/// Subdirectory of a cache's store that a command sees. It never sees the store itself: there it
+/// could replace the other subdirectories with symlinks.
+pub const UPPER: &str = "upper";
+/// Work directory of an overlay over [`UPPER`].
+pub const WORK: &str = "work";
+/// Subdirectory of a store with the layers of concurrent runs, each with its own [`UPPER`] and
+/// [`WORK`]: two overlays over one directory lose writes.
+pub const CONCURRENT: &str = "beside";
+
 /// Steps to enforce, and gaps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {

@@ -5,7 +5,7 @@
 //! and files outside, `git commit -a` would read them, and `git status` would enter repositories
 //! anywhere.
 
-use super::gitlinks::{read_u32, visit_entries};
+use super::{read_u32, visit_entries};
 
 /// Reason why git must not read an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ fn are_blocks(table: &[u8], starts: &[usize]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gitlinks::tests::index;
+    use super::super::tests::index;
     use super::*;
 
     const FILE: u32 = 0o100_644;

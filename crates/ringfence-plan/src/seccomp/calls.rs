@@ -227,70 +227,7 @@ calls! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arch, Call};
-
-    #[track_caller]
-    fn check(call: Call, expect: libc::c_long) {
-        let arch = Arch::NATIVE_FIRST[0];
-        assert_eq!(call.number(arch), Some(expect as u32), "{call:?}");
-        assert_eq!(Call::from_number(arch, expect as u32), Some(call));
-    }
-
-    #[test]
-    fn native_syscall_numbers_match_libc() {
-        check(Call::Openat, libc::SYS_openat);
-        check(Call::Openat2, libc::SYS_openat2);
-        check(Call::Mkdirat, libc::SYS_mkdirat);
-        check(Call::Mknodat, libc::SYS_mknodat);
-        check(Call::Symlinkat, libc::SYS_symlinkat);
-        check(Call::Linkat, libc::SYS_linkat);
-        check(Call::Renameat2, libc::SYS_renameat2);
-        check(Call::Bind, libc::SYS_bind);
-        check(Call::Connect, libc::SYS_connect);
-        check(Call::Execve, libc::SYS_execve);
-        check(Call::Execveat, libc::SYS_execveat);
-        check(Call::Umask, libc::SYS_umask);
-        check(Call::Unlinkat, libc::SYS_unlinkat);
-        check(Call::Fchmod, libc::SYS_fchmod);
-        check(Call::Fchmodat, libc::SYS_fchmodat);
-        check(Call::Fchmodat2, libc::SYS_fchmodat2);
-        check(Call::Setpriority, libc::SYS_setpriority);
-        check(Call::IoprioSet, libc::SYS_ioprio_set);
-        check(Call::Seccomp, libc::SYS_seccomp);
-        check(Call::LandlockCreate, libc::SYS_landlock_create_ruleset);
-        check(Call::Socket, libc::SYS_socket);
-        check(Call::Clone, libc::SYS_clone);
-        check(Call::Clone3, libc::SYS_clone3);
-        check(Call::Unshare, libc::SYS_unshare);
-        check(Call::Setns, libc::SYS_setns);
-        check(Call::Mount, libc::SYS_mount);
-        check(Call::Umount2, libc::SYS_umount2);
-        check(Call::PivotRoot, libc::SYS_pivot_root);
-        check(Call::OpenTree, libc::SYS_open_tree);
-        check(Call::MountSetattr, libc::SYS_mount_setattr);
-        check(Call::Keyctl, libc::SYS_keyctl);
-        check(Call::Bpf, libc::SYS_bpf);
-        check(Call::PerfEventOpen, libc::SYS_perf_event_open);
-        check(Call::Userfaultfd, libc::SYS_userfaultfd);
-        check(Call::IoUringSetup, libc::SYS_io_uring_setup);
-        check(Call::KexecLoad, libc::SYS_kexec_load);
-        check(Call::OpenByHandleAt, libc::SYS_open_by_handle_at);
-        check(Call::NameToHandleAt, libc::SYS_name_to_handle_at);
-        check(Call::FanotifyInit, libc::SYS_fanotify_init);
-        check(Call::Syslog, libc::SYS_syslog);
-        check(Call::Ioctl, libc::SYS_ioctl);
-        check(Call::Kill, libc::SYS_kill);
-        check(Call::Quotactl, libc::SYS_quotactl);
-        check(Call::Reboot, libc::SYS_reboot);
-        check(Call::Truncate, libc::SYS_truncate);
-        check(Call::Fchownat, libc::SYS_fchownat);
-        check(Call::Utimensat, libc::SYS_utimensat);
-        check(Call::Setxattr, libc::SYS_setxattr);
-        check(Call::Lsetxattr, libc::SYS_lsetxattr);
-        check(Call::Fsetxattr, libc::SYS_fsetxattr);
-        check(Call::Removexattr, libc::SYS_removexattr);
-        check(Call::Lremovexattr, libc::SYS_lremovexattr);
-    }
+    use super::Arch;
 
     #[test]
     fn syscall_numbers_are_unique() {

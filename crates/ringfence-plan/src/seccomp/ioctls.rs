@@ -26,12 +26,12 @@ const fn command_range(first: u32, last: u32, reason: &'static str) -> Commands 
 }
 
 /// `FS_IOC_SETFLAGS` of 64-bit programs. The notify handler carries it out.
-pub(crate) const SET_FLAGS: u32 = 0x4008_6602;
+pub const SET_FLAGS: u32 = 0x4008_6602;
 /// `FS_IOC32_SETFLAGS`.
-pub(crate) const SET_FLAGS_32: u32 = 0x4004_6602;
+pub const SET_FLAGS_32: u32 = 0x4004_6602;
 
 /// All allowed commands, in ascending order for a binary search.
-pub(crate) const ALLOWED: &[Commands] = &[
+pub const ALLOWED: &[Commands] = &[
     single_command(0x2, "FIGETBSZ: block size"),
     command_range(
         0x5401,
@@ -112,7 +112,7 @@ pub(crate) const ALLOWED: &[Commands] = &[
 
 /// Commands that create, copy or remove a whole tree in one call. They are refused like any
 /// unlisted command, but reported, so that `btrfs subvolume create` shows the reason.
-pub(crate) const WHOLE_TREE_COMMANDS: &[u32] = &[
+pub const WHOLE_TREE_COMMANDS: &[u32] = &[
     0x5000_9401, // BTRFS_IOC_SNAP_CREATE
     0x5000_940e, // BTRFS_IOC_SUBVOL_CREATE
     0x5000_940f, // BTRFS_IOC_SNAP_DESTROY
@@ -125,6 +125,6 @@ pub(crate) const WHOLE_TREE_COMMANDS: &[u32] = &[
 ];
 
 /// True if `command` is in `commands`.
-pub(crate) fn is_allowed(commands: &[Commands], command: u32) -> bool {
+pub fn is_allowed(commands: &[Commands], command: u32) -> bool {
     commands.iter().any(|known| (known.first..=known.last).contains(&command))
 }

@@ -21,7 +21,7 @@ pub struct HostSupport {
 
 impl HostSupport {
     /// True if Landlock can keep signals and abstract sockets inside (ABI 6).
-    pub(crate) fn has_landlock_scopes(&self) -> bool {
+    pub fn has_landlock_scopes(&self) -> bool {
         self.landlock >= 6
     }
 }

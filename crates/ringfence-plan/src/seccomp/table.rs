@@ -7,6 +7,7 @@ use super::bpf::FilterAction;
 use super::calls::{Arch, Call};
 use super::ioctls::{self, Commands};
 use super::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, limited};
+use crate::abi;
 
 /// One rule: a syscall, a condition and an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,21 +49,21 @@ pub enum ArgCondition {
     Among((u8, u32), (u8, &'static [u32])),
 }
 
-const PERM: FilterAction = FilterAction::ReportedErrno(libc::EPERM as u16);
-const NONE: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
-const NO_FAMILY: FilterAction = FilterAction::ReportedErrno(libc::EAFNOSUPPORT as u16);
-const NO_WAY: FilterAction = FilterAction::Errno(libc::EOPNOTSUPP as u16);
-const NO_COMMAND: FilterAction = FilterAction::Errno(libc::ENOTTY as u16);
+const PERM: FilterAction = FilterAction::ReportedErrno(abi::EPERM as u16);
+const NONE: FilterAction = FilterAction::Errno(abi::ENOSYS as u16);
+const NO_FAMILY: FilterAction = FilterAction::ReportedErrno(abi::EAFNOSUPPORT as u16);
+const NO_WAY: FilterAction = FilterAction::Errno(abi::EOPNOTSUPP as u16);
+const NO_COMMAND: FilterAction = FilterAction::Errno(abi::ENOTTY as u16);
 /// Flags of the message that passes fds before the notify handler runs. A program that uses them
 /// only avoids the report.
-pub(crate) const FD_PASSING_FLAGS: u32 = (libc::MSG_NOSIGNAL | libc::MSG_EOR) as u32;
-const FAST_OPEN: u32 = libc::MSG_FASTOPEN as u32;
-const CREATE: u32 = libc::O_CREAT as u32;
+pub const FD_PASSING_FLAGS: u32 = (abi::MSG_NOSIGNAL | abi::MSG_EOR) as u32;
+const FAST_OPEN: u32 = abi::MSG_FASTOPEN as u32;
+const CREATE: u32 = abi::O_CREAT as u32;
 /// Opens that could do more than read. Read-only opens never wait for the notify handler.
-const MORE_THAN_READ: u32 = CREATE | (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC) as u32;
+const MORE_THAN_READ: u32 = CREATE | (abi::O_WRONLY | abi::O_RDWR | abi::O_TRUNC) as u32;
 
 /// Execute bits of a mode.
-pub(crate) const EXECUTE_BITS: u32 = 0o111;
+pub const EXECUTE_BITS: u32 = 0o111;
 
 /// Bits of `clone` and `unshare` that create namespaces.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
@@ -353,7 +354,7 @@ const AFTER_CLOSE: &[TableRow] = &[
 ];
 
 /// True if a syscall is notified for this reason only.
-pub(crate) fn is_notified_for_close_only(call: Call) -> bool {
+pub fn is_notified_for_close_only(call: Call) -> bool {
     AFTER_CLOSE.iter().any(|line| line.0 == call)
 }
 
@@ -455,8 +456,8 @@ const fn set_ids(bits: u32) -> [TableRow; 4] {
 }
 
 /// The set-gid bit is also used for directories, and git sets it.
-const SET_IDS_OF_USER: &[TableRow] = &set_ids(libc::S_ISUID);
-const SET_IDS_OF_ROOT: &[TableRow] = &set_ids(libc::S_ISUID | libc::S_ISGID);
+const SET_IDS_OF_USER: &[TableRow] = &set_ids(abi::S_ISUID);
+const SET_IDS_OF_ROOT: &[TableRow] = &set_ids(abi::S_ISUID | abi::S_ISGID);
 
 /// Refused by the notify handler, which gets these syscalls anyway: the filter stays short where
 /// every open passes. Both arguments are in registers, so they cannot change in between.
@@ -465,8 +466,8 @@ const REFUSED_BY_HANDLER: &[TableRow] = &[
     (Call::Openat, ArgCondition::BothBits((2, NAMELESS), (3, SET_ID)), PERM, NAMELESS_SET_ID),
 ];
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
-const NAMELESS: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
-const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+const NAMELESS: u32 = (abi::O_TMPFILE & !abi::O_DIRECTORY) as u32;
+const SET_ID: u32 = abi::S_ISUID | abi::S_ISGID;
 const NAMELESS_SET_ID: &str = "once linked, the file would run as its owner or group";
 
 fn owned_by(owner: FileOwner) -> &'static [TableRow] {
@@ -581,7 +582,7 @@ impl ArgCondition {
 
 /// Errno and reason of a refused and reported syscall; `None` if it was notified for another
 /// reason.
-pub(crate) fn find_refusal(
+pub fn find_refusal(
     call: Call,
     arguments: &[u64; 6],
     owner: FileOwner,
@@ -602,7 +603,7 @@ pub(crate) fn find_refusal(
 
 /// True if an observed syscall matches no other rule. A connect may target a unix socket of the
 /// host, which is judged.
-pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
+pub fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
     if call == Call::Connect {
         return false;
     }
@@ -619,8 +620,8 @@ pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
 /// True if an open that creates nothing is executed by the notify handler all the same: a protected
 /// file that the host replaces has no mask for a moment, and an fd opened for writing then would
 /// stay. Not for a file without a name.
-pub(crate) fn opens_for_writing(call: Call, arguments: &[u64; 6]) -> bool {
-    const NAMELESS: u32 = libc::O_TMPFILE as u32;
+pub fn opens_for_writing(call: Call, arguments: &[u64; 6]) -> bool {
+    const NAMELESS: u32 = abi::O_TMPFILE as u32;
     let flags = match call {
         Call::Open => arguments[1] as u32,
         Call::Openat => arguments[2] as u32,
@@ -630,7 +631,7 @@ pub(crate) fn opens_for_writing(call: Call, arguments: &[u64; 6]) -> bool {
 }
 
 /// True if the notify handler only reports this syscall.
-pub(crate) fn is_only_reported(call: Call, arguments: &[u64; 6]) -> bool {
+pub fn is_only_reported(call: Call, arguments: &[u64; 6]) -> bool {
     match call {
         Call::Open => arguments[1] as u32 & CREATE == 0,
         Call::Openat => arguments[2] as u32 & CREATE == 0,

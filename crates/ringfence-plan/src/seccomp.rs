@@ -2,20 +2,15 @@
 
 mod bpf;
 pub mod calls;
-pub(crate) mod ioctls;
+pub mod ioctls;
 mod limited;
 mod table;
 
-pub use bpf::{BpfInsn, FilterAction};
-pub use ioctls::Commands;
-pub use table::{ArgCondition, FilterRule, rules_for};
-pub(crate) use table::{
-    EXECUTE_BITS, FD_PASSING_FLAGS, find_refusal, is_notified_for_close_only, is_only_observed,
-    is_only_reported, opens_for_writing,
+pub use bpf::{FilterAction, FilterInsn};
+pub use table::{
+    ArgCondition, EXECUTE_BITS, FD_PASSING_FLAGS, FilterRule, find_refusal,
+    is_notified_for_close_only, is_only_observed, is_only_reported, opens_for_writing, rules_for,
 };
-
-use std::borrow::Cow;
-use std::sync::OnceLock;
 
 use ringfence_policy::Observe;
 
@@ -85,23 +80,8 @@ pub enum GroupSignals {
     Refused,
 }
 
-/// The filter as instructions; reuses a prepared one.
-pub(crate) fn cached_filter(shape: FilterOptions) -> Cow<'static, [BpfInsn]> {
-    match READY.get().into_iter().flatten().find(|(ready, _)| *ready == shape) {
-        Some((_, instructions)) => Cow::Borrowed(instructions),
-        None => Cow::Owned(filter(shape)),
-    }
-}
-
-/// Assembles filters in advance, for the options that most sandboxes forked from this process use.
-pub(crate) fn prepare_filters(shapes: &[FilterOptions]) {
-    READY.get_or_init(|| shapes.iter().map(|shape| (*shape, filter(*shape))).collect());
-}
-
-static READY: OnceLock<Vec<(FilterOptions, Vec<BpfInsn>)>> = OnceLock::new();
-
 /// Assembles the filter.
-pub fn filter(shape: FilterOptions) -> Vec<BpfInsn> {
+pub fn filter(shape: FilterOptions) -> Vec<FilterInsn> {
     let mut assembler = BpfAssembler::default();
     for arch in Arch::NATIVE_FIRST {
         assembler.add_architecture(*arch, &rules_for(*arch, shape));

@@ -8,10 +8,11 @@ use super::Uncounted;
 use super::bpf::FilterAction;
 use super::calls::Call;
 use super::table::{ArgCondition, TableRow};
+use crate::abi;
 
-const UNSUPPORTED: FilterAction = FilterAction::Errno(libc::EOPNOTSUPP as u16);
-const OTHER_DEVICE: FilterAction = FilterAction::Errno(libc::EXDEV as u16);
-const ABSENT: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
+const UNSUPPORTED: FilterAction = FilterAction::Errno(abi::EOPNOTSUPP as u16);
+const OTHER_DEVICE: FilterAction = FilterAction::Errno(abi::EXDEV as u16);
+const ABSENT: FilterAction = FilterAction::Errno(abi::ENOSYS as u16);
 
 /// `_IOW(0x94, 9, int)` and `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONE: u32 = 0x4004_9409;

@@ -6,8 +6,20 @@
 use super::calls::{Arch, Call};
 use super::ioctls::Commands;
 use super::table::{ArgCondition, FilterRule};
+use crate::abi;
 
-pub use ringfence_sys::seccomp::BpfInsn;
+/// One instruction of the classic BPF machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterInsn {
+    /// Operation.
+    pub code: u16,
+    /// Distance to jump if true.
+    pub jt: u8,
+    /// Distance to jump if false.
+    pub jf: u8,
+    /// Operand.
+    pub k: u32,
+}
 
 /// Action of the filter for a syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +55,7 @@ const RETURN: u16 = 0x06;
 
 const CALL: u32 = 0;
 const ARCH: u32 = 4;
-const NO_SUCH_CALL: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
+const NO_SUCH_CALL: FilterAction = FilterAction::Errno(abi::ENOSYS as u16);
 /// First unknown syscall number (Linux 6.13, `setxattrat`). Newer syscalls may do in another way
 /// what the table refuses or reports, so they fail with ENOSYS and programs fall back to older
 /// ones. Numbers of the x32 ABI, which is unused and often forgotten by filters, are greater as
@@ -78,7 +90,7 @@ enum PendingInsn {
 /// Builds the filter, one architecture after the other.
 #[derive(Default)]
 pub(super) struct BpfAssembler {
-    code: Vec<BpfInsn>,
+    code: Vec<FilterInsn>,
     shared: Vec<SharedBody>,
 }
 
@@ -97,10 +109,10 @@ impl BpfAssembler {
     /// Adds the block for one architecture.
     pub(super) fn add_architecture(&mut self, arch: Arch, entries: &[FilterRule]) {
         let (block, far) = ArchBlock::new(arch, entries).finish();
-        self.code.push(BpfInsn { code: LOAD, jt: 0, jf: 0, k: ARCH });
+        self.code.push(FilterInsn { code: LOAD, jt: 0, jf: 0, k: ARCH });
         // Conditional jumps reach 255 instructions; the unconditional one reaches all.
-        self.code.push(BpfInsn { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit_arch() });
-        self.code.push(BpfInsn { code: JUMP, jt: 0, jf: 0, k: block.len() as u32 });
+        self.code.push(FilterInsn { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit_arch() });
+        self.code.push(FilterInsn { code: JUMP, jt: 0, jf: 0, k: block.len() as u32 });
         for (position, body) in far {
             let position = self.code.len() + position;
             match self.shared.iter_mut().find(|shared| shared.body == body) {
@@ -112,8 +124,8 @@ impl BpfAssembler {
     }
 
     /// Finishes the filter. Syscalls of any other architecture fail with ENOSYS.
-    pub(super) fn finish(mut self) -> Vec<BpfInsn> {
-        self.code.push(BpfInsn { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.return_value() });
+    pub(super) fn finish(mut self) -> Vec<FilterInsn> {
+        self.code.push(FilterInsn { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.return_value() });
         for SharedBody { body, jumps } in self.shared {
             let start = self.code.len();
             for position in jumps {
@@ -340,7 +352,7 @@ impl ArchBlock {
 
     /// Appends bodies and shared returns, and resolves the jumps. Also returns the jumps to shared
     /// bodies.
-    fn finish(mut self) -> (Vec<BpfInsn>, Vec<(usize, BpfBody)>) {
+    fn finish(mut self) -> (Vec<FilterInsn>, Vec<(usize, BpfBody)>) {
         for (label, body) in std::mem::take(&mut self.bodies) {
             self.lines.push(PendingInsn::Label(label));
             if body.iter().any(|(when, _)| matches!(when, ArgCondition::Unlisted(..))) {
@@ -390,9 +402,11 @@ impl ArchBlock {
                     .expect("a block is shorter than a jump is long")
             };
             match *line {
-                PendingInsn::Plain(code_, k) => code.push(BpfInsn { code: code_, jt: 0, jf: 0, k }),
+                PendingInsn::Plain(code_, k) => {
+                    code.push(FilterInsn { code: code_, jt: 0, jf: 0, k })
+                }
                 PendingInsn::Compare(code_, k, yes, no) => {
-                    code.push(BpfInsn { code: code_, jt: distance(yes), jf: distance(no), k })
+                    code.push(FilterInsn { code: code_, jt: distance(yes), jf: distance(no), k })
                 }
                 PendingInsn::Label(_) => {}
             }
@@ -403,7 +417,7 @@ impl ArchBlock {
             .filter(|(_, instruction)| instruction.code == JUMP)
             .map(|(position, _)| position);
         let far = jumps.zip(self.far).collect();
-        code.extend(returns.iter().map(|word| BpfInsn { code: RETURN, jt: 0, jf: 0, k: *word }));
+        code.extend(returns.iter().map(|word| FilterInsn { code: RETURN, jt: 0, jf: 0, k: *word }));
         (code, far)
     }
 }

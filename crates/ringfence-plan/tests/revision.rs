@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_enforce::{
+use ringfence_plan::linux::plan;
+use ringfence_plan::{
     FileKind, FuseSupport, HostSupport, Overmount, PidAllocation, PolicyView, ProcAccounting,
-    ResolvedRoot, SandboxUser, Survey, plan, revise,
+    ResolvedRoot, SandboxUser, Survey, revise,
 };
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, NameRuleEffect, Source, Verdict, parse, resolve,

@@ -1,0 +1,36 @@
+//! The plan: the steps that confine a command, as data.
+//!
+//! [`linux::plan`] makes it from grants and a survey of the host, [`revise`] compares it with a
+//! changed policy, and [`seccomp`] assembles the filter.
+//!
+//! The crate is pure. It opens no file, makes no syscall, and reads no environment variable and no
+//! clock: `ringfence-enforce` surveys the host and applies the plan. It builds for Linux, macOS and
+//! Windows, so every plan can be shown and tested on any host. Numbers of the Linux ABI are in
+//! [`abi`].
+
+#![forbid(unsafe_code)]
+
+pub mod abi;
+mod gaps;
+mod git_index;
+pub mod limits;
+pub mod linux;
+mod plan;
+mod revision;
+mod sandbox_user;
+pub mod seccomp;
+mod support;
+mod survey;
+
+pub use git_index::{
+    GitEntry, GitIndex, IndexFault, ObjectNames, Tracked, index_fault, is_index, parse_blobs,
+    parse_entries, parse_gitlinks,
+};
+pub use plan::{
+    CONCURRENT, FileKind, MountAccess, NetworkNamespace, Overmount, OwnPlaces, PinReason,
+    PinnedDir, Plan, Step, UPPER, UserIds, WORK,
+};
+pub use revision::{PlanRevision, PolicyView, RevisionStep, revise};
+pub use sandbox_user::{CaTrust, SandboxUser, SettingsCopy};
+pub use support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
+pub use survey::{BuildSystem, CaseFolding, HardLinks, ResolvedRoot, Survey};
