@@ -202,8 +202,11 @@ fn connections_are_reported_with_and_without_a_network() {
             &format!("{far}\n{}", line(&connect)),
         ]));
         let denials = entries(&project, &shut["denials"]);
+        let local = format!("connect localhost:{} python3", here.port());
         assert!(
-            denials.len() == 1 && denials[0].starts_with("connect 192.0.2.1:443 python3"),
+            denials.len() == 2
+                && denials[0].starts_with("connect 192.0.2.1:443 python3")
+                && denials[1].starts_with(&local),
             "{denials:?}"
         );
         assert_eq!(shut["denials"][0]["rule"], "network.mode = none");

@@ -390,9 +390,13 @@ fn killed_sandboxes_and_keepers_are_replaced() {
             .trim()
             .parse()
             .expect("a pid");
+        // A killed process may take calls until the kernel runs it once more.
+        let is_gone = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).is_err();
         signal(init, KILL);
+        assert!(becomes_true(Duration::from_secs(20), || is_gone(init) && is_gone(shell)));
         assert_eq!(agent.call("ls /tmp; echo ran").ok(), "ran");
         signal(keeper, KILL);
+        assert!(becomes_true(Duration::from_secs(20), || is_gone(keeper)));
         assert_eq!(agent.call("ls /tmp; echo ran").ok(), "ran");
         agent.end();
         agent.assert_nothing_left();
