@@ -410,14 +410,20 @@ pub(crate) fn runs_in_conversation() -> bool {
     std::env::args_os().nth(2).is_some_and(|word| word == "--conversation")
 }
 
-/// True if the arguments may ask for log lines. Does not parse them: a flag of the command itself
-/// (`ringfence run grep -v x`) counts too.
+/// True if the arguments may ask for log lines. Does not parse them: the words of a command without
+/// `--` may count, if they stand behind a flag.
 pub(crate) fn may_be_verbose() -> bool {
-    let words = std::env::args_os().skip(1).take_while(|word| word != "--");
-    words.into_iter().any(|word| {
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    let (mut is_after_run, mut is_value, mut is_over) = (false, false, false);
+    words.any(|word| {
         let word = word.as_encoded_bytes();
-        word == b"--verbose"
-            || word.starts_with(b"-") && !word.starts_with(b"--") && word.contains(&b'v')
+        let is_flag = word.starts_with(b"-");
+        // The first word of the command ends the flags of `run`.
+        is_over |= is_after_run && !is_flag && !is_value;
+        is_value = word.starts_with(b"--") && !word.contains(&b'=');
+        is_after_run |= word == b"run";
+        !is_over
+            && (word == b"--verbose" || is_flag && !word.starts_with(b"--") && word.contains(&b'v'))
     })
 }
 

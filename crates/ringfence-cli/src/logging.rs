@@ -48,9 +48,8 @@ impl EarlyLogging {
     /// Starts logging with the number of `-v` flags, or reports the early error.
     pub(crate) fn finish(self, verbose: u8) -> Result<(), CliError> {
         // A hook that fails would let its command run without a sandbox.
-        let started = self
-            .start(verbose)
-            .or_else(|error| if args::is_subcommand("hook") { Ok(true) } else { Err(error) })?;
+        let started =
+            self.start(verbose).or_else(|error| if is_hook() { Ok(true) } else { Err(error) })?;
         if !started && format() == LineFormat::Json {
             let filter = LogFilter::parse(SERVICE_FILTER).expect("a filter");
             let file = ringfence_log::file_from_environment();
@@ -74,6 +73,11 @@ impl EarlyLogging {
 
 /// Logging of the service, unless the user asks for more or less.
 const SERVICE_FILTER: &str = "http=info";
+
+/// True for `ringfence hook`, also behind `-v`.
+fn is_hook() -> bool {
+    std::env::args_os().skip(1).find(|word| count_of(word) == 0).is_some_and(|word| word == "hook")
+}
 
 /// The service logs JSON.
 fn format() -> LineFormat {

@@ -54,6 +54,12 @@ pub enum EngineError {
         /// The definition.
         file: AbsPath,
     },
+    /// The log file is writable by commands.
+    #[error("commands can write to the log file {file}")]
+    LogExposed {
+        /// The log file.
+        file: AbsPath,
+    },
     /// A fact about the host or the user is missing.
     #[error("cannot find {what}")]
     Surroundings {
@@ -117,6 +123,7 @@ impl EngineError {
             EngineError::ProjectKey { .. } => "policy-project-key",
             EngineError::AgentTwice { .. } => "agent-twice",
             EngineError::AgentExposed { .. } => "agent-exposed",
+            EngineError::LogExposed { .. } => "log-exposed",
             EngineError::Surroundings { .. } => "surroundings",
             EngineError::Unwanted => "unwanted",
             EngineError::Gaps { .. } => "gap",
@@ -140,6 +147,9 @@ impl EngineError {
             }
             EngineError::AgentTwice { .. } => Some("change the `name` in one of the two files".into()),
             EngineError::AgentExposed { .. } => Some("replace the link by the file itself".into()),
+            EngineError::LogExposed { .. } => {
+                Some("name a file outside of the project: `RINGFENCE_LOG_FILE=~/ringfence.log`".into())
+            }
             EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),
             EngineError::Unwanted => None,
             EngineError::Gaps { .. } => Some("use `--on-gap run` to run anyway; the outcome lists the unenforced rules".into()),

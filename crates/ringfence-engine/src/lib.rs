@@ -68,8 +68,8 @@ use std::sync::Arc;
 use ringfence_api::{Asker, StdioMode};
 use ringfence_plan::SettingsCopy;
 use ringfence_policy::{
-    AbsPath, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, Rule, Source, resolve,
-    resolve_to_inspect,
+    AbsPath, Access, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, Rule, Source,
+    Verdict, resolve, resolve_to_inspect,
 };
 use tracing::{debug, info};
 
@@ -182,6 +182,7 @@ fn resolve_with(
             "the project belongs to user {owner}, and root in a sandbox cannot access files of other users: run ringfence as that user"
         ));
     }
+    refuse_writable_log(&grants)?;
     info!(
         target: "engine",
         workspace = %grants.workspace,
@@ -195,4 +196,17 @@ fn resolve_with(
         surroundings,
         files: layers.into_iter().map(|layer| layer.file).collect(),
     })
+}
+
+/// Refuses a log file that commands can write: they could forge lines, or put a link in its place.
+fn refuse_writable_log(grants: &Grants) -> Result<(), EngineError> {
+    let Some(file) = ringfence_log::log_file().and_then(AbsPath::new) else { return Ok(()) };
+    let is_written_on_host =
+        grants.opening_rule(&file).is_some_and(|rule| rule.effect == Effect::Write);
+    match grants.verdict(&file, Access::Write) {
+        Verdict::Allowed if grants.is_confined() && is_written_on_host => {
+            Err(EngineError::LogExposed { file })
+        }
+        _ => Ok(()),
+    }
 }

@@ -23,8 +23,9 @@ pub(crate) trait RunTarget {
     /// The result, or the running command.
     type Output;
 
-    /// Makes the sandbox ready, without running anything for the command. Returns its gaps.
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError>;
+    /// Makes the sandbox ready, without running anything for the command. Returns its gaps, and
+    /// what its policy says about gaps.
+    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError>;
 
     /// Runs or starts the command. Called once, after [`RunTarget::prepare`].
     fn run(&mut self) -> Result<Self::Output, EngineError>;
@@ -65,8 +66,8 @@ pub(crate) fn run_in<T: RunTarget>(
         target.show_refusal(&refused);
         return Ok(RunResult::Refused(Box::new(refused)));
     }
-    let gaps = target.prepare()?;
-    check_gaps(&gaps, grants.on_gap)?;
+    let (gaps, on_gap) = target.prepare()?;
+    check_gaps(&gaps, on_gap)?;
     // Written before the command starts: a crash may leave a record without a command, never a
     // command without a record.
     recorder.begin(&gaps)?;
@@ -155,9 +156,10 @@ struct OwnSandbox<'a> {
 impl RunTarget for OwnSandbox<'_> {
     type Output = Outcome;
 
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
-        Ok(prepared.plan().gaps.iter().chain(&self.output_gap).cloned().collect())
+        let gaps = prepared.plan().gaps.iter().chain(&self.output_gap).cloned().collect();
+        Ok((gaps, self.resolved.grants.on_gap))
     }
 
     fn run(&mut self) -> Result<Outcome, EngineError> {

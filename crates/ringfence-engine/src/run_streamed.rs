@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ringfence_api::{Denial, Gap, Outcome, OutputStream, StdinInput, StdioMode};
 use ringfence_audit::AuditError;
+use ringfence_policy::OnGap;
 use ringfence_provider::{
     OutputSink, PreparedSandbox, ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox,
     SandboxedProcess,
@@ -49,9 +50,9 @@ struct StreamedSandbox<'a, 'o> {
 impl RunTarget for StreamedSandbox<'_, '_> {
     type Output = Outcome;
 
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
-        Ok(prepared.plan().gaps.clone())
+        Ok((prepared.plan().gaps.clone(), self.resolved.grants.on_gap))
     }
 
     fn run(&mut self) -> Result<Outcome, EngineError> {

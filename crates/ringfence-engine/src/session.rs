@@ -251,14 +251,15 @@ impl Session {
         let resolved = self.policy();
         let mut recorder = RunRecorder::open(&request, &resolved, on_audit_error)?;
         let ran = self.run_in_shell((line, call), begun, sink, &mut recorder);
-        let (result, ran) = match ran {
-            Ok(ran) => (Ok(ran.outcome.clone()), Some(ran)),
-            Err(error) => (Err(error), None),
+        let (result, (cwd, background, shell)) = match ran {
+            Ok(SessionOutcome { outcome, cwd, background, shell, .. }) => {
+                (Ok(outcome), (cwd, background, shell))
+            }
+            Err(error) => (Err(error), (None, StreamOutput::default(), ShellState::Ended)),
         };
         recorder.finish(&result);
-        let outcome = result?;
-        let ran = ran.expect("there is an outcome");
-        Ok(SessionOutcome { outcome, news: lock(&self.policy).take_news(), ..ran })
+        let news = lock(&self.policy).take_news();
+        result.map(|outcome| SessionOutcome { outcome, cwd, background, shell, news })
     }
 
     fn run_in_shell(

@@ -677,10 +677,10 @@ impl<'a> CommandLoop<'a> {
             self.is_ending = true;
             self.deadline = Some(Instant::now() + GRACE);
         } else {
-            info!(target: "launcher", "time limit reached: sends SIGTERM to the command");
             self.timed_out = true;
             self.spent.record_timeout(self.begun.elapsed(), self.request.deadline);
             self.subject.signal(libc::SIGTERM);
+            info!(target: "launcher", "sent SIGTERM to the command: time limit");
             self.deadline =
                 self.request.deadline.map(|limit| Deadline::new(self.begun, limit).hard);
         }

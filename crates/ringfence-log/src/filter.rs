@@ -13,6 +13,7 @@ pub const COMPONENTS: &[&str] = &[
     "init",
     "notify",
     "watcher",
+    "mount_agent",
     "tripwire",
     "egress",
     "dns",
@@ -106,6 +107,34 @@ mod tests {
         assert_eq!(level("dns"), LevelFilter::OFF);
         assert_eq!(LogFilter::parse(&filter.to_string()), Ok(filter));
         assert_eq!(LogFilter::parse(""), Ok(LogFilter::all(LevelFilter::OFF)));
+    }
+
+    #[test]
+    fn every_target_of_an_event_is_a_component() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut directories: Vec<_> =
+            crates.read_dir().unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+        let mut count = 0;
+        while let Some(directory) = directories.pop() {
+            for path in
+                directory.read_dir().into_iter().flatten().map(|entry| entry.unwrap().path())
+            {
+                if path.is_dir() {
+                    directories.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                for (_, rest) in text
+                    .match_indices("!(target: \"")
+                    .map(|(at, mark)| text.split_at(at + mark.len()))
+                {
+                    let target = rest.split('"').next().unwrap_or_default();
+                    assert!(super::COMPONENTS.contains(&target), "{}: {target}", path.display());
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 20, "{count} events found");
     }
 
     #[test]

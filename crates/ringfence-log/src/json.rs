@@ -36,6 +36,14 @@ where
     }
 }
 
+/// The rest of an object with the time, level and component of a line that is too long.
+pub(crate) fn without_fields(line: &str) -> String {
+    let mut object: Map<String, Value> = serde_json::from_str(line).unwrap_or_default();
+    object.retain(|name, _| ["time", "level", "component"].contains(&name.as_str()));
+    object.insert("message".into(), "the event is too long for a line".into());
+    Value::Object(object).to_string().split_off(1)
+}
+
 struct JsonFields(Map<String, Value>);
 
 impl Visit for JsonFields {

@@ -14,7 +14,8 @@ mod json;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +54,12 @@ pub enum LogError {
     /// The program cannot be executed again.
     #[error("cannot execute ringfence again, to start logging")]
     Restart(#[source] io::Error),
+    /// The log file is no regular file, or has another name.
+    #[error("the log file {} is not a regular file with one name", path.display())]
+    NotPlain {
+        /// The file.
+        path: PathBuf,
+    },
     /// The log file cannot be opened.
     #[error("cannot open the log file {}", path.display())]
     File {
@@ -72,14 +79,17 @@ impl LogError {
                  `RINGFENCE_LOG=notify=debug,egress=trace`"
             }
             LogError::Restart(_) => "put `-v` behind the subcommand",
-            LogError::File { .. } => "name a file that you can write in `RINGFENCE_LOG_FILE`",
+            LogError::NotPlain { .. } | LogError::File { .. } => {
+                "name a new file, or a regular file of your own, in `RINGFENCE_LOG_FILE`"
+            }
         }
     }
 }
 
 /// The output of a process that logs.
 enum LogSink {
-    Stderr,
+    /// Standard error, without blocking where that is possible.
+    Stderr(NonBlockingStderr),
     File(File),
     /// A helper process: lines go through [`relay`], if at all.
     Helper,
@@ -96,30 +106,43 @@ struct LogOutput {
 /// Sends a line to the launcher. False if the line had to be dropped.
 type RelayFn = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
-/// Longest line that a helper process sends; the rest is cut.
-const MAX_RELAYED: usize = 4096;
+/// Longest line; the rest is cut. A pipe takes this many bytes at once or not at all.
+const MAX_LINE: usize = 4096;
 
 static OUTPUT: OnceLock<LogOutput> = OnceLock::new();
 static RELAY: OnceLock<(u32, RelayFn)> = OnceLock::new();
-/// Lines that this helper process dropped because the launcher did not read them in time.
+/// Lines that this process dropped because their reader was too slow.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Starts logging in this process, and in helper processes that are forked from it later. Only the
 /// first call has an effect.
 pub fn start(filter: &LogFilter, file: Option<&Path>, format: LineFormat) -> Result<(), LogError> {
     let sink = match file {
-        None => LogSink::Stderr,
-        Some(path) => {
-            let mut options = OpenOptions::new();
-            options.append(true).create(true).mode(0o600);
-            let opened = options.open(path);
-            LogSink::File(
-                opened.map_err(|source| LogError::File { path: path.to_owned(), source })?,
-            )
-        }
+        None => LogSink::Stderr(NonBlockingStderr::open()),
+        Some(path) => LogSink::File(open_log_file(path)?),
     };
     install(LogOutput { sink, format, filter: filter.clone(), sandbox: None });
     Ok(())
+}
+
+/// Opens a log file. A command may have put a symlink, a hard link or a FIFO in its place.
+fn open_log_file(path: &Path) -> Result<File, LogError> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let fail = |source| LogError::File { path: path.to_owned(), source };
+    let file = options.open(path).map_err(fail)?;
+    let found = file.metadata().map_err(fail)?;
+    if found.is_file() && found.nlink() == 1 {
+        Ok(file)
+    } else {
+        Err(LogError::NotPlain { path: path.to_owned() })
+    }
+}
+
+/// The log file's path, if this process logs to a file.
+pub fn log_file() -> Option<PathBuf> {
+    let LogSink::File(file) = &OUTPUT.get()?.sink else { return None };
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
 fn install(output: LogOutput) {
@@ -196,12 +219,43 @@ pub fn relay(send: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
 /// Writes a line that a helper process sent.
 pub fn write_line(line: &[u8]) {
     let Some(output) = OUTPUT.get() else { return };
-    // A failed write cannot be reported.
-    let _ = match &output.sink {
-        LogSink::Stderr => io::stderr().lock().write_all(line),
+    let written = match &output.sink {
+        LogSink::Stderr(stderr) => stderr.write_all(line),
         LogSink::File(file) => (&*file).write_all(line),
         LogSink::Helper => Ok(()),
     };
+    if written.is_err() {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Standard error of the launcher. The command shares it and may stop its reader: a write that
+/// waited would also stop the launcher, and with it the time limits.
+enum NonBlockingStderr {
+    /// A pipe or terminal that was opened again with `O_NONBLOCK`. The command's own open file does
+    /// not get that flag.
+    Reopened(File),
+    /// A regular file, where writes do not wait, or a file that cannot be opened again.
+    AsIs,
+}
+
+impl NonBlockingStderr {
+    fn open() -> Self {
+        let is_file = std::fs::metadata("/proc/self/fd/2").is_ok_and(|found| found.is_file());
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        match options.open("/proc/self/fd/2") {
+            Ok(reopened) if !is_file => NonBlockingStderr::Reopened(reopened),
+            _ => NonBlockingStderr::AsIs,
+        }
+    }
+
+    fn write_all(&self, line: &[u8]) -> io::Result<()> {
+        match self {
+            NonBlockingStderr::Reopened(file) => (&*file).write_all(line),
+            NonBlockingStderr::AsIs => io::stderr().lock().write_all(line),
+        }
+    }
 }
 
 /// Ids that are added to a line.
@@ -219,16 +273,8 @@ impl LineIds {
     }
 }
 
-/// A line of at most [`MAX_RELAYED`] bytes. A JSON object cannot be cut, so a short one replaces it.
-fn shortened(line: &[u8], format: LineFormat) -> &[u8] {
-    match format {
-        _ if line.len() <= MAX_RELAYED => line,
-        LineFormat::Json => b"{\"level\":\"warn\",\"message\":\"log line too long\"}\n",
-        LineFormat::Text => &line[..MAX_RELAYED],
-    }
-}
-
-/// A line with the ids of its process and sandbox, and one line feed, at its end.
+/// A line with the ids of its process and sandbox, of at most [`MAX_LINE`] bytes, with one line
+/// feed, at its end.
 fn with_ids(line: &[u8], format: LineFormat, ids: LineIds) -> Vec<u8> {
     let LineIds { pid, sandbox, dropped } = ids;
     let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
@@ -247,11 +293,19 @@ fn with_ids(line: &[u8], format: LineFormat, ids: LineIds) -> Vec<u8> {
     };
     // The command chooses names. A line feed would start a line that no process wrote, and an
     // escape sequence would reach the terminal.
-    let printable = whole.chars().map(|found| match found {
+    let printable = |found: char| match found {
         _ if found.is_control() => char::REPLACEMENT_CHARACTER,
         _ => found,
-    });
-    printable.chain(['\n']).collect::<String>().into_bytes()
+    };
+    let mut out: String = whole.chars().map(printable).collect();
+    if out.len() >= MAX_LINE {
+        out = match format {
+            LineFormat::Text => out[..out.floor_char_boundary(MAX_LINE - 1)].to_owned(),
+            LineFormat::Json => format!("{{\"pid\":{pid}{ids},{}", json::without_fields(&line)),
+        };
+    }
+    out.push('\n');
+    out.into_bytes()
 }
 
 /// Writes each event with one call: lines of threads and processes do not mix.
@@ -261,13 +315,14 @@ struct LineWriter;
 impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let Some(output) = OUTPUT.get() else { return Ok(line.len()) };
+        let dropped = DROPPED.swap(0, Ordering::Relaxed);
         let Some((sandbox, send)) = RELAY.get() else {
-            write_line(&with_ids(line, output.format, LineIds::own(None)));
+            let ids = LineIds { dropped, ..LineIds::own(None) };
+            write_line(&with_ids(line, output.format, ids));
             return Ok(line.len());
         };
-        let dropped = DROPPED.swap(0, Ordering::Relaxed);
         let ids = LineIds { dropped, ..LineIds::own(Some(*sandbox)) };
-        if !send(&with_ids(shortened(line, output.format), output.format, ids)) {
+        if !send(&with_ids(line, output.format, ids)) {
             DROPPED.fetch_add(dropped + 1, Ordering::Relaxed);
         }
         Ok(line.len())
@@ -288,7 +343,7 @@ impl<'a> MakeWriter<'a> for LineWriter {
 
 #[cfg(test)]
 mod tests {
-    use super::{LineFormat, LineIds, MAX_RELAYED, shortened, with_ids};
+    use super::{LineFormat, LineIds, MAX_LINE, with_ids};
 
     #[test]
     fn lines_carry_the_ids_of_process_and_sandbox() {
@@ -305,12 +360,20 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_of_helpers_are_cut() {
-        let line = vec![b'x'; MAX_RELAYED + 1];
-        assert_eq!(shortened(&line, LineFormat::Text).len(), MAX_RELAYED);
-        let object: serde_json::Value =
-            serde_json::from_slice(shortened(&line, LineFormat::Json)).unwrap();
-        assert_eq!(object["level"], "warn");
-        assert_eq!(shortened(&line[1..], LineFormat::Json), &line[1..]);
+    fn no_line_is_longer_than_a_message() {
+        let ids = LineIds { pid: u32::MAX, sandbox: Some(u32::MAX), dropped: u64::MAX };
+        // Each control character becomes three bytes.
+        for text in ["x".repeat(9000), "\u{1}".repeat(9000), "é\u{1}".repeat(3000)] {
+            let whole = with_ids(text.as_bytes(), LineFormat::Text, ids);
+            assert!(whole.len() <= MAX_LINE && whole.ends_with(b"\n"), "{}", whole.len());
+            let event = serde_json::json!({
+                "time": "now", "level": "info", "component": "init", "message": text, "path": text,
+            });
+            let whole = with_ids(event.to_string().as_bytes(), LineFormat::Json, ids);
+            assert!(whole.len() <= MAX_LINE, "{}", whole.len());
+            let object: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+            assert_eq!((&object["component"], &object["level"]), (&"init".into(), &"info".into()));
+            assert_eq!(object["pid"], u32::MAX);
+        }
     }
 }

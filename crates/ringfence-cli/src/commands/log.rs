@@ -149,6 +149,10 @@ impl TestRuns {
         if is_test_run(record) {
             self.sessions.insert(session.to_owned());
         }
+        // A session can have other commands later.
+        if record.get("operation").and_then(Value::as_str) == Some("exit") {
+            return self.sessions.remove(session);
+        }
         self.sessions.contains(session)
     }
 }

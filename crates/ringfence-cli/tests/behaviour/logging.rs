@@ -187,12 +187,16 @@ fn wrong_filter_is_refused_with_the_known_components() {
             assert!(said.contains(part) && said.contains("hint: "), "{said}");
         }
         // A hook that fails would let its command run without a sandbox.
-        let call = r#"{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"true"}}"#;
+        let call = serde_json::json!({
+            "hook_event_name": "PreToolUse", "tool_name": "Bash", "cwd": project.root(),
+            "session_id": "a", "tool_use_id": "b", "tool_input": { "command": "true" },
+        });
         let with = |filter: &str| {
             let mut hook = logging(&project, filter);
-            TestOutput::run(hook.args(["hook", "claude-code"]), call.as_bytes())
+            TestOutput::run(hook.args(["hook", "claude-code"]), call.to_string().as_bytes()).ok()
         };
-        assert_eq!(with("loud").text(), with("").text());
+        assert!(with("loud").contains("ringfence") && with("loud").contains("updatedInput"));
+        assert_eq!(with("loud"), with(""));
     });
 }
 
@@ -231,11 +235,89 @@ fn mcp_server_writes_no_log_line_to_its_standard_output() {
     each_user(|user| {
         let project = project(user);
         let init = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
-        let said =
-            TestOutput::run(logging(&project, "trace").arg("mcp"), format!("{init}\n").as_bytes());
-        for line in String::from_utf8_lossy(&said.stdout).lines() {
+        let mut server = project.ringfence();
+        let said = TestOutput::run(
+            server.env("RINGFENCE_LOG", "trace").arg("mcp"),
+            format!("{init}\n").as_bytes(),
+        );
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(text.contains("serverInfo"), "{}", said.text());
+        for line in text.lines() {
             let value: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
             assert_eq!(value["jsonrpc"], "2.0", "{line}");
         }
+        assert!(said.stderr_text().contains(" engine: "), "{}", said.text());
+    });
+}
+
+#[test]
+fn log_file_in_reach_of_commands_is_refused() {
+    each_user(|user| {
+        let project = project(user);
+        let said = |file: &std::path::Path| {
+            let mut run = logging(&project, "info");
+            TestOutput::run(run.env("RINGFENCE_LOG_FILE", file).args(["run", "--", "true"]), b"")
+        };
+        let inside = said(&project.at("ringfence.log"));
+        let text = inside.expect_status(125).stderr_text();
+        assert!(text.contains("commands can write to the log file"), "{text}");
+        // What a command could have put in its place.
+        let target = project.home().join("target");
+        project.write_at(&target, "untouched");
+        let link = project.at("link.log");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        said(&link).expect_status(125);
+        let hard = project.home().join("hard.log");
+        fs::hard_link(&target, &hard).unwrap();
+        let text = said(&hard).expect_status(125).stderr_text();
+        assert!(text.contains("not a regular file with one name"), "{text}");
+        let fifo = project.at("fifo.log");
+        assert!(project.sh_bare("mkfifo fifo.log").status == 0);
+        said(&fifo).expect_status(125);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
+    });
+}
+
+/// A command that stops its terminal, or a reader that does not read, must not stop time limits.
+#[test]
+fn time_limit_holds_while_standard_error_is_not_read() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "for i in $(seq 3000); do : > x$i.pem; done 2>/dev/null; sleep 100";
+        let mut run = project.ringfence();
+        run.args(["run", "-vvv", "--timeout", "1s", "-c", line]);
+        let began = std::time::Instant::now();
+        let mut child = run.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let ended = ringfence_testkit::wait_at_most(&mut child, std::time::Duration::from_secs(60));
+        assert!(ended.is_some(), "it still runs after {:?}", began.elapsed());
+    });
+}
+
+/// A path of control characters is three times as long in a log line as on disk.
+#[test]
+fn long_names_in_log_lines_do_not_end_the_sandbox() {
+    each_user(|user| {
+        let project = project(user);
+        let deep = "\u{1}".repeat(250);
+        let mut directory = project.root();
+        for _ in 0..11 {
+            directory.push(&deep);
+        }
+        project.make_directories(&directory);
+        let mut run = project.ringfence();
+        run.args(["run", "-v", "-c", "touch ready; while [ ! -e over ]; do sleep 0.05; done"]);
+        let child = run.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let limit = std::time::Duration::from_secs(20);
+        assert!(ringfence_testkit::becomes_true(limit, || project.has("ready")));
+        // The watcher starts 25 ms after the command.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        // The path is longer than one syscall takes.
+        let plant =
+            format!("cd {0}/{0}/{0}/{0}/{0}/{0} && cd {0}/{0}/{0}/{0}/{0} && echo S > .env", deep);
+        assert!(project.sh_bare(&plant).status == 0);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        project.write("over", "");
+        let said = ringfence_testkit::finish(child);
+        assert_eq!(said.status, 0, "{}", said.text());
     });
 }

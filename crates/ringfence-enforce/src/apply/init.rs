@@ -116,7 +116,7 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
         }
     };
     if let Some(pid) = command {
-        info!(target: "init", pid, "started the command");
+        info!(target: "init", command = pid, "started the command");
     }
     serve(command, ExecTable::new(control, args.mask, rlimits), &sigchld_fd, sockets.as_ref())
 }

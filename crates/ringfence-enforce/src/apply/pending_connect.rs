@@ -22,6 +22,9 @@ pub(super) struct ConnectInfo {
     pub(super) on_execute: CloseOnExec,
     /// True if an epoll instance already watches that fd.
     pub(super) is_watched: bool,
+    /// True if the sandbox's own loopback is the destination, and nothing in the sandbox listens
+    /// at that port of it.
+    pub(super) is_unserved: bool,
 }
 
 /// The kind of a socket.
@@ -63,6 +66,11 @@ impl PendingConnect {
     /// The destination.
     pub fn destination(&self) -> SocketAddr {
         self.info.to
+    }
+
+    /// True if nothing in the sandbox listened at that port of its loopback.
+    pub fn is_unserved(&self) -> bool {
+        self.info.is_unserved
     }
 
     /// The kind of socket.

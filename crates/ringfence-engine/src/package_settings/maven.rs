@@ -62,14 +62,42 @@ const CHECKSUMS: ElementValue = OneOf(&["fail", "warn", "ignore"]);
 const NEEDED: &[(&str, &str)] =
     &[("mirrors/mirror", "url"), ("proxies/proxy", "host"), ("profiles/profile/REPOSITORY", "url")];
 
+const NOT_WHOLE: &str = "a mirror or a proxy cannot be shown whole";
+
 /// The copy of a `settings.xml`; an error if the file is not understood.
 pub(super) fn settings(text: &str) -> Result<Option<String>, &'static str> {
     let root = parse_xml(text).filter(|root| root.name == "settings").ok_or(NOT_UNDERSTOOD)?;
+    if !root.children.iter().all(keeps_its_routes) {
+        return Err(NOT_WHOLE);
+    }
     let mut copy = String::new();
     for child in &root.children {
         copy.extend(shown(child, child.name, 1));
     }
     Ok((!copy.is_empty()).then(|| format!("<settings>\n{copy}</settings>\n")))
+}
+
+/// False if a mirror or proxy would lose what decides about its use: without a mirror, Maven asks the
+/// public repository, where another owner may have the same names.
+fn keeps_its_routes(list: &XmlElement<'_>) -> bool {
+    let needed: &[&str] = match list.name {
+        "mirrors" => &["url", "mirrorOf"],
+        "proxies" => &["host"],
+        _ => return true,
+    };
+    list.children.iter().all(|item| {
+        let path = format!("{}/{}", list.name, item.name);
+        let has = |name: &&str| {
+            item.children.iter().any(|child| {
+                child.name == *name && shown(child, &format!("{path}/{name}"), 1).is_some()
+            })
+        };
+        needed.iter().all(has)
+            && item.children.iter().all(|child| {
+                let path = format!("{path}/{}", child.name);
+                KNOWN.iter().all(|(known, _)| *known != path) || shown(child, &path, 1).is_some()
+            })
+    })
 }
 
 /// The part of an element that can be shown.
@@ -145,12 +173,10 @@ mod tests {
     <!-- s3cret -->
     <mirror><id>corp</id><name>My s3cret</name><mirrorOf>*,!local,external:http:*</mirrorOf>
       <url>https://me:s3cret@maven.example.org/repository/all/</url></mirror>
-    <mirror><id>broken</id><mirrorOf>*</mirrorOf><url>${env.s3cret}</url></mirror>
   </mirrors>
   <proxies>
     <proxy><id>p</id><active>true</active><protocol>http</protocol><host>proxy.example.org</host><port>3128</port>
       <username>me</username><password>s3cret</password><nonProxyHosts>*.example.org|localhost</nonProxyHosts></proxy>
-    <proxy><id>q</id><host>me:s3cret@proxy</host></proxy>
   </proxies>
   <profiles>
     <profile><id>corp</id><properties><token>s3cret</token></properties>
@@ -211,9 +237,21 @@ mod tests {
         assert_eq!(settings(servers), Ok(None));
         let misplaced = "<settings><password>s3cret</password><url>https://a.org/</url></settings>";
         assert_eq!(settings(misplaced), Ok(None));
-        let nested =
-            "<settings><mirrors><mirror><url><x>s3cret</x></url></mirror></mirrors></settings>";
-        assert_eq!(settings(nested), Ok(None));
+    }
+
+    #[test]
+    fn mirror_that_cannot_be_shown_whole_is_not_left_out_alone() {
+        for part in [
+            "<mirrors><mirror><mirrorOf>*</mirrorOf><url>${env.MIRROR}</url></mirror></mirrors>",
+            "<mirrors><mirror><url>https://a.org/</url></mirror></mirrors>",
+            "<mirrors><mirror><mirrorOf>a b</mirrorOf><url>https://a.org/</url></mirror></mirrors>",
+            "<mirrors><mirror><mirrorOf>*</mirrorOf><url><x>s3cret</x></url></mirror></mirrors>",
+            "<proxies><proxy><host>me:s3cret@proxy</host></proxy></proxies>",
+            "<proxies><proxy><host>a.org</host><port>s3cret</port></proxy></proxies>",
+        ] {
+            let text = format!("<settings><offline>true</offline>{part}</settings>");
+            assert_eq!(settings(&text), Err(NOT_WHOLE), "{part}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ringfence_api::{Denial, Gap, Outcome, QuarantinedFile, ShellCommandResult};
 use ringfence_plan::Plan;
+use ringfence_policy::OnGap;
 use ringfence_provider::{
     ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox, SandboxedProcess,
 };
@@ -140,9 +141,9 @@ pub(super) struct SessionProgram<'a> {
 impl RunTarget for SessionProgram<'_> {
     type Output = Box<dyn SandboxedProcess>;
 
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
         self.sandbox.ensure_started(self.request, self.resolved)?;
-        Ok(self.sandbox.gaps.clone())
+        Ok((self.sandbox.gaps.clone(), self.resolved.grants.on_gap))
     }
 
     fn run(&mut self) -> Result<Self::Output, EngineError> {

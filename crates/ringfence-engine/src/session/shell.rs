@@ -3,6 +3,7 @@
 use std::sync::MutexGuard;
 
 use ringfence_api::{Denial, Gap, Outcome, OutputStream, ShellCommand, ShellState, StdinInput};
+use ringfence_policy::OnGap;
 use ringfence_provider::{OutputSink, ProviderError, SandboxShell};
 
 use super::{CommandControl, Session, SessionCall, SessionOutcome, StartDecision, lock, not_fed};
@@ -24,11 +25,13 @@ pub(super) struct SessionShell<'a, 's> {
 impl RunTarget for SessionShell<'_, '_> {
     type Output = SessionOutcome;
 
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
         self.session.restart_missing(&mut self.shell)?;
         let shell = self.shell.as_mut().expect("the shell was just restarted");
         self.call.change_directory(shell.as_mut())?;
-        Ok(lock(&self.session.sandbox).gaps.clone())
+        // A new sandbox may have adopted a newer policy.
+        let on_gap = self.session.policy().grants.on_gap;
+        Ok((lock(&self.session.sandbox).gaps.clone(), on_gap))
     }
 
     fn run(&mut self) -> Result<SessionOutcome, EngineError> {

@@ -122,10 +122,6 @@ impl DialGoal<'_> {
     ) -> i32 {
         match failure {
             DialFailure::Rejected { why, .. } => gate.record_denial(why, &self.caller),
-            DialFailure::Unresolved(_) => {
-                let error = io::Error::from_raw_os_error(failure.errno());
-                self.failed(gate, &format!("{failure}; the program got: {error}"));
-            }
             _ => self.failed(gate, failure),
         }
         failure.errno()

@@ -1,6 +1,5 @@
 //! The loopback of the sandbox, and that of the host.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
@@ -46,7 +45,8 @@ impl EgressServer {
         // Its own socket, in its own network. If only the host serves that port, the program
         // probably meant the host, so a denial is recorded.
         let Some(result) = connect(&program) else { return };
-        if is_refused_inside(&result, program.socket()) && has_host_listener(port) {
+        let is_refused = program.is_unserved() && is_refused_inside(&result, program.socket());
+        if is_refused && has_loopback_listener(port) {
             self.gate.record_denial(&as_localhost(decision), &EgressCaller::from_program(&program));
         }
         match result {
@@ -108,82 +108,5 @@ fn is_refused_inside(result: &io::Result<()>, socket: BorrowedFd<'_>) -> bool {
         Some(libc::ECONNREFUSED) => true,
         Some(libc::EINPROGRESS) => rustix::net::getpeername(socket).is_err(),
         _ => false,
-    }
-}
-
-/// True if a process listens on the host's loopback. Reads the kernel's table: a connect would be
-/// visible to the very service that must not be reached.
-fn has_host_listener(port: u16) -> bool {
-    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-    tables
-        .iter()
-        .filter_map(|table| fs::read_to_string(table).ok())
-        .any(|table| table.lines().any(|line| is_listening(line, port)))
-}
-
-/// Parses `0: 0100007F:1F90 00000000:0000 0A …`: address in native byte order, port, peer, and
-/// state; 0A is LISTEN.
-fn is_listening(line: &str, port: u16) -> bool {
-    let words: Vec<&str> = line.split_whitespace().take(4).collect();
-    let [_, local, _, "0A"] = words[..] else { return false };
-    let Some((address, its_port)) = local.split_once(':') else { return false };
-    let is_reached =
-        |address: IpAddr| address.is_unspecified() || address.to_canonical().is_loopback();
-    u16::from_str_radix(its_port, 16) == Ok(port) && parse_address(address).is_some_and(is_reached)
-}
-
-fn parse_address(address: &str) -> Option<IpAddr> {
-    let words = address
-        .as_bytes()
-        .chunks(8)
-        .map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok());
-    let bytes: Vec<u8> =
-        words.collect::<Option<Vec<u32>>>()?.into_iter().flat_map(u32::to_ne_bytes).collect();
-    let v4 = <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
-    v4.or_else(|| <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-
-    fn check(line: &str, port: u16, expected: bool) {
-        assert_eq!(is_listening(line, port), expected, "{line}");
-    }
-
-    #[test]
-    #[cfg(target_endian = "little")]
-    fn listen_lines_of_proc_net_tcp_are_parsed() {
-        check("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, true);
-        check("   0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, true);
-        check(
-            "   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A",
-            8080,
-            true,
-        );
-        check(
-            "   0: 0000000000000000FFFF00000100007F:1F90 00000000000000000000000000000000:0000 0A",
-            8080,
-            true,
-        );
-        // Another port, another address, and a connection.
-        check("   0: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000", 8080, false);
-        check("   0: 0101A8C0:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, false);
-        check("   0: 0100007F:1F90 0100007F:AAAA 01 00000000:00000000 00:00000000", 8080, false);
-        check("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when", 8080, false);
-        check("", 0, false);
-    }
-
-    #[test]
-    fn listener_is_found_and_connection_is_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(has_host_listener(port));
-        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        assert!(!has_host_listener(client.local_addr().unwrap().port()));
-        drop(listener);
-        assert!(!has_host_listener(port));
     }
 }

@@ -178,6 +178,7 @@ fn hand_to_launcher(
         number: caller.int_arg(0) as u32,
         on_execute,
         is_watched,
+        is_unserved: carries == SocketKind::Stream && is_in_sandbox(to) && !is_served(to),
     };
     let is_sent = send_message_with_fds(
         control,

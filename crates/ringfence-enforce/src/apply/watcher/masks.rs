@@ -199,8 +199,8 @@ impl<'a> LiveMasker<'a> {
     /// Reports the used masks to the launcher. Called after each batch of events and when idle.
     pub(super) fn report(&mut self) {
         for (number, path) in self.used.drain(..) {
+            send(self.control, &WatcherMessage::Masked(number, path.clone()));
             info!(target: "watcher", %path, node = number, "masked");
-            send(self.control, &WatcherMessage::Masked(number, path));
         }
     }
 
