@@ -20,6 +20,7 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("docs/policy.schema.json", &["policy", "schema"]),
     ("docs/cli.md", &["reference"]),
     ("docs/openapi.json", &["serve", "--openapi"]),
+    ("docs/protocol.schema.json", &["session", "schema"]),
 ];
 
 /// Builds the program; then writes the documents, or fails naming those that differ.

@@ -12,6 +12,7 @@ mod optional;
 mod outcome;
 mod permission;
 mod sealed;
+pub mod session_protocol;
 mod text;
 pub mod violations;
 
@@ -26,7 +27,9 @@ pub use outcome::{
 };
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use sealed::SecretValue;
-pub use text::{base64, causes, error_chain, escape_hidden, is_hidden, shell_quote, shell_word};
+pub use text::{
+    base64, causes, decode_base64, error_chain, escape_hidden, is_hidden, shell_quote, shell_word,
+};
 
 use std::ffi::OsString;
 use std::time::Duration;

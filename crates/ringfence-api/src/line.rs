@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, ResourceUsage, StreamOutput,
 };
@@ -64,11 +66,13 @@ impl From<Vec<u8>> for StdinInput {
 }
 
 /// An output stream of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum OutputStream {
     /// Standard output.
+    #[serde(rename = "stdout")]
     Out,
     /// Standard error.
+    #[serde(rename = "stderr")]
     Err,
 }
 

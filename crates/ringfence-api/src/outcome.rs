@@ -331,7 +331,7 @@ pub struct ObservedAccesses {
 }
 
 /// An access that the sandbox allowed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Allowance {
     /// The operation.
@@ -353,7 +353,7 @@ pub struct Allowance {
 }
 
 /// A connection that the policy or an answer allowed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionRecord {
     /// Host and port, with the name that was resolved.

@@ -60,6 +60,29 @@ pub fn base64(bytes: &[u8]) -> String {
     text
 }
 
+/// Decodes RFC 4648 base64 with padding; `None` if it is invalid.
+pub fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        bits = bits << 6 | u32::from(value(byte)?);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    text.len().is_multiple_of(4).then_some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +147,11 @@ mod tests {
         check(b"fo", "Zm8=");
         check(b"foo", "Zm9v");
         check(b"\xff\x00\xfe", "/wD+");
+        for bytes in [&b""[..], b"\xff", b"\xff\x00", b"\xff\x00z", b"any carnal pleas"] {
+            assert_eq!(decode_base64(&base64(bytes)).as_deref(), Some(bytes));
+        }
+        assert_eq!(decode_base64("a"), None);
+        assert_eq!(decode_base64("a$=="), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use ringfence_api::session_protocol::SessionError;
 use ringfence_audit::AuditError;
 use ringfence_engine::{AllowError, EngineError};
 use ringfence_http::ServeError;
@@ -11,6 +12,7 @@ use ringfence_policy::import::ImportError;
 use serde_json::{Value, json};
 
 use crate::commands::remote::RemoteError;
+use crate::output::printable;
 
 /// A failure of a subcommand.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +62,9 @@ pub(crate) enum CliError {
         /// The cause.
         source: Box<ServeError>,
     },
+    /// A session refused a request. The texts may contain names that a command chose.
+    #[error("{}", printable(&.0.message))]
+    Session(SessionError),
     /// A request to a remote server failed.
     #[error(transparent)]
     Remote(#[from] RemoteError),
@@ -83,6 +88,7 @@ impl CliError {
             CliError::File { .. } => "file",
             CliError::Import { source, .. } => source.code(),
             CliError::Serve { source } => source.code(),
+            CliError::Session(error) => &error.code,
             CliError::Remote(error) => error.code(),
         }
     }
@@ -98,6 +104,7 @@ impl CliError {
             CliError::File { .. } => None,
             CliError::Import { source, .. } => Some(source.hint()),
             CliError::Serve { source } => source.hint(),
+            CliError::Session(error) => error.hint.as_deref().map(printable),
             CliError::Remote(error) => error.hint(),
         }
     }
@@ -105,6 +112,7 @@ impl CliError {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             CliError::Engine(error) => error.status() as u8,
+            CliError::Session(error) => error.status,
             CliError::Allow(_)
             | CliError::Audit(_)
             | CliError::Log(_)
@@ -118,16 +126,30 @@ impl CliError {
 
     /// Returns the causes, nearest first.
     pub(crate) fn causes(&self) -> Vec<String> {
-        // Its message already is the message of its cause.
-        if matches!(self, CliError::Import { .. }) {
-            Vec::new()
-        } else {
-            ringfence_api::causes(self)
+        match self {
+            // Its message already is the message of its cause.
+            CliError::Import { .. } => Vec::new(),
+            CliError::Session(error) => error.causes.iter().map(|cause| printable(cause)).collect(),
+            _ => ringfence_api::causes(self),
+        }
+    }
+
+    /// Returns the error for a client of a session.
+    pub(crate) fn to_session_error(&self) -> SessionError {
+        SessionError {
+            code: self.code().to_owned(),
+            message: self.to_string(),
+            causes: self.causes(),
+            hint: self.hint(),
+            status: self.exit_status(),
         }
     }
 
     /// Returns the error as JSON.
     pub(crate) fn to_json(&self) -> Value {
+        if let CliError::Session(error) = self {
+            return json!(error);
+        }
         json!({ "code": self.code(), "message": self.to_string(), "causes": self.causes(), "hint": self.hint() })
     }
 }

@@ -7,7 +7,6 @@ mod asker;
 mod commands;
 mod denied;
 mod error;
-mod json;
 mod logging;
 mod messages;
 mod origins;

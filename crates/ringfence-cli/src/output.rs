@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 
 use ringfence_api::is_hidden;
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::error::CliError;
 
@@ -27,8 +27,9 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
 }
 
 /// Prints a value on one line.
-pub(crate) fn print_json(value: &Value) -> Result<(), CliError> {
-    print_text(&format!("{value}\n"))
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string(value).expect("the types of ringfence are JSON");
+    print_text(&format!("{text}\n"))
 }
 
 /// The output style.

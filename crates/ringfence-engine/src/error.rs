@@ -68,8 +68,8 @@ pub enum EngineError {
         /// The cause.
         source: io::Error,
     },
-    /// The caller disconnected while the command waited in the queue.
-    #[error("command not started: the caller has disconnected")]
+    /// The caller interrupted the command or disconnected while it waited in the queue.
+    #[error("command not started: the caller interrupted it or has disconnected")]
     Unwanted,
     /// The policy has a rule that cannot be enforced on this host.
     #[error("the policy cannot be enforced on this host: {}", gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>().join(", "))]

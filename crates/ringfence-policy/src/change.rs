@@ -9,14 +9,15 @@ mod network;
 
 use std::fmt;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::decide::{Access, DecidingRule, Verdict};
 use crate::grants::{Asking, Effect, Grants, Mode, Source};
 use crate::limit::Limit;
 
 /// A rule that was added or removed, and its status.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyChange {
     /// The rule as written: `read ~/data`, `network.mode = full`.
@@ -34,7 +35,7 @@ pub struct PolicyChange {
 }
 
 /// Kind of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
     /// The rule was added.
@@ -44,7 +45,7 @@ pub enum ChangeKind {
 }
 
 /// Effect of a change on the access of commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeDirection {
     /// More access.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_api::session_protocol::CommandReport;
 use ringfence_api::{Asker, ExitStatus, Outcome, Permission, StdioMode};
 use ringfence_engine::{
     EngineError, ResolvedPolicy, permission_for_outcome, run as run_engine, with_directory_report,
@@ -108,13 +109,15 @@ fn write_json(
     session: &str,
     permission: Option<Permission>,
 ) -> Result<(), CliError> {
-    output::print_json(&crate::json::outcome_json(outcome, session, permission)).inspect_err(|_| {
-        messages::print_outcome_warnings(outcome);
-        messages::print_warning(&format!(
-            "the command ended with status {}, but its result could not be written",
-            outcome.exit_code()
-        ));
-    })
+    output::print_json(&CommandReport::from_outcome(outcome, session, permission)).inspect_err(
+        |_| {
+            messages::print_outcome_warnings(outcome);
+            messages::print_warning(&format!(
+                "the command ended with status {}, but its result could not be written",
+                outcome.exit_code()
+            ));
+        },
+    )
 }
 
 /// The form in which a run is reported on standard error.

@@ -6,11 +6,14 @@
 mod ask_socket;
 mod attach;
 mod client;
+mod command_slot;
 pub(crate) mod conversation;
-mod frames;
 mod lifetime;
+mod lines;
+mod notes;
 mod questions;
 mod server;
+mod session_client;
 mod socket_dir;
 
 use std::ffi::OsString;
@@ -19,6 +22,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand, ValueEnum};
 use ringfence_api::AskAnswer;
+use ringfence_api::session_protocol::protocol_schema;
 
 pub(crate) use ask_socket::AskSocket;
 
@@ -55,8 +59,10 @@ enum SessionSub {
     /// Stop a session and all its processes
     #[command(after_help = "Examples:\n  ringfence session stop tests")]
     Stop(SessionRef),
-    #[command(hide = true)]
-    Serve(SessionStartArgs),
+    Serve(SessionServeArgs),
+    /// Print the JSON Schema of the session protocol
+    #[command(after_help = "Examples:\n  ringfence session schema > protocol.schema.json")]
+    Schema,
     #[command(hide = true)]
     Keep(Box<Keep>),
 }
@@ -97,6 +103,21 @@ pub(crate) struct SessionStartArgs {
     shell: OsString,
     #[command(flatten)]
     policy: PolicyArgs,
+}
+
+/// Serve a session from this process
+///
+/// With `--stdio`, for a program that embeds ringfence: one session, one client, JSON lines on
+/// standard input and output. It ends when standard input is closed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ringfence session serve --stdio -C ~/project")]
+pub(crate) struct SessionServeArgs {
+    /// Serve standard input and output, instead of a socket
+    #[arg(long)]
+    stdio: bool,
+    #[command(flatten)]
+    start: SessionStartArgs,
 }
 
 /// Run a line in a session's shell, or a program in its sandbox
@@ -284,6 +305,7 @@ impl SessionCommand {
             | SessionSub::Signal(_)
             | SessionSub::Stop(_)
             | SessionSub::Serve(_)
+            | SessionSub::Schema
             | SessionSub::Keep(_) => false,
         }
     }
@@ -294,6 +316,10 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
         SessionSub::Start(_) => start(),
         SessionSub::Serve(arguments) => server::serve(arguments),
         SessionSub::Keep(arguments) => conversation::serve_conversation(*arguments),
+        SessionSub::Schema => {
+            output::print_text(&format!("{:#}\n", protocol_schema().to_value()))?;
+            Ok(ExitCode::SUCCESS)
+        }
         SessionSub::Exec(arguments) => client::exec(arguments),
         SessionSub::Attach(arguments) => attach::attach(&arguments),
         SessionSub::List(arguments) => client::list(&arguments),

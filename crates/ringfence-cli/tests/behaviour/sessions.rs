@@ -404,7 +404,7 @@ fn other_users_cannot_use_a_session() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).unwrap();
-    let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
+    let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\ns.sendall(b'{\"ask\":\"hello\",\"version\":1}\\n')\nprint(len(s.recv(100)))";
     let Some(python) = ringfence_testkit::python() else { return };
     let mut command = Command::new(python);
     TestUser::User.apply_to(command.args(["-c", code]).arg(&socket).current_dir("/"));
@@ -523,7 +523,7 @@ fn session_socket_is_unusable_from_inside() {
         let session = TestSession::start_with(user, &["--read", "../run"]);
         let socket =
             runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
-        let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\nprint('connected', flush=True)\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
+        let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\nprint('connected', flush=True)\ns.sendall(b'{\"ask\":\"hello\",\"version\":1}\\n')\nprint(len(s.recv(100)))";
         // Control: the same code gets a response outside.
         let mut outside = session.project.command(python);
         assert_ne!(

@@ -4,11 +4,12 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
+use ringfence_api::decode_base64;
 use serde_json::{Value, json};
 
 use super::url::{query_string, request_path};
 use super::wire::{RequestBody, ServiceClient};
-use super::{RemoteOutput, pack, sse};
+use super::{RemoteOutput, pack};
 use crate::error::CliError;
 use crate::output::{self, fit_cell, printable};
 
@@ -182,7 +183,7 @@ pub(super) fn cat(
         );
     }
     match content["encoding"].as_str() {
-        Some("base64") => output::print_bytes(&sse::decode_base64(held).unwrap_or_default()),
+        Some("base64") => output::print_bytes(&decode_base64(held).unwrap_or_default()),
         _ => output::print_text(held),
     }
 }

@@ -1,19 +1,19 @@
 //! The socket for questions of an MCP server, which has sandboxes but is not a session.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ringfence_api::session_protocol::{SessionError, SessionReply, SessionReport, SessionRequest};
+use ringfence_audit::now_ms;
 use ringfence_policy::AbsPath;
-use serde_json::{Value, json};
 
-use super::frames::{FrameKind, send};
+use super::lines::ClientPeer;
 use super::questions::PendingQuestions;
-use super::server::{is_allowed_peer, read_request};
+use super::server::is_allowed_peer;
 use super::socket_dir;
 use crate::error::CliError;
 
@@ -39,9 +39,16 @@ impl AskSocket {
         let listener = socket_dir::listen(&socket).map_err(fail("listen at"))?;
         let ask_socket =
             Self { questions: Arc::new(PendingQuestions::new(answer_timeout)), socket };
-        fs::set_permissions(&ask_socket.socket, fs::Permissions::from_mode(0o600))
-            .map_err(fail("set the mode of"))?;
-        let about = json!({ "session": id, "name": "mcp", "pid": std::process::id(), "cwd": cwd.to_string(), "busy": false, "commands": 0 });
+        let about = SessionReport {
+            session: id.to_owned(),
+            name: Some("mcp".into()),
+            pid: std::process::id(),
+            cwd: cwd.to_string(),
+            started_ms: now_ms(),
+            busy: false,
+            commands: 0,
+            sandbox: None,
+        };
         let questions = ask_socket.questions.clone();
         let accept_clients = move || {
             for client in listener.incoming().flatten() {
@@ -66,21 +73,21 @@ impl Drop for AskSocket {
     }
 }
 
-fn serve(mut client: UnixStream, about: &Value, questions: &PendingQuestions) {
+fn serve(client: UnixStream, about: &SessionReport, questions: &PendingQuestions) {
     if !is_allowed_peer(&client) {
         return;
     }
-    while let Ok(Some(request)) = read_request(&mut client) {
-        let answer = match request.question["ask"].as_str().unwrap_or_default() {
-            "inspect" => about.clone(),
-            "questions" => questions.list(),
-            "answer" => questions.handle_answer(&request.question),
-            _ => {
-                json!({ "error": { "code": "usage", "message": "this is an MCP server: only its client can run commands or stop it" } })
-            }
-        };
-        if send(&mut client, FrameKind::Answer, answer.to_string().as_bytes()).is_err() {
-            return;
+    let Ok(peer) = ClientPeer::from_socket(client) else { return };
+    // A client that cannot be read from or written to has left.
+    let _ = peer.serve(&about.session, |request| match request {
+        SessionRequest::Inspect {} => Ok(Some(SessionReply::State(Box::new(about.clone())))),
+        SessionRequest::Questions {} => {
+            Ok(Some(SessionReply::Questions { questions: questions.list(&about.session) }))
         }
-    }
+        SessionRequest::Answer { question, answer } => questions.handle_answer(question, answer),
+        _ => Err(SessionError::new(
+            "usage",
+            "this is an MCP server: only its client can run commands or stop it",
+        )),
+    });
 }

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
+use ringfence_api::session_protocol::{SessionRequest, TERMINAL_BYTE};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -12,11 +13,10 @@ use rustix::termios::{
     OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize,
 };
 use rustix::time::Timespec;
-use serde_json::json;
 
 use super::SessionRef;
-use super::client::{conclude, find};
-use super::frames::FrameKind;
+use super::notes::conclude;
+use super::session_client::find;
 use crate::error::CliError;
 
 pub(super) fn attach(arguments: &SessionRef) -> Result<ExitCode, CliError> {
@@ -29,25 +29,23 @@ pub(super) fn attach(arguments: &SessionRef) -> Result<ExitCode, CliError> {
     let mut session = find(&arguments.session)?;
     let failed = |error: Errno| session.fail("attach to", error.into());
     let size = tcgetwinsize(io::stdin()).map_err(failed)?;
-    let question = json!({ "ask": "attach", "rows": size.ws_row, "columns": size.ws_col });
-    session.send(FrameKind::Question, question.to_string().as_bytes())?;
+    session.send(&SessionRequest::Attach { rows: size.ws_row, columns: size.ws_col })?;
     if let Some(terminal) = receive_terminal(&session.stream) {
         let raw = RawTerminal::begin().map_err(|error| session.fail("attach to", error.into()))?;
         forward(&terminal, size);
         drop(raw);
     }
-    let answer = session.answer()?;
-    Ok(conclude(&answer, false))
+    Ok(conclude(&session.result()?))
 }
 
 /// Receives the fd of the terminal; `None` if the server sends an answer instead.
 fn receive_terminal(stream: impl AsFd) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    // The fd comes with the byte `t`; any other byte begins an answer, which stays in the stream.
+    // Any other byte begins a reply, which stays in the stream.
     let mut byte = [0];
     let (first, _) = rustix::net::recv(&stream, &mut byte[..], RecvFlags::PEEK).ok()?;
-    if first == 0 || byte != [b't'] {
+    if first == 0 || byte != [TERMINAL_BYTE] {
         return None;
     }
     recvmsg(&stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)

@@ -13,15 +13,15 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use ringfence_api::session_protocol::{CallRequest, SessionRequest};
 use ringfence_engine::EngineError;
-use ringfence_policy::{AbsPath, Asking, Observe};
+use ringfence_policy::{Asking, Observe};
 use rustix::fs::{FileType, FlockOperation, flock, fstat};
-use serde_json::{Value, json};
 
-use super::client::{SessionClient, conclude};
-use super::frames::FrameKind;
 use super::lifetime::{AgentProcess, Lifetime};
-use super::server::{SessionSetup, serve_session};
+use super::notes::conclude;
+use super::server::{SessionDoor, SessionSetup, serve_session};
+use super::session_client::SessionClient;
 use super::{Keep, socket_dir};
 use crate::args::{ObserveArg, RunArgs};
 use crate::commands::resolve_args::{
@@ -88,16 +88,14 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Option<ExitCode>, CliError> {
     // Looked up once: if the agent ends meanwhile, its children get another parent.
     let agent = AgentProcess::find_ancestor();
     for _ in 0..ATTEMPTS {
+        let call = call.clone();
         let Some(mut session) = connect_or_start(&key, agent.as_ref())? else { return Ok(None) };
-        let begun = session.ask(&json!({ "ask": "begin", "signature": key.signature }));
-        match begun {
-            Ok(begun) if begun["begun"] == true => {
-                let answer = execute(&mut session, arguments, call.as_deref())?;
-                return Ok(Some(conclude(&answer, false)));
-            }
-            Ok(refused) if refused["error"]["code"] == "signature" => return Ok(None),
+        let begin = SessionRequest::Begin { signature: key.signature.clone() };
+        match session.greet().and_then(|()| session.ask(&begin)) {
+            Ok(_) => return execute(&mut session, arguments, call).map(Some),
+            Err(CliError::Session(refused)) if refused.code == "signature" => return Ok(None),
             // The session is about to end.
-            Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
     Ok(None)
@@ -107,28 +105,24 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Option<ExitCode>, CliError> {
 fn execute(
     session: &mut SessionClient,
     arguments: &RunArgs,
-    call: Option<&str>,
-) -> Result<Value, CliError> {
+    call: Option<String>,
+) -> Result<ExitCode, CliError> {
     let cwd = canonical_directory(arguments.policy.directory.as_deref())?;
-    let timeout = arguments.timeout.as_deref().map(parse_duration_ms).transpose()?;
-    let has_input = has_input();
-    let question = json!({
-        "ask": "exec",
-        "stream": true,
-        "input": has_input,
-        "timeoutMs": timeout,
-        "call": call,
-        "cwd": cwd.as_path().to_str(),
-        "place": if arguments.beside { "beside" } else { "free-shell" },
-        "merged": is_same_file(io::stdout(), io::stderr()),
-        "keepDirectory": arguments.keep_directory,
-    });
-    session.send(FrameKind::Line, arguments.line.as_deref().unwrap_or_default().as_bytes())?;
-    session.send(FrameKind::Question, question.to_string().as_bytes())?;
-    if has_input {
+    let input = has_input();
+    session.send(&SessionRequest::Call(CallRequest {
+        line: arguments.line.as_deref().unwrap_or_default().as_bytes().into(),
+        timeout_ms: arguments.timeout.as_deref().map(parse_duration_ms).transpose()?,
+        input,
+        call,
+        cwd: cwd.as_path().to_str().map(str::to_owned),
+        beside: arguments.beside,
+        merged: is_same_file(io::stdout(), io::stderr()),
+        keep_directory: arguments.keep_directory,
+    }))?;
+    if input {
         session.forward_input()?;
     }
-    session.answer()
+    Ok(conclude(&session.result()?))
 }
 
 /// True if standard input is neither closed nor `/dev/null`.
@@ -250,6 +244,7 @@ pub(super) fn serve_conversation(arguments: Keep) -> Result<ExitCode, CliError> 
         shell,
         questions: None,
         lifetime,
+        door: SessionDoor::Socket,
     })
 }
 
@@ -259,15 +254,10 @@ pub(crate) fn end(conversation: &str) -> Result<(), CliError> {
     for (id, socket) in socket_dir::sockets()?.into_iter().filter(|(id, _)| id.starts_with(&prefix))
     {
         let Some(mut session) = SessionClient::connect(&id, &socket) else { continue };
-        let answer = session.ask(&json!({ "ask": "stop" }))?;
-        if let Some(message) = answer["error"]["message"].as_str() {
-            messages::print_warning(message);
+        match session.ask(&SessionRequest::Stop {}) {
+            Err(CliError::Session(refused)) => messages::print_warning(&refused.message),
+            stopped => drop(stopped?),
         }
     }
     Ok(())
-}
-
-/// Returns the directory of a call, if it has one.
-pub(super) fn call_directory(question: &Value) -> Option<AbsPath> {
-    question["cwd"].as_str().and_then(AbsPath::new)
 }

@@ -75,8 +75,8 @@ impl Lifetime {
     }
 
     /// True if a call with this signature may run in the session.
-    pub(super) fn accepts_signature(&self, signature: Option<&str>) -> bool {
-        signature.is_some() && self.signature.as_deref() == signature
+    pub(super) fn accepts_signature(&self, signature: &str) -> bool {
+        self.signature.as_deref() == Some(signature)
     }
 
     /// Counts a client; `None` if the session is about to end.
@@ -296,11 +296,7 @@ mod tests {
     #[test]
     fn call_with_another_signature_is_not_served() {
         let lifetime = Lifetime::for_conversation("s".into(), Duration::ZERO, None);
-        assert!(
-            lifetime.accepts_signature(Some("s"))
-                && !lifetime.accepts_signature(Some("t"))
-                && !lifetime.accepts_signature(None)
-        );
-        assert!(!Lifetime::unbounded().accepts_signature(None));
+        assert!(lifetime.accepts_signature("s") && !lifetime.accepts_signature("t"));
+        assert!(!Lifetime::unbounded().accepts_signature(""));
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Ask, AskAnswer, Asker, Permission};
-use serde_json::{Value, json};
+use ringfence_api::session_protocol::{QuestionReport, SessionError, SessionReply};
+use ringfence_api::{Ask, AskAnswer, Asker};
+
+use super::lines::RequestResult;
 
 /// The maximum number of open questions; further accesses are denied at once.
 const MAX_OPEN: usize = 64;
@@ -40,33 +42,20 @@ impl PendingQuestions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists the questions without an answer.
-    pub(super) fn list(&self) -> Value {
+    /// Lists the questions of `session` without an answer.
+    pub(super) fn list(&self, session: &str) -> Vec<QuestionReport> {
         let state = self.lock();
         let waiting = state.open.iter().filter(|(_, open)| open.answer.is_none());
-        let listed = waiting.filter_map(|(number, PendingQuestion { ask, .. })| {
-            let permission = Permission::from_denial(&ask.denial, &ask.options)?;
-            Some(json!({
-                "question": number,
-                "operation": ask.denial.operation.word(),
-                "target": ask.denial.target,
-                "program": ask.denial.program,
-                "pid": ask.denial.pid,
-                "permission": permission,
-            }))
-        });
-        listed.collect()
+        waiting
+            .filter_map(|(number, open)| QuestionReport::from_ask(*number, &open.ask, session))
+            .collect()
     }
 
     /// Handles an `answer` request.
-    pub(super) fn handle_answer(&self, request: &Value) -> Value {
-        let refused = |message: String| json!({ "error": { "code": "usage", "message": message } });
-        let Ok(answer) = serde_json::from_value::<AskAnswer>(request["answer"].clone()) else {
-            return refused("unknown answer".into());
-        };
-        match self.answer(request["question"].as_u64().unwrap_or_default(), answer) {
-            Ok(()) => json!({ "answered": request["question"] }),
-            Err(why) => refused(why),
+    pub(super) fn handle_answer(&self, question: u64, answer: AskAnswer) -> RequestResult {
+        match self.answer(question, answer) {
+            Ok(()) => Ok(Some(SessionReply::Answered { question })),
+            Err(why) => Err(SessionError::new("usage", why)),
         }
     }
 

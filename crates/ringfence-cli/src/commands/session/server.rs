@@ -1,43 +1,35 @@
 //! The server process of a session.
 
 mod call;
+mod command;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{
-    Asker, Errors, ExitStatus, OutputStream, Permission, ShellCommand, ShellState, StdinInput,
-    StdioMode, TerminalSize, error_chain,
+use ringfence_api::session_protocol::{
+    PolicyProblemReport, PolicyState, SessionError, SessionReply, SessionReport, SessionRequest,
+    SessionSandboxState,
 };
-use ringfence_audit::AuditError;
+use ringfence_api::{Asker, StdioMode};
+use ringfence_audit::now_ms;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::{
-    CommandControl, PolicyNews, PolicyProblem, Session, SessionOutcome, SessionProcess,
-    StartDecision,
-};
+use ringfence_engine::session::{CommandControl, PolicyProblem, Session};
 use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Mode};
-use ringfence_provider::{OutputSink, ProcessStdio, StdinFeeder};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::time::Timespec;
-use serde_json::{Value, json};
 
-use super::frames::{FrameKind, receive, send};
+use super::command_slot::CommandSlot;
 use super::lifetime::Lifetime;
+use super::lines::{ClientPeer, RequestResult};
 use super::questions::PendingQuestions;
-use super::{SessionStartArgs, socket_dir};
+use super::{SessionServeArgs, socket_dir};
 use crate::asker::ANSWER_TIMEOUT;
 use crate::commands::resolve_args::{
     ResolvedArgs, RunOverrides, TypedCommand, agent_from_env, parse_duration_ms, resolve_for_run,
@@ -54,7 +46,8 @@ struct SessionServer {
     name: Option<String>,
     cwd: String,
     started_ms: u64,
-    socket: PathBuf,
+    /// The socket; none on standard input and output.
+    socket: Option<PathBuf>,
     shell: OsString,
     session: Session,
     /// The open questions, if the session asks.
@@ -65,10 +58,18 @@ struct SessionServer {
     /// Held by the conversation's call that uses the shell.
     shell_turn: Mutex<()>,
     /// The client of that call.
-    shell_client: Mutex<Option<UnixStream>>,
+    shell_client: Mutex<Option<Arc<ClientPeer>>>,
 }
 
-pub(super) fn serve(arguments: SessionStartArgs) -> Result<ExitCode, CliError> {
+/// A client, and its command.
+struct Connection {
+    peer: Arc<ClientPeer>,
+    slot: CommandSlot,
+}
+
+pub(super) fn serve(arguments: SessionServeArgs) -> Result<ExitCode, CliError> {
+    let door = if arguments.stdio { SessionDoor::Stdio } else { SessionDoor::Socket };
+    let arguments = arguments.start;
     let ask = arguments.ask.then_some(Asking::Terminal);
     let answer_timeout = arguments
         .ask_timeout
@@ -90,7 +91,16 @@ pub(super) fn serve(arguments: SessionStartArgs) -> Result<ExitCode, CliError> {
     let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined())
         .then(|| Arc::new(PendingQuestions::new(answer_timeout)));
     let (name, shell, lifetime) = (arguments.name, arguments.shell, Lifetime::unbounded());
-    serve_session(SessionSetup { resolved_args, id: None, name, agent, shell, questions, lifetime })
+    serve_session(SessionSetup {
+        resolved_args,
+        id: None,
+        name,
+        agent,
+        shell,
+        questions,
+        lifetime,
+        door,
+    })
 }
 
 /// The setup of a session.
@@ -103,11 +113,22 @@ pub(super) struct SessionSetup {
     pub(super) shell: OsString,
     pub(super) questions: Option<Arc<PendingQuestions>>,
     pub(super) lifetime: Lifetime,
+    pub(super) door: SessionDoor,
 }
 
-/// Creates the sandbox, prints the id, and serves clients until the session ends.
+/// The place where a session serves its clients.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SessionDoor {
+    /// A socket of its own.
+    Socket,
+    /// Standard input and output, for one client.
+    Stdio,
+}
+
+/// Creates the sandbox, and serves clients until the session ends: at a socket, after the id was
+/// printed, or on standard input and output.
 pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
-    let SessionSetup { resolved_args, id, name, agent, shell, questions, lifetime } = setup;
+    let SessionSetup { resolved_args, id, name, agent, shell, questions, lifetime, door } = setup;
     let typed = TypedCommand { line: None, command: vec![shell.clone()], agent };
     let (mut request, resolved) =
         resolved_args.into_request(typed, StdioMode::Capture { limit: KEPT });
@@ -115,23 +136,24 @@ pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
     if let Some(id) = id {
         request.session = id;
     }
-    let socket = socket_dir::new_socket_path(&request.session)?;
-    let path = socket.display().to_string();
+    let (id, cwd) = (request.session.clone(), request.cwd.to_string());
+    let socket = match door {
+        SessionDoor::Socket => Some(socket_dir::new_socket_path(&id)?),
+        SessionDoor::Stdio => None,
+    };
+    let path = socket.as_ref().map_or(id.clone(), |socket| socket.display().to_string());
     let fail = |what| {
         let path = path.clone();
         move |source| CliError::File { what, path, source }
     };
-    let (id, cwd) = (request.session.clone(), request.cwd.to_string());
     // Before the sandbox is created: child processes inherit the open fds.
     let stdio = DetachedStdio::detach().map_err(fail("detach from the terminal for"))?;
     let session =
         Session::open(Box::new(LocalProvider::for_one_sandbox()), request, resolved, shell.clone())
             .map_err(CliError::from);
     let listening = session.and_then(|session| {
-        let listener = socket_dir::listen(&socket).map_err(fail("listen at"))?;
-        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))
-            .map_err(fail("set the mode of"))?;
-        Ok((session, listener))
+        let listener = socket.as_deref().map(socket_dir::listen).transpose();
+        Ok((session, listener.map_err(fail("listen at"))?))
     });
     let (session, listener) = match listening {
         Ok(both) => both,
@@ -140,32 +162,28 @@ pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
             return Err(error);
         }
     };
-    stdio.print_id(&id).map_err(fail("print the id of"))?;
-    let started_ms = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    let (running, shell_turn, shell_client) =
-        (Mutex::default(), Mutex::default(), Mutex::default());
-    let server = SessionServer {
+    let server = Arc::new(SessionServer {
         id,
         name,
         cwd,
-        started_ms,
+        started_ms: now_ms(),
         socket,
         shell,
         session,
         questions,
         lifetime,
-        running,
-        shell_turn,
-        shell_client,
-    };
-    let server = Arc::new(server);
+        running: Mutex::default(),
+        shell_turn: Mutex::default(),
+        shell_client: Mutex::default(),
+    });
     let watched = server.clone();
     // Without this thread, a session whose socket was removed would never end.
-    let watcher =
-        thread::Builder::new().name("socket".into()).spawn(move || watched.watch_socket());
-    watcher.map_err(fail("start a thread for"))?;
+    thread::Builder::new()
+        .name("socket".into())
+        .spawn(move || watched.watch_socket())
+        .map_err(fail("start a thread for"))?;
+    let Some(listener) = listener else { server.serve_stdio(stdio.into_peer()) };
+    stdio.print_id(&server.id).map_err(fail("print the id of"))?;
     for client in listener.incoming().flatten() {
         let server = server.clone();
         // If no thread can be started, the client gets no answer.
@@ -177,6 +195,7 @@ pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
 
 /// The streams of the process that started this one; child processes must not inherit them.
 struct DetachedStdio {
+    input: OwnedFd,
     out: OwnedFd,
     err: OwnedFd,
 }
@@ -187,13 +206,14 @@ impl DetachedStdio {
         const AWAY: i32 = 10;
         // Fails if this process already leads a session, which is fine.
         let _ = rustix::process::setsid();
+        let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), AWAY)?;
         let out = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), AWAY)?;
         let err = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), AWAY)?;
         let null = fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;
         rustix::stdio::dup2_stderr(&null)?;
-        Ok(Self { out, err })
+        Ok(Self { input, out, err })
     }
 
     /// Restores the streams, to report why there is no session.
@@ -202,27 +222,14 @@ impl DetachedStdio {
             .and_then(|()| rustix::stdio::dup2_stderr(&self.err));
     }
 
+    /// The client on standard input and output.
+    fn into_peer(self) -> ClientPeer {
+        ClientPeer::new(self.input, self.out)
+    }
+
     fn print_id(self, id: &str) -> io::Result<()> {
         rustix::io::write(&self.out, format!("{id}\n").as_bytes())?;
         Ok(())
-    }
-}
-
-type OnStartFn<'a> = dyn FnMut(CommandControl) -> StartDecision + 'a;
-type OnUnrecordedFn<'a> = dyn FnMut(&AuditError) + 'a;
-type ExecResult = Result<SessionOutcome, EngineError>;
-
-/// A client's request, with the line that came before it.
-#[derive(Default)]
-pub(super) struct ClientRequest {
-    line: Vec<u8>,
-    pub(super) question: Value,
-}
-
-impl ClientRequest {
-    /// The kind of standard input for the command.
-    fn input(&self) -> StdinInput {
-        if self.question["input"] == true { StdinInput::Streamed } else { StdinInput::Empty }
     }
 }
 
@@ -232,264 +239,140 @@ impl SessionServer {
     fn watch_socket(&self) {
         const LOOK: Duration = Duration::from_secs(1);
         let shell = || self.session.status().shell;
-        while fs::symlink_metadata(&self.socket).is_ok() && !self.lifetime.is_over(shell) {
+        let has_socket =
+            || self.socket.as_ref().is_none_or(|socket| fs::symlink_metadata(socket).is_ok());
+        while has_socket() && !self.lifetime.is_over(shell) {
             self.lifetime.wait(LOOK);
             self.session.follow_policy();
         }
         self.lifetime.end();
-        let _ = fs::remove_file(&self.socket);
         let _ = self.session.end();
+        self.exit()
+    }
+
+    fn exit(&self) -> ! {
+        if let Some(socket) = &self.socket {
+            let _ = fs::remove_file(socket);
+        }
         std::process::exit(0)
     }
 
-    fn serve_client(&self, mut client: UnixStream) {
+    fn serve_client(&self, client: UnixStream) {
         if !is_allowed_peer(&client) {
             return;
         }
-        let Some(_counted) = self.lifetime.enter() else {
-            let _ = read_request(&mut client)
-                .and_then(|_| send(&mut client, FrameKind::Answer, gone().to_string().as_bytes()));
-            return;
-        };
-        let mut stays_open = true;
-        while stays_open && let Ok(Some(request)) = read_request(&mut client) {
-            let what = request.question["ask"].as_str().unwrap_or_default().to_owned();
-            let answer = match what.as_str() {
-                "begin" => self.begin_call(&request.question),
-                "exec" => self.exec(&client, request),
-                "start" => self.start(&client, request),
-                "attach" => self.attach(&client, &request),
-                "inspect" => self.inspect(),
-                "questions" => {
-                    self.questions.as_ref().map_or_else(|| json!([]), |questions| questions.list())
-                }
-                "answer" => self.answer(&request.question),
-                "signal" => self.signal(&request.question),
-                "stop" => self.stop(),
-                _ => json!({ "error": { "code": "usage", "message": "no such question" } }),
-            };
-            // A thread still reads this stream for interrupts of the command, and would take the
-            // next request.
-            stays_open = send(&mut client, FrameKind::Answer, answer.to_string().as_bytes())
-                .is_ok()
-                && matches!(what.as_str(), "begin" | "inspect" | "questions" | "answer");
-            if what == "stop" {
-                let _ = fs::remove_file(&self.socket);
-                std::process::exit(0);
-            }
-        }
-        let _ = client.shutdown(std::net::Shutdown::Both);
-    }
-
-    fn exec(&self, client: &UnixStream, request: ClientRequest) -> Value {
-        if self.lifetime.is_for_conversation() && request.question["place"].is_string() {
-            return self.exec_call(client, request);
-        }
-        let deadline = self.deadline(&request);
-        let is_streamed = request.question["stream"] == true;
-        let input = request.input();
-        let limit = if is_streamed { 0 } else { KEPT };
-        let line =
-            ShellCommand { text: request.line, input, deadline, limit, errors: Errors::Separate };
-        self.run_watched(client, is_streamed, |on_start, sink, warn| {
-            self.session.execute(&line, on_start, sink, warn)
-        })
-    }
-
-    /// Runs a program outside the shell; another client may use the shell meanwhile.
-    fn start(&self, client: &UnixStream, request: ClientRequest) -> Value {
-        let command = request
-            .line
-            .split(|byte| *byte == 0)
-            .map(|word| OsStr::from_bytes(word).to_owned())
-            .collect();
-        let deadline = self.deadline(&request);
-        let is_streamed = request.question["stream"] == true;
-        let streams = ProcessStdio::Pipes {
-            input: request.input(),
-            limit: if is_streamed { 0 } else { KEPT },
-        };
-        match self.begin(command, streams, deadline) {
-            Ok(process) => self.run_watched(client, is_streamed, |on_start, sink, warn| {
-                if on_start(process.control()) == StartDecision::Left {
-                    process.control().interrupter.interrupt();
-                }
-                process.wait(sink, warn)
-            }),
-            Err(answer) => answer,
-        }
-    }
-
-    /// Returns the time limit of a command: the request's or the policy's, whichever is shorter.
-    fn deadline(&self, request: &ClientRequest) -> Option<Duration> {
-        self.session.follow_policy();
-        let wall = self.session.policy().grants.limits.wall_ms;
-        [request.question["timeoutMs"].as_u64(), wall]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(Duration::from_millis)
-    }
-
-    fn begin(
-        &self,
-        command: Vec<OsString>,
-        streams: ProcessStdio,
-        deadline: Option<Duration>,
-    ) -> Result<SessionProcess, Value> {
-        // A record that could not be written is reported at the end, if it still fails then.
-        self.session.start(command, streams, deadline, &mut |_| {}).map_err(failed)
-    }
-
-    /// Runs a shell at the client's terminal.
-    fn attach(&self, client: &UnixStream, request: &ClientRequest) -> Value {
-        let number = |key: &str| {
-            request.question[key].as_u64().and_then(|number| u16::try_from(number).ok())
-        };
-        let size = TerminalSize {
-            rows: number("rows").unwrap_or(24),
-            columns: number("columns").unwrap_or(80),
-        };
-        let process = match self.begin(
-            vec![self.shell.clone(), "-i".into()],
-            ProcessStdio::Terminal(size),
-            None,
-        ) {
-            Ok(process) => process,
-            Err(answer) => return answer,
-        };
-        if let Some(refusal) = process.refusal().and_then(|outcome| outcome.refusal.as_ref()) {
-            let message = format!("the shell was not started: {}", refusal.reason);
-            return json!({ "error": { "code": "command-refused", "message": message, "status": ExitStatus::REFUSED } });
-        }
-        if !process.terminal().is_some_and(|terminal| send_terminal(client, terminal)) {
-            return gone();
-        }
-        self.run_watched(client, false, |on_start, sink, warn| {
-            if on_start(process.control()) == StartDecision::Left {
-                process.control().interrupter.interrupt();
-            }
-            process.wait(sink, warn)
-        })
-    }
-
-    /// Runs a command to its end, and interrupts it when its client asks for that or leaves.
-    fn run_watched(
-        &self,
-        client: &UnixStream,
-        is_streamed: bool,
-        run: impl FnOnce(&mut OnStartFn<'_>, &mut OutputSink<'_>, &mut OnUnrecordedFn<'_>) -> ExecResult,
-    ) -> Value {
-        let is_over = Arc::new(Mutex::new(false));
-        let mut current = None;
-        let mut on_start = |control: CommandControl| {
-            if is_gone(client) {
-                return StartDecision::Left;
-            }
-            let is_over = is_over.clone();
-            let control = current.insert(Arc::new(control)).clone();
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            running.retain(|one| one.strong_count() > 0);
-            running.push(Arc::downgrade(&control));
-            drop(running);
-            // If no thread can be started, the client cannot interrupt the command.
-            let _ = client.try_clone().and_then(|watched| {
-                thread::Builder::new()
-                    .name("interrupts".into())
-                    .spawn(move || watch_client(watched, &is_over, &control))
-            });
-            StartDecision::Taken
-        };
-        let mut warnings = Vec::new();
-        let mut to = client;
-        let mut sink = |stream, bytes: &[u8]| {
-            let kind = if stream == OutputStream::Out { FrameKind::Out } else { FrameKind::Err };
-            if is_streamed {
-                let _ = send(&mut to, kind, bytes);
-            }
-        };
-        let executed =
-            run(&mut on_start, &mut sink, &mut |error| warnings.push(error_chain(error)));
-        *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|one| current.as_ref().is_none_or(|own| !one.ptr_eq(&Arc::downgrade(own))));
-        match executed {
-            Ok(executed) => outcome_json(
-                &executed,
-                &self.id,
-                self.session.permission(&executed.outcome),
-                warnings,
-            ),
-            Err(error) => failed(error),
-        }
-    }
-
-    fn inspect(&self) -> Value {
-        let standings = self.session.status();
-        json!({
-            "session": self.id,
-            "name": self.name,
-            "pid": std::process::id(),
-            "cwd": self.cwd,
-            "startedMs": self.started_ms,
-            "busy": standings.is_busy,
-            "commands": standings.commands,
-            "shellPid": standings.shell,
-            "enforced": standings.enforced,
-            "gaps": standings.gaps,
-            "policy": {
-                "files": standings.policy_files.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "pending": standings.pending,
-                "problem": standings.problem.as_ref().map(problem),
-            },
-        })
-    }
-
-    fn answer(&self, question: &Value) -> Value {
-        match &self.questions {
-            Some(questions) => questions.handle_answer(question),
+        let Ok(peer) = ClientPeer::from_socket(client).map(Arc::new) else { return };
+        match self.lifetime.enter() {
+            Some(_counted) => self.serve_peer(&peer, || ()),
             None => {
-                json!({ "error": { "code": "usage", "message": "this session was not started with `--ask`" } })
+                let _ = peer.reply(None, Err(gone()));
             }
+        }
+    }
+
+    /// Serves the client on standard input and output, and ends the session with it.
+    fn serve_stdio(&self, peer: ClientPeer) -> ! {
+        self.serve_peer(&Arc::new(peer), || {
+            let _ = self.session.end();
+            self.exit()
+        });
+        self.exit()
+    }
+
+    /// Handles requests until the client leaves, which interrupts its command. `at_end` is called
+    /// before that command has ended.
+    fn serve_peer(&self, peer: &Arc<ClientPeer>, at_end: impl FnOnce()) {
+        let connection = Connection { peer: peer.clone(), slot: CommandSlot::default() };
+        thread::scope(|scope| {
+            // A client that cannot be read from or written to has left.
+            let _ = peer.serve(&self.id, |request| self.handle(&connection, scope, request));
+            connection.slot.interrupt();
+            at_end();
+        });
+    }
+
+    fn handle<'scope>(
+        &'scope self,
+        connection: &'scope Connection,
+        scope: &'scope thread::Scope<'scope, '_>,
+        request: SessionRequest,
+    ) -> RequestResult {
+        match request {
+            SessionRequest::Begin { signature } => self.begin_call(&signature),
+            SessionRequest::Exec(_)
+            | SessionRequest::Start(_)
+            | SessionRequest::Call(_)
+            | SessionRequest::Attach { .. } => self.start_command(connection, scope, request),
+            SessionRequest::Input { data } => {
+                connection.slot.feed(&connection.peer, &data.0);
+                Ok(None)
+            }
+            SessionRequest::Interrupt {} => {
+                connection.slot.interrupt();
+                Ok(None)
+            }
+            SessionRequest::Inspect {} => Ok(Some(self.inspect())),
+            SessionRequest::Questions {} => {
+                let listed = self.questions.as_ref().map(|questions| questions.list(&self.id));
+                Ok(Some(SessionReply::Questions { questions: listed.unwrap_or_default() }))
+            }
+            SessionRequest::Answer { question, answer } => match &self.questions {
+                Some(questions) => questions.handle_answer(question, answer),
+                None => {
+                    Err(SessionError::new("usage", "this session was not started with `--ask`"))
+                }
+            },
+            SessionRequest::Signal { signal } => self.signal(signal),
+            SessionRequest::Stop {} => self.stop(&connection.peer),
+            SessionRequest::Hello { .. } => Ok(None),
         }
     }
 
     /// Sends a signal to the processes that all running commands have started.
-    fn signal(&self, question: &Value) -> Value {
-        let number = question["signal"]
-            .as_i64()
-            .and_then(|number| i32::try_from(number).ok())
-            .filter(|number| (1..=64).contains(number));
-        let running: Vec<_> = self
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
-        let Some(number) = number else {
-            return json!({ "error": { "code": "usage", "message": "no such signal" } });
-        };
+    fn signal(&self, number: i32) -> RequestResult {
+        if !(1..=64).contains(&number) {
+            return Err(SessionError::new("usage", "no such signal"));
+        }
+        let running: Vec<_> = self.running().iter().filter_map(Weak::upgrade).collect();
         if running.is_empty() {
-            return json!({ "error": { "code": "idle", "message": "no command is running in this session" } });
+            return Err(SessionError::new("idle", "no command is running in this session"));
         }
         running.iter().for_each(|control| control.interrupter.signal(number));
-        json!({ "exitCode": 0, "signalled": running.len() })
+        Ok(Some(SessionReply::Signalled { signalled: running.len() }))
     }
 
-    fn stop(&self) -> Value {
-        let ended = self.session.end();
-        match ended {
-            Ok(moved) => json!({ "session": self.id, "quarantined": moved }),
-            Err(error) => failed(error),
-        }
+    /// Ends the session, replies, and exits.
+    fn stop(&self, peer: &ClientPeer) -> ! {
+        let ended = self.session.end().map_err(failed);
+        let stopped = |quarantined| SessionReply::Stopped { session: self.id.clone(), quarantined };
+        let _ = peer.reply(Some("stop"), ended.map(|moved| Some(stopped(moved))));
+        self.exit()
+    }
+
+    fn inspect(&self) -> SessionReply {
+        let status = self.session.status();
+        let policy = PolicyState {
+            files: status.policy_files.iter().map(ToString::to_string).collect(),
+            pending: status.pending,
+            problem: status.problem.map(problem_report),
+        };
+        let (shell_pid, enforced, gaps) = (status.shell, status.enforced, status.gaps);
+        SessionReply::State(Box::new(SessionReport {
+            session: self.id.clone(),
+            name: self.name.clone(),
+            pid: std::process::id(),
+            cwd: self.cwd.clone(),
+            started_ms: self.started_ms,
+            busy: status.is_busy,
+            commands: status.commands,
+            sandbox: Some(SessionSandboxState { shell_pid, enforced, gaps, policy }),
+        }))
     }
 }
 
-fn problem(problem: &PolicyProblem) -> Value {
-    json!({ "code": problem.code, "message": problem.message, "hint": problem.hint })
+fn problem_report(problem: PolicyProblem) -> PolicyProblemReport {
+    let PolicyProblem { code, message, hint } = problem;
+    PolicyProblemReport { code: code.to_owned(), message, hint }
 }
 
 /// True if the peer may use the session: the same user or root, outside every sandbox.
@@ -509,106 +392,10 @@ fn is_outside(pid: rustix::process::Pid) -> bool {
     })
 }
 
-/// Sends the terminal's fd to the client; returns true on success.
-fn send_terminal(client: &UnixStream, terminal: BorrowedFd<'_>) -> bool {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [terminal];
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors))
-        && sendmsg(client, &[IoSlice::new(b"t")], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
+fn failed(error: EngineError) -> SessionError {
+    CliError::from(error).to_session_error()
 }
 
-/// Feeds the command's standard input, and interrupts the command when the client asks for that or
-/// leaves.
-fn watch_client(mut client: UnixStream, is_over: &Mutex<bool>, control: &CommandControl) {
-    while let Ok(Some((FrameKind::Input, bytes))) = receive(&mut client) {
-        let fed =
-            control.feeder.as_ref().is_none_or(|feeder| feed(&client, feeder.as_ref(), &bytes));
-        if !fed {
-            break;
-        }
-    }
-    // The lock is held meanwhile: the next command belongs to another request.
-    let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*is_over {
-        control.interrupter.interrupt();
-    }
-}
-
-fn is_gone(client: &UnixStream) -> bool {
-    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(client, PollFlags::RDHUP)], Some(&NOW)) != Ok(0)
-}
-
-/// Feeds bytes to the command; returns false if the client has left.
-fn feed(client: &UnixStream, feeder: &dyn StdinFeeder, bytes: &[u8]) -> bool {
-    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-    if bytes.is_empty() {
-        feeder.close();
-    }
-    while let Err(error) = feeder.feed(bytes) {
-        if error.kind() != io::ErrorKind::WouldBlock {
-            // The command has closed its standard input, which is not an error.
-            break;
-        }
-        if poll(&mut [PollFd::new(client, PollFlags::RDHUP)], Some(&LOOK)) != Ok(0) {
-            return false;
-        }
-    }
-    true
-}
-
-fn failed(error: EngineError) -> Value {
-    let error = CliError::from(error);
-    let mut object = error.to_json();
-    object["status"] = error.exit_status().into();
-    json!({ "error": object })
-}
-
-fn gone() -> Value {
-    json!({ "error": { "code": "gone", "message": "the session has ended" } })
-}
-
-fn outcome_json(
-    executed: &SessionOutcome,
-    id: &str,
-    permission: Option<Permission>,
-    warnings: Vec<String>,
-) -> Value {
-    let mut answer = crate::json::outcome_json(&executed.outcome, id, permission);
-    crate::json::add_background(&mut answer, &executed.background);
-    answer["cwd"] = executed.cwd.as_ref().map(ToString::to_string).into();
-    answer["shell"] = match executed.shell {
-        ShellState::Alive => "lives-on",
-        ShellState::Ended => "ended",
-    }
-    .into();
-    if !warnings.is_empty() {
-        answer["warnings"] = warnings.into();
-    }
-    if executed.news != PolicyNews::default() {
-        let problems: Vec<Value> = executed.news.problems.iter().map(problem).collect();
-        let texts: Vec<String> = executed.news.changes.iter().map(ToString::to_string).collect();
-        answer["policy"] =
-            json!({ "changes": executed.news.changes, "said": texts, "problems": problems });
-    }
-    answer
-}
-
-/// Reads the next request; `None` at the end.
-pub(super) fn read_request(client: &mut UnixStream) -> io::Result<Option<ClientRequest>> {
-    let mut request = ClientRequest::default();
-    loop {
-        match receive(client)? {
-            None => return Ok(None),
-            Some((FrameKind::Line, line)) => request.line = line,
-            Some((FrameKind::Question, text)) => {
-                request.question = serde_json::from_slice(&text)?;
-                return Ok(Some(request));
-            }
-            // Too late: the command has ended.
-            Some((FrameKind::Interrupt | FrameKind::Input, _)) => {}
-            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
+fn gone() -> SessionError {
+    SessionError::new("gone", "the session has ended")
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -70,9 +70,11 @@ pub(super) fn socket_path(id: &str) -> Result<PathBuf, CliError> {
     Ok(directory()?.join(id).with_extension(EXTENSION))
 }
 
-/// Listens at a socket.
+/// Listens at a socket of mode 0600.
 pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
-    with_short_path(socket, |path| UnixListener::bind(path))
+    let listener = with_short_path(socket, |path| UnixListener::bind(path))?;
+    fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
 }
 
 /// Connects to a socket.
@@ -108,8 +110,6 @@ pub(super) fn sockets() -> Result<Vec<(String, PathBuf)>, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]

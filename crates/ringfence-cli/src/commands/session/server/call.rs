@@ -2,22 +2,22 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Errors, ShellCommand};
-use ringfence_engine::session::{SessionCall, StartDecision};
+use ringfence_api::session_protocol::{CallRequest, SessionError, SessionReply};
+use ringfence_api::{Errors, ShellCommand, StdinInput};
+use ringfence_engine::session::SessionCall;
 use ringfence_policy::AbsPath;
 use ringfence_provider::ProcessStdio;
-use serde_json::{Value, json};
 
-use super::{ClientRequest, SessionServer};
+use super::command::{OutputMode, ReportResult};
+use super::{Connection, SessionServer, failed};
 use crate::commands::hook::cwd_link_path;
 use crate::commands::run::cwd_link;
-use crate::commands::session::conversation::call_directory;
+use crate::commands::session::lines::{ClientPeer, RequestResult};
 
 /// The time a call waits for one that is being interrupted: as long as the signals up to SIGKILL
 /// take.
@@ -25,66 +25,62 @@ const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(8);
 
 impl SessionServer {
     /// Checks that a call may run here: it must have the same settings.
-    pub(super) fn begin_call(&self, question: &Value) -> Value {
-        if self.lifetime.accepts_signature(question["signature"].as_str()) {
-            return json!({ "begun": true });
+    pub(super) fn begin_call(&self, signature: &str) -> RequestResult {
+        if self.lifetime.accepts_signature(signature) {
+            return Ok(Some(SessionReply::Begun {}));
         }
-        json!({ "error": { "code": "signature", "message": "the session and the call have different settings" } })
+        Err(SessionError::new("signature", "the session and the call have different settings"))
     }
 
     /// Runs the line of a call in the shell if that is free, else in a separate shell.
-    pub(super) fn exec_call(&self, client: &UnixStream, request: ClientRequest) -> Value {
+    pub(super) fn exec_call(&self, connection: &Connection, request: CallRequest) -> ReportResult {
+        if !self.lifetime.is_for_conversation() {
+            return Err(SessionError::new("usage", "this is not the session of a conversation"));
+        }
         let restarted = self.session.restart_if_narrowed();
-        let question = &request.question;
-        let call = SessionCall {
-            name: question["call"].as_str().map(str::to_owned),
-            cwd: call_directory(question),
-        };
+        let cwd = request.cwd.as_deref().and_then(AbsPath::new);
+        let call = SessionCall { name: request.call.clone(), cwd };
         let workspace = self.session.policy().grants.workspace.clone();
         if let Some(cwd) = call.cwd.as_ref().filter(|cwd| !cwd.is_within(&workspace)) {
             let message = format!("{cwd} is not in the project {workspace}");
-            return json!({ "error": { "code": "usage", "message": message, "hint": format!("run `cd {workspace}` first"), "status": 125 } });
+            let hint = format!("run `cd {workspace}` first");
+            return Err(SessionError::new("usage", message).with_hint(hint));
         }
-        let cwd_link = match self.begin_directory(question, &call) {
-            Ok(link) => link,
-            Err(error) => {
-                return json!({ "error": { "code": "io", "message": error, "status": 125 } });
-            }
-        };
-        let turn = if question["place"] == "beside" { None } else { self.take_shell() };
-        let mut answer = match turn {
+        let cwd_link = self
+            .begin_directory(&request, &call)
+            .map_err(|message| SessionError::new("io", message))?;
+        let turn = if request.beside { None } else { self.take_shell() };
+        let report = match turn {
             Some(turn) => {
-                self.set_shell_client(client.try_clone().ok());
-                let answer = self.exec_in_shell(client, request, &call);
+                self.set_shell_client(Some(connection.peer.clone()));
+                let report = self.exec_in_shell(connection, request, &call);
                 self.set_shell_client(None);
                 drop(turn);
-                answer
+                report
             }
             None => {
-                let answer = self.exec_separately(client, request, &call);
+                let report = self.exec_separately(connection, request, &call);
                 self.session.suspend_if_idle();
-                answer
+                report
             }
         };
-        if let (Some(link), Some(cwd)) = (cwd_link, answer["cwd"].as_str().and_then(AbsPath::new)) {
+        let mut report = report?;
+        let cwd = report.cwd.as_deref().and_then(AbsPath::new);
+        if let (Some(link), Some(cwd)) = (cwd_link, cwd) {
             // On failure, the agent's shell stays in its directory.
             let _ = cwd_link::update_link(&link, &cwd, &self.session.policy().grants);
         }
-        if restarted {
-            answer["restarted"] = true.into();
-        }
-        answer
+        report.restarted = restarted;
+        Ok(report)
     }
 
     /// Creates the link that the agent's shell follows afterwards, if requested.
     fn begin_directory(
         &self,
-        question: &Value,
+        request: &CallRequest,
         call: &SessionCall,
     ) -> Result<Option<PathBuf>, String> {
-        let (true, Some(name), Some(cwd)) =
-            (question["keepDirectory"] == true, &call.name, &call.cwd)
-        else {
+        let (true, Some(name), Some(cwd)) = (request.keep_directory, &call.name, &call.cwd) else {
             return Ok(None);
         };
         let link = cwd_link_path(&self.session.policy().surroundings.facts.state, name);
@@ -110,7 +106,7 @@ impl SessionServer {
         }
     }
 
-    fn set_shell_client(&self, client: Option<UnixStream>) {
+    fn set_shell_client(&self, client: Option<Arc<ClientPeer>>) {
         *self.shell_client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
 
@@ -121,44 +117,39 @@ impl SessionServer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
-            .is_none_or(super::is_gone)
+            .is_none_or(|client| client.is_gone())
     }
 
     fn exec_in_shell(
         &self,
-        client: &UnixStream,
-        request: ClientRequest,
+        connection: &Connection,
+        request: CallRequest,
         call: &SessionCall,
-    ) -> Value {
-        let (deadline, input) = (self.deadline(&request), request.input());
-        let errors =
-            if request.question["merged"] == true { Errors::WithOutput } else { Errors::Separate };
-        let line = ShellCommand { text: request.line, input, deadline, limit: 0, errors };
-        self.run_watched(client, true, |on_start, sink, warn| {
+    ) -> ReportResult {
+        let deadline = self.deadline(request.timeout_ms);
+        let input = if request.input { StdinInput::Streamed } else { StdinInput::Empty };
+        let errors = if request.merged { Errors::WithOutput } else { Errors::Separate };
+        let line = ShellCommand { text: request.line.0, input, deadline, limit: 0, errors };
+        self.run_watched(connection, OutputMode::Streamed, |on_start, sink, warn| {
             self.session.execute_as(&line, call, on_start, sink, warn)
         })
     }
 
     fn exec_separately(
         &self,
-        client: &UnixStream,
-        request: ClientRequest,
+        connection: &Connection,
+        request: CallRequest,
         call: &SessionCall,
-    ) -> Value {
-        let (deadline, input) = (self.deadline(&request), request.input());
-        let streams = match request.question["merged"] == true {
+    ) -> ReportResult {
+        let deadline = self.deadline(request.timeout_ms);
+        let input = if request.input { StdinInput::Streamed } else { StdinInput::Empty };
+        let streams = match request.merged {
             true => ProcessStdio::Merged { input, limit: 0 },
             false => ProcessStdio::Pipes { input, limit: 0 },
         };
-        let command = vec![self.shell.clone(), "-c".into(), OsString::from_vec(request.line)];
-        match self.session.start_as(call, command, streams, deadline, &mut |_| {}) {
-            Ok(process) => self.run_watched(client, true, |on_start, sink, warn| {
-                if on_start(process.control()) == StartDecision::Left {
-                    process.control().interrupter.interrupt();
-                }
-                process.wait(sink, warn)
-            }),
-            Err(error) => super::failed(error),
-        }
+        let command = vec![self.shell.clone(), "-c".into(), OsString::from_vec(request.line.0)];
+        let process =
+            self.session.start_as(call, command, streams, deadline, &mut |_| {}).map_err(failed)?;
+        self.wait_watched(connection, OutputMode::Streamed, process)
     }
 }
