@@ -246,15 +246,15 @@ impl SessionServer {
             self.session.follow_policy();
         }
         self.lifetime.end();
+        self.remove_socket();
         let _ = self.session.end();
-        self.exit()
+        std::process::exit(0)
     }
 
-    fn exit(&self) -> ! {
+    fn remove_socket(&self) {
         if let Some(socket) = &self.socket {
             let _ = fs::remove_file(socket);
         }
-        std::process::exit(0)
     }
 
     fn serve_client(&self, client: UnixStream) {
@@ -274,9 +274,9 @@ impl SessionServer {
     fn serve_stdio(&self, peer: ClientPeer) -> ! {
         self.serve_peer(&Arc::new(peer), || {
             let _ = self.session.end();
-            self.exit()
+            std::process::exit(0)
         });
-        self.exit()
+        std::process::exit(0)
     }
 
     /// Handles requests until the client leaves, which interrupts its command. `at_end` is called
@@ -346,7 +346,8 @@ impl SessionServer {
         let ended = self.session.end().map_err(failed);
         let stopped = |quarantined| SessionReply::Stopped { session: self.id.clone(), quarantined };
         let _ = peer.reply(Some("stop"), ended.map(|moved| Some(stopped(moved))));
-        self.exit()
+        self.remove_socket();
+        std::process::exit(0)
     }
 
     fn inspect(&self) -> SessionReply {

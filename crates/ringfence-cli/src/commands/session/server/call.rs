@@ -66,7 +66,8 @@ impl SessionServer {
         };
         let mut report = report?;
         let cwd = report.cwd.as_deref().and_then(AbsPath::new);
-        if let (Some(link), Some(cwd)) = (cwd_link, cwd) {
+        // The agent has removed the link of a call that it killed.
+        if let (Some(link), Some(cwd), false) = (cwd_link, cwd, connection.peer.is_gone()) {
             // On failure, the agent's shell stays in its directory.
             let _ = cwd_link::update_link(&link, &cwd, &self.session.policy().grants);
         }
