@@ -54,7 +54,7 @@ for line in sys.stdin:
     command.args(["-Bc", code]).arg(project.at("schema.json"));
     let checked = TestOutput::run(&mut command, lines.as_bytes());
     if checked.stderr_text().trim() == "none" {
-        eprintln!("python3 has no module jsonschema: only the types were checked");
+        ringfence_testkit::skip("python3 has no module jsonschema: only the types were checked");
     } else {
         checked.ok();
     }
