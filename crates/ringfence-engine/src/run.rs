@@ -23,8 +23,8 @@ pub(crate) trait RunTarget {
     /// The result, or the running command.
     type Output;
 
-    /// Makes the sandbox ready, without running anything for the command. Returns its gaps.
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError>;
+    /// Makes the sandbox ready, without running anything for the command.
+    fn prepare(&mut self) -> Result<Readiness, EngineError>;
 
     /// Runs or starts the command. Called once, after [`RunTarget::prepare`].
     fn run(&mut self) -> Result<Self::Output, EngineError>;
@@ -36,10 +36,18 @@ pub(crate) trait RunTarget {
     fn show_refusal(&mut self, _: &Outcome) {}
 }
 
+/// The properties of a sandbox that is ready for a command.
+#[derive(Debug, Clone)]
+pub(crate) struct Readiness {
+    pub(crate) gaps: Vec<Gap>,
+    /// False if the provider confines nothing.
+    pub(crate) is_confined: bool,
+}
+
 /// The end of the pipeline.
 pub(crate) enum RunResult<T> {
     /// A rule on its text refused the command.
-    Refused(Outcome),
+    Refused(Box<Outcome>),
     /// The command ran, or runs.
     Ran(T),
 }
@@ -47,7 +55,8 @@ pub(crate) enum RunResult<T> {
 impl RunResult<Outcome> {
     pub(crate) fn into_outcome(self) -> Outcome {
         match self {
-            RunResult::Refused(outcome) | RunResult::Ran(outcome) => outcome,
+            RunResult::Refused(outcome) => *outcome,
+            RunResult::Ran(outcome) => outcome,
         }
     }
 }
@@ -62,13 +71,13 @@ pub(crate) fn run_in<T: RunTarget>(
     if let Some(refused) = command_guard::check_command(grants, text) {
         info!(target: "engine", "a rule on its text refuses the command");
         target.show_refusal(&refused);
-        return Ok(RunResult::Refused(refused));
+        return Ok(RunResult::Refused(Box::new(refused)));
     }
-    let gaps = target.prepare()?;
-    check_gaps(&gaps, grants.on_gap)?;
+    let ready = target.prepare()?;
+    check_gaps(&ready.gaps, grants.on_gap)?;
     // Written before the command starts: a crash may leave a record without a command, never a
     // command without a record.
-    recorder.begin(&gaps)?;
+    recorder.begin(&ready)?;
     debug!(target: "engine", "recorded the start of the command");
     let ran = target.run();
     if ran.is_err() {
@@ -106,9 +115,16 @@ pub(crate) fn open(
 ) -> Result<Box<dyn PreparedSandbox>, EngineError> {
     let user = resolved.surroundings.sandbox_user(&resolved.grants);
     let prepared = provider.open(&resolved.grants, &user)?;
+    let sandbox = &resolved.grants.sandbox;
+    if resolved.grants.is_confined() && sandbox.is_required && !prepared.is_confined() {
+        let provider = sandbox.provider.name.clone();
+        let origin = sandbox.provider_origin.to_string();
+        return Err(EngineError::Unconfined { provider, origin });
+    }
     let plan = prepared.plan();
     let (steps, gaps) = (plan.steps.len(), plan.gaps.len());
-    debug!(target: "engine", backend = provider.name(), steps, gaps, "planned the sandbox");
+    let backend = &sandbox.provider.name;
+    debug!(target: "engine", backend, steps, gaps, "planned the sandbox");
     for gap in &plan.gaps {
         info!(target: "engine", what = gap.what, why = gap.why, "gap");
     }
@@ -154,9 +170,10 @@ struct OwnSandbox<'a> {
 impl RunTarget for OwnSandbox<'_> {
     type Output = Outcome;
 
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+    fn prepare(&mut self) -> Result<Readiness, EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
-        Ok(prepared.plan().gaps.iter().chain(&self.output_gap).cloned().collect())
+        let gaps = prepared.plan().gaps.iter().chain(&self.output_gap).cloned().collect();
+        Ok(Readiness { gaps, is_confined: prepared.is_confined() })
     }
 
     fn run(&mut self) -> Result<Outcome, EngineError> {

@@ -9,7 +9,7 @@ use ringfence_provider::{
     SandboxedProcess,
 };
 
-use crate::run::{RunTarget, open, run_recorded, set_asker};
+use crate::run::{Readiness, RunTarget, open, run_recorded, set_asker};
 use crate::session::{CommandControl, executed};
 use crate::variables::variables;
 use crate::{EngineError, ResolvedPolicy, RunRequest, direct_exec};
@@ -49,9 +49,9 @@ struct StreamedSandbox<'a, 'o> {
 impl RunTarget for StreamedSandbox<'_, '_> {
     type Output = Outcome;
 
-    fn prepare(&mut self) -> Result<Vec<Gap>, EngineError> {
+    fn prepare(&mut self) -> Result<Readiness, EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
-        Ok(prepared.plan().gaps.clone())
+        Ok(Readiness { gaps: prepared.plan().gaps.clone(), is_confined: prepared.is_confined() })
     }
 
     fn run(&mut self) -> Result<Outcome, EngineError> {

@@ -139,6 +139,7 @@ impl Session {
             recording_asker: None,
             enforced: Vec::new(),
             gaps: Vec::new(),
+            is_confined: true,
             quarantined: Vec::new(),
             commands: 0,
         };
@@ -277,7 +278,7 @@ impl Session {
         match run_in(&mut target, &resolved.grants, text, recorder)? {
             RunResult::Ran(ran) => Ok(ran),
             RunResult::Refused(outcome) => Ok(SessionOutcome {
-                outcome,
+                outcome: *outcome,
                 cwd: target.shell.as_ref().and_then(|shell| shell.cwd()),
                 background: StreamOutput::default(),
                 shell: ShellState::Alive,
@@ -333,8 +334,8 @@ impl Session {
                 (ProcessState::Runs(process), enforced, gaps)
             }
             Ok(RunResult::Refused(refused)) => {
-                recorder.finish(&Ok(refused.clone()));
-                (ProcessState::Refused(Box::new(refused)), Vec::new(), Vec::new())
+                recorder.finish(&Ok((*refused).clone()));
+                (ProcessState::Refused(refused), Vec::new(), Vec::new())
             }
             Err(error) => {
                 let result = Err(error);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::command::Platform;
 use crate::grants::{Asking, Limits, Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
+use crate::provider_spec::ProviderSpec;
 
 /// Facts about the machine, the user and the project.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,6 +87,8 @@ pub struct Flags {
     pub started_in: Option<AbsPath>,
     /// `--sandbox`, `--no-sandbox`
     pub enabled: Option<bool>,
+    /// `--provider`
+    pub provider: Option<ProviderSpec>,
     /// `--mode`
     pub mode: Option<Mode>,
     /// `--read`
@@ -129,6 +132,7 @@ impl Flags {
             cwd,
             started_in: None,
             enabled: None,
+            provider: None,
             mode: None,
             read: Vec::new(),
             write: Vec::new(),

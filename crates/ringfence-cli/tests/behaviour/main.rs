@@ -52,6 +52,7 @@ mod planted_settings;
 mod ports;
 mod processes;
 mod protect;
+mod providers;
 mod recipes;
 mod reported;
 mod revised;

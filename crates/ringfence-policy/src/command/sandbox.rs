@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::ParsedLine;
 use super::excluded::{Exclusion, check_exclusion};
 use crate::grants::Grants;
+use crate::provider_spec::ProviderSpec;
 
 /// Settings for the decision, as in `sandbox` of a `settings.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -61,7 +62,9 @@ impl Grants {
             enabled_platforms: None,
             fail_if_unavailable: self.sandbox.fail_if_unavailable,
             allow_unsandboxed_commands: self.sandbox.allow_unsandboxed,
-            auto_allow_bash_if_sandboxed: self.sandbox.auto_allow,
+            // Without confinement the user's consent is needed.
+            auto_allow_bash_if_sandboxed: self.sandbox.auto_allow
+                && self.sandbox.provider.name != ProviderSpec::PROCESS,
             excluded_commands: self
                 .commands
                 .excluded

@@ -27,7 +27,7 @@ use ringfence_engine::session::{
     StartDecision,
 };
 use ringfence_local::LocalProvider;
-use ringfence_policy::{Asking, Mode};
+use ringfence_policy::Asking;
 use ringfence_provider::{OutputSink, ProcessStdio, StdinFeeder, TerminalSize};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -44,6 +44,7 @@ use crate::commands::resolve_args::{
 };
 use crate::error::CliError;
 use crate::messages;
+use crate::providers::{self, is_unconfined};
 
 /// The number of bytes of each stream kept for an answer.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -82,7 +83,7 @@ pub(super) fn serve(arguments: SessionStartArgs) -> Result<ExitCode, CliError> {
         RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
     let grants = &resolved_args.resolved.grants;
-    if grants.mode == Mode::FullAccess || !grants.enabled {
+    if is_unconfined(grants) {
         messages::print_warning(
             "nothing is confined: commands of this session have all your permissions",
         );
@@ -124,9 +125,9 @@ pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
     let (id, cwd) = (request.session.clone(), request.cwd.to_string());
     // Before the sandbox is created: child processes inherit the open fds.
     let stdio = DetachedStdio::detach().map_err(fail("detach from the terminal for"))?;
+    let registry = providers::registry(LocalProvider::for_one_sandbox);
     let session =
-        Session::open(Box::new(LocalProvider::for_one_sandbox()), request, resolved, shell.clone())
-            .map_err(CliError::from);
+        Session::open(Box::new(registry), request, resolved, shell.clone()).map_err(CliError::from);
     let listening = session.and_then(|session| {
         let listener = socket_dir::listen(&socket).map_err(fail("listen at"))?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))
