@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ringfence_api::shell_word;
+use ringfence_policy::ProviderSpec;
 
 use crate::commands::agent::AgentCommand;
 use crate::commands::cache::CacheCommand;
@@ -315,6 +316,10 @@ pub(crate) struct PolicyArgs {
     /// The engine that confines the command; if it is missing, nothing runs
     #[arg(long, value_enum, value_name = "ENGINE", default_value = "auto")]
     pub(crate) engine: EngineArg,
+    /// The provider of the sandbox, with its options: `local`, or `process`, which confines nothing
+    /// and needs `--on-gap run`
+    #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
+    pub(crate) provider: Option<ProviderSpec>,
     /// Refuse to run, or run anyway, if part of the policy cannot be enforced
     #[arg(long, value_enum, value_name = "ACTION")]
     pub(crate) on_gap: Option<OnGapArg>,

@@ -25,25 +25,24 @@ pub(crate) mod tool;
 
 use std::process::ExitCode;
 
-use ringfence_local::LocalProvider;
-
 use crate::args::{Arguments, CliCommand};
 use crate::error::CliError;
+use crate::providers::EarlyProviders;
 
-pub(crate) fn run(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: Arguments, providers: &EarlyProviders) -> Result<ExitCode, CliError> {
     let makes_sandboxes = arguments.command.creates_sandbox();
-    let result = dispatch(arguments, local);
+    let result = dispatch(arguments, providers);
     if makes_sandboxes { result.map_err(nested::explain_nested) } else { result }
 }
 
-fn dispatch(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, CliError> {
+fn dispatch(arguments: Arguments, providers: &EarlyProviders) -> Result<ExitCode, CliError> {
     match arguments.command {
-        CliCommand::Run(arguments) => run::run(arguments, local),
-        CliCommand::Shell(arguments) => run::run(arguments.into(), local),
+        CliCommand::Run(arguments) => run::run(arguments, providers),
+        CliCommand::Shell(arguments) => run::run(arguments.into(), providers),
         CliCommand::Session(arguments) => session::run(arguments),
         CliCommand::Ask(arguments) => session::ask(arguments),
-        CliCommand::Agent(arguments) => agent::run(arguments, local),
-        CliCommand::Learn(arguments) => learn::run(arguments, local),
+        CliCommand::Agent(arguments) => agent::run(arguments, providers),
+        CliCommand::Learn(arguments) => learn::run(arguments, &providers.registry),
         CliCommand::Plan(arguments) => plan::run(arguments),
         CliCommand::Explain(arguments) => explain::run(arguments),
         CliCommand::Doctor(arguments) => doctor::run(arguments),
@@ -51,7 +50,7 @@ fn dispatch(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, Cli
         CliCommand::Tool(arguments) => tool::run(arguments),
         CliCommand::Init(arguments) => init::run(&arguments),
         CliCommand::Hook(arguments) => Ok(hook::run(&arguments)),
-        CliCommand::Mcp(arguments) => mcp::run(*arguments, local),
+        CliCommand::Mcp(arguments) => mcp::run(*arguments, &providers.registry),
         CliCommand::Serve(arguments) => serve::run(*arguments),
         CliCommand::Remote(arguments) => remote::run(*arguments),
         CliCommand::Log(arguments) => log::run(arguments),

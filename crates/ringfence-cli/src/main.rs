@@ -11,11 +11,13 @@ mod logging;
 mod messages;
 mod origins;
 mod output;
+mod providers;
 mod provisions;
 mod read_file;
 
 use std::process::ExitCode;
 
+use providers::EarlyProviders;
 use ringfence_local::LocalProvider;
 
 fn main() -> ExitCode {
@@ -28,9 +30,10 @@ fn main() -> ExitCode {
     } else {
         LocalProvider::default()
     };
+    let providers = EarlyProviders::new(local);
     let arguments = args::parse();
     let wants_json = arguments.command.prints_json();
-    let ran = logging.finish(arguments.verbose).and_then(|()| commands::run(arguments, &local));
+    let ran = logging.finish(arguments.verbose).and_then(|()| commands::run(arguments, &providers));
     match ran {
         Ok(status) => status,
         Err(error) => {

@@ -1,6 +1,6 @@
 //! Decides if a command of an agent's shell runs in the sandbox.
 
-use ringfence_policy::{Grants, Platform};
+use ringfence_policy::{Grants, Platform, ProviderSpec};
 use serde::Deserialize;
 
 use super::ParsedLine;
@@ -47,7 +47,9 @@ impl SandboxSettings {
             enabled_platforms: None,
             fail_if_unavailable: grants.sandbox.fail_if_unavailable,
             allow_unsandboxed_commands: grants.sandbox.allow_unsandboxed,
-            auto_allow_bash_if_sandboxed: grants.sandbox.auto_allow,
+            // Without confinement the user's consent is needed.
+            auto_allow_bash_if_sandboxed: grants.sandbox.auto_allow
+                && grants.sandbox.provider.name != ProviderSpec::PROCESS,
             excluded_commands: grants
                 .commands
                 .excluded

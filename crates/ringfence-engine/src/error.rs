@@ -77,6 +77,14 @@ pub enum EngineError {
         /// Each unenforced rule and the cause.
         gaps: Vec<Gap>,
     },
+    /// The provider confines nothing, and a flag or the managed policy requires a sandbox.
+    #[error("the provider `{provider}` ({origin}) confines nothing, and a sandbox is required")]
+    Unconfined {
+        /// The provider.
+        provider: String,
+        /// Origin of the choice.
+        origin: String,
+    },
     /// The audit record could not be written.
     #[error("cannot write the audit record that the policy requires")]
     Audit {
@@ -127,6 +135,7 @@ impl EngineError {
             EngineError::Surroundings { .. } => "surroundings",
             EngineError::Unwanted => "unwanted",
             EngineError::Gaps { .. } => "gap",
+            EngineError::Unconfined { .. } => "provider-unconfined",
             EngineError::Audit { source } => source.code(),
             EngineError::Narrowed { .. } => "policy-narrowed",
             EngineError::Tool { source } => source.code(),
@@ -153,6 +162,9 @@ impl EngineError {
             EngineError::Surroundings { .. } => Some("set HOME to a directory that exists".into()),
             EngineError::Unwanted => None,
             EngineError::Gaps { .. } => Some("use `--on-gap run` to run anyway; the outcome lists the unenforced rules".into()),
+            EngineError::Unconfined { .. } => {
+                Some("use `--provider local`; `ringfence policy show --origin` shows which file or flag chose it".into())
+            }
             EngineError::Audit { source } => Some(format!(
                 "{}; or set `on-error = \"run\"` under `[audit]` in ~/.config/ringfence/policy.toml to run unrecorded",
                 source.hint()

@@ -24,6 +24,7 @@ mod own_policy;
 mod package_settings;
 mod permanent_grant;
 mod policy_cache;
+mod provider_registry;
 mod recorder;
 mod run;
 mod run_streamed;
@@ -58,6 +59,7 @@ pub use permanent_grant::{
     allow_target_permanent,
 };
 pub use policy_cache::CachedPolicy;
+pub use provider_registry::ProviderRegistry;
 pub use recorder::policy_digest;
 pub use run::{check_gaps, plan, run};
 pub use run_streamed::{RunObserver, run_streamed};

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 
-use ringfence_api::{Denial, Gap, Outcome, error_chain, shell_word};
+use ringfence_api::{Denial, Outcome, error_chain, shell_word};
 use ringfence_audit::{
     AuditError, AuditLog, LogOptions, Record, RecordAction, RecordDetails, RecordResult,
     RecordSubject, RunEnded, RunStarted, digest, now_ms,
 };
 use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 
+use crate::run::Readiness;
 use crate::{EngineError, ResolvedPolicy, RunRequest, command_guard};
 
 /// The records of one run.
@@ -62,9 +63,11 @@ impl<'a> RunRecorder<'a> {
     }
 
     /// Records that the command is about to run.
-    pub(crate) fn begin(&mut self, gaps: &[Gap]) -> Result<(), EngineError> {
+    pub(crate) fn begin(&mut self, ready: &Readiness) -> Result<(), EngineError> {
         // The record always shows that there is no sandbox, and which rule turned it off.
-        let off = self.resolved.grants.sandbox.off.as_ref();
+        let sandbox = &self.resolved.grants.sandbox;
+        let is_unconfined = self.resolved.grants.is_confined() && !ready.is_confined;
+        let off = sandbox.off.as_ref().or(is_unconfined.then_some(&sandbox.provider_origin));
         let reason = off.map(|off| format!("not confined: {} ({off})", off.text));
         let reason = reason.or_else(|| {
             command_guard::doubt_about(
@@ -73,7 +76,7 @@ impl<'a> RunRecorder<'a> {
             )
         });
         let record =
-            self.record(RecordAction::Begin, RecordResult::Allowed, reason, self.begun(gaps));
+            self.record(RecordAction::Begin, RecordResult::Allowed, reason, self.begun(ready));
         self.has_begun = true;
         match self.append(&[record]) {
             Err(error) => self.handle_audit_error(error),
@@ -131,7 +134,7 @@ impl<'a> RunRecorder<'a> {
         }
     }
 
-    fn begun(&self, gaps: &[Gap]) -> RecordDetails {
+    fn begun(&self, ready: &Readiness) -> RecordDetails {
         let ResolvedPolicy { grants, surroundings, files } = self.resolved;
         let (command, command_base64) = RunStarted::command_fields(&self.request.command);
         let (cwd, cwd_base64) = RunStarted::path_fields(self.request.cwd.as_path().as_os_str());
@@ -140,10 +143,10 @@ impl<'a> RunRecorder<'a> {
             command_base64,
             cwd,
             cwd_base64,
-            confined: grants.is_confined(),
+            confined: grants.is_confined() && ready.is_confined,
             policy_files: files.iter().map(AbsPath::to_string).collect(),
             policy_digest: policy_digest(grants),
-            gaps: gaps.iter().map(|gap| gap.what.clone()).collect(),
+            gaps: ready.gaps.iter().map(|gap| gap.what.clone()).collect(),
             user: surroundings.facts.user.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -153,10 +156,12 @@ impl<'a> RunRecorder<'a> {
     /// The record of a run that was requested and not started.
     fn refused(&self, error: &EngineError) -> Record {
         let (verdict, gaps) = match error {
-            EngineError::Gaps { gaps } => (RecordResult::Blocked, gaps.as_slice()),
-            _ => (RecordResult::Failed, [].as_slice()),
+            EngineError::Gaps { gaps } => (RecordResult::Blocked, gaps.clone()),
+            _ => (RecordResult::Failed, Vec::new()),
         };
-        self.record(RecordAction::Begin, verdict, Some(error_chain(error)), self.begun(gaps))
+        let on_gap = self.resolved.grants.on_gap;
+        let ready = Readiness { gaps, on_gap, is_confined: true };
+        self.record(RecordAction::Begin, verdict, Some(error_chain(error)), self.begun(&ready))
     }
 
     fn failed(&self, error: &EngineError) -> Vec<Record> {
@@ -205,7 +210,11 @@ impl<'a> RunRecorder<'a> {
                 RecordAction::Begin,
                 RecordResult::Blocked,
                 why,
-                self.begun(&[]),
+                self.begun(&Readiness {
+                    gaps: Vec::new(),
+                    on_gap: self.resolved.grants.on_gap,
+                    is_confined: true,
+                }),
             ));
         }
         records.extend(

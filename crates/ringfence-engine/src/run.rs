@@ -23,9 +23,8 @@ pub(crate) trait RunTarget {
     /// The result, or the running command.
     type Output;
 
-    /// Makes the sandbox ready, without running anything for the command. Returns its gaps, and
-    /// what its policy says about gaps.
-    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError>;
+    /// Makes the sandbox ready, without running anything for the command.
+    fn prepare(&mut self) -> Result<Readiness, EngineError>;
 
     /// Runs or starts the command. Called once, after [`RunTarget::prepare`].
     fn run(&mut self) -> Result<Self::Output, EngineError>;
@@ -35,6 +34,16 @@ pub(crate) trait RunTarget {
 
     /// Shows the refusal of the command by its text, if the output is shown as it arrives.
     fn show_refusal(&mut self, _: &Outcome) {}
+}
+
+/// The properties of a sandbox that is ready for a command.
+#[derive(Debug, Clone)]
+pub(crate) struct Readiness {
+    pub(crate) gaps: Vec<Gap>,
+    /// What the sandbox's policy says about gaps.
+    pub(crate) on_gap: OnGap,
+    /// False if the provider confines nothing.
+    pub(crate) is_confined: bool,
 }
 
 /// The end of the pipeline.
@@ -66,11 +75,11 @@ pub(crate) fn run_in<T: RunTarget>(
         target.show_refusal(&refused);
         return Ok(RunResult::Refused(Box::new(refused)));
     }
-    let (gaps, on_gap) = target.prepare()?;
-    check_gaps(&gaps, on_gap)?;
+    let ready = target.prepare()?;
+    check_gaps(&ready.gaps, ready.on_gap)?;
     // Written before the command starts: a crash may leave a record without a command, never a
     // command without a record.
-    recorder.begin(&gaps)?;
+    recorder.begin(&ready)?;
     debug!(target: "engine", "recorded the start of the command");
     let ran = target.run();
     if ran.is_err() {
@@ -108,9 +117,16 @@ pub(crate) fn open(
 ) -> Result<Box<dyn PreparedSandbox>, EngineError> {
     let user = resolved.surroundings.sandbox_user(&resolved.grants);
     let prepared = provider.open(&resolved.grants, &user)?;
+    let sandbox = &resolved.grants.sandbox;
+    if resolved.grants.is_confined() && sandbox.is_required && !prepared.is_confined() {
+        let provider = sandbox.provider.name.clone();
+        let origin = sandbox.provider_origin.to_string();
+        return Err(EngineError::Unconfined { provider, origin });
+    }
     let plan = prepared.plan();
     let (steps, gaps) = (plan.steps.len(), plan.gaps.len());
-    debug!(target: "engine", backend = provider.name(), steps, gaps, "planned the sandbox");
+    let backend = &sandbox.provider.name;
+    debug!(target: "engine", backend, steps, gaps, "planned the sandbox");
     for gap in &plan.gaps {
         info!(target: "engine", what = gap.what, why = gap.why, "gap");
     }
@@ -156,10 +172,14 @@ struct OwnSandbox<'a> {
 impl RunTarget for OwnSandbox<'_> {
     type Output = Outcome;
 
-    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
+    fn prepare(&mut self) -> Result<Readiness, EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
         let gaps = prepared.plan().gaps.iter().chain(&self.output_gap).cloned().collect();
-        Ok((gaps, self.resolved.grants.on_gap))
+        Ok(Readiness {
+            gaps,
+            on_gap: self.resolved.grants.on_gap,
+            is_confined: prepared.is_confined(),
+        })
     }
 
     fn run(&mut self) -> Result<Outcome, EngineError> {

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use ringfence_api::{Denial, Gap, Outcome, OutputStream, StdinInput, StdioMode};
 use ringfence_audit::AuditError;
-use ringfence_policy::OnGap;
 use ringfence_provider::{
     OutputSink, PreparedSandbox, ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox,
     SandboxedProcess,
 };
 
-use crate::run::{RunTarget, open, run_recorded, set_asker};
+use crate::run::{Readiness, RunTarget, open, run_recorded, set_asker};
 use crate::session::{CommandControl, executed};
 use crate::variables::variables;
 use crate::{EngineError, ResolvedPolicy, RunRequest, direct_exec};
@@ -50,9 +49,13 @@ struct StreamedSandbox<'a, 'o> {
 impl RunTarget for StreamedSandbox<'_, '_> {
     type Output = Outcome;
 
-    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
+    fn prepare(&mut self) -> Result<Readiness, EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
-        Ok((prepared.plan().gaps.clone(), self.resolved.grants.on_gap))
+        Ok(Readiness {
+            gaps: prepared.plan().gaps.clone(),
+            on_gap: self.resolved.grants.on_gap,
+            is_confined: prepared.is_confined(),
+        })
     }
 
     fn run(&mut self) -> Result<Outcome, EngineError> {

@@ -139,6 +139,7 @@ impl Session {
             recording_asker: None,
             enforced: Vec::new(),
             gaps: Vec::new(),
+            is_confined: true,
             quarantined: Vec::new(),
             commands: 0,
         };

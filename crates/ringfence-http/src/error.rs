@@ -185,7 +185,9 @@ impl From<EngineError> for ApiError {
                 Self::new(StatusCode::CONFLICT, error.code(), error.to_string())
                     .hint("delete the sandbox and create another")
             }
-            EngineError::Policy(_) | EngineError::Unreadable { .. } => {
+            EngineError::Policy(_)
+            | EngineError::Unreadable { .. }
+            | EngineError::Unconfined { .. } => {
                 crate::server::log::log_failure(&error);
                 Self::unusable_policy()
             }

@@ -133,11 +133,12 @@ impl AppState {
     pub(crate) fn check_confinement(&self) -> Result<(), ServeError> {
         let no_skill = self.data.join("skills");
         for files in [self.skill_policy_files(), self.sandbox_policy_files()] {
-            let resolved = resolve_in(
+            let mut resolved = resolve_in(
                 self.skill_environment("-", &no_skill),
                 &Flags::none(no_skill.clone()),
                 &files,
             )?;
+            resolved.grants.sandbox.is_required = true;
             let provider = (self.new_provider)();
             ringfence_engine::plan(provider.as_ref(), &resolved)?;
         }
@@ -249,6 +250,7 @@ impl AppState {
             }
         };
         self.remove_exposed_rules(&mut resolved.grants);
+        resolved.grants.sandbox.is_required = true;
         Ok(resolved)
     }
 
@@ -275,6 +277,7 @@ impl AppState {
             &self.sandbox_policy_files(),
         )?;
         self.remove_exposed_rules(&mut resolved.grants);
+        resolved.grants.sandbox.is_required = true;
         Ok(resolved)
     }
 

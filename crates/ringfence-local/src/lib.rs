@@ -59,6 +59,7 @@ use orphans::TeardownMode;
 pub use orphans::reap_children;
 use run_registry::{CreatedRepos, RunMarker, RunRegistry};
 use tripwire_server::TripwireServer;
+pub use unconfined::ProcessProvider;
 use watcher_thread::WatcherStage;
 use zygote_pool::ZygotePool;
 
@@ -125,7 +126,9 @@ impl Provider for LocalProvider {
         user: &SandboxUser,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
         if !grants.is_confined() {
-            return Ok(Box::new(unconfined::PreparedUnconfined::new(grants)));
+            // The engine passes such grants to the provider `process`.
+            let source = std::io::ErrorKind::InvalidInput.into();
+            return Err(ProviderError::System { what: "confine without a policy", source });
         }
         let mut user = user.clone();
         let injector = SecretInjector::from_grants(grants, &mut user)?;

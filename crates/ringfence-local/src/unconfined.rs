@@ -1,5 +1,9 @@
-//! Commands without confinement: for `full-access`, which the user chose by name.
+//! The `process` provider: commands without confinement.
+//!
+//! It runs the commands of policies without a sandbox, such as `full-access`. With a policy that
+//! confines, each demand of the policy is a gap.
 
+mod gaps;
 mod sandbox;
 
 use std::ffi::CString;
@@ -9,47 +13,48 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_api::{
-    Asker, CommandRequest, Denial, ExitStatus, Gap, GapKind, Outcome, ResourceUsage,
-};
+use ringfence_api::{Asker, CommandRequest, Denial, ExitStatus, Outcome, ResourceUsage};
 use ringfence_enforce::apply::{LaunchError, SandboxEvent};
-use ringfence_plan::Plan;
-use ringfence_policy::{AbsPath, Grants};
-use ringfence_provider::{PreparedSandbox, ProviderError, Sandbox};
+use ringfence_plan::{Plan, SandboxUser};
+use ringfence_policy::{AbsPath, Grants, ProviderSpec};
+use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
 use ringfence_sys::process::{self, ChildStatus, Wait};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::event::epoll;
 
 use crate::command_loop::{self, SupervisedCommand};
 
-/// No sandbox at all.
-pub(crate) struct PreparedUnconfined {
-    plan: Plan,
-}
+/// Provider of commands without confinement.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessProvider;
 
-impl PreparedUnconfined {
-    pub(crate) fn new(grants: &Grants) -> Self {
-        Self { plan: Plan { steps: Vec::new(), gaps: writing_gap(grants).into_iter().collect() } }
+impl Provider for ProcessProvider {
+    fn name(&self) -> &'static str {
+        ProviderSpec::PROCESS
+    }
+
+    fn open(
+        &self,
+        grants: &Grants,
+        _user: &SandboxUser,
+    ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
+        let plan = Plan { steps: Vec::new(), gaps: gaps::find_gaps(grants) };
+        Ok(Box::new(PreparedUnconfined { plan }))
     }
 }
 
-/// The gap for a policy without writing tools: without a sandbox, any program can write.
-fn writing_gap(grants: &Grants) -> Option<Gap> {
-    let tool = grants.tools.rule_against_writing()?;
-    Some(Gap {
-        what: "tools".into(),
-        why: format!(
-            "`{}` ({}) leaves no tool that writes, but without a sandbox any program can write",
-            tool.name, tool.origin
-        ),
-        hint: "run it in the sandbox, or accept with `--on-gap run`".into(),
-        kind: GapKind::Enforcement,
-    })
+/// No sandbox at all.
+struct PreparedUnconfined {
+    plan: Plan,
 }
 
 impl PreparedSandbox for PreparedUnconfined {
     fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    fn is_confined(&self) -> bool {
+        false
     }
 
     fn set_asker(&mut self, _asker: Arc<dyn Asker>) {
@@ -58,10 +63,12 @@ impl PreparedSandbox for PreparedUnconfined {
 
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         let command = request.command[0].to_string_lossy().into_owned();
-        let program = find(request).ok_or(ProviderError::NotExecuted {
+        let not_executed = |errno| ProviderError::NotExecuted {
             command,
-            source: io::Error::from_raw_os_error(libc::ENOENT),
-        })?;
+            source: io::Error::from_raw_os_error(errno),
+        };
+        let Some(program) = find(request) else { return Err(not_executed(libc::ENOENT)) };
+        let mut exec_error = None;
         let mut seen = command_loop::SandboxMonitor::default();
         let masked = command_loop::Masked::begin()?;
         let ran = command_loop::run(
@@ -69,14 +76,17 @@ impl PreparedSandbox for PreparedUnconfined {
             crate::orphans::TeardownMode::Wait,
             &mut seen,
             &masked,
-            |streams, mask| start(request, &program, streams, mask),
+            |streams, mask| start(request, &program, streams, mask, &mut exec_error),
         );
         drop(masked);
+        if let Some(errno) = exec_error {
+            return Err(not_executed(errno));
+        }
         ran.map(|outcome| Outcome { gaps: self.plan.gaps.clone(), ..outcome })
     }
 
     fn start_sandbox(&mut self, _cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
-        Ok(Box::new(sandbox::UnconfinedSandbox::new()?))
+        Ok(Box::new(sandbox::UnconfinedSandbox::new(self.plan.clone())?))
     }
 
     fn take_denials(&mut self) -> (Vec<Denial>, u64) {
@@ -100,11 +110,13 @@ fn find(request: &CommandRequest) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
+/// Starts the command. `exec_error` becomes the errno of `execve`, if that fails.
 fn start(
     request: &CommandRequest,
     program: &std::path::Path,
     streams: [BorrowedFd<'_>; 3],
     mask: &SignalSet,
+    exec_error: &mut Option<i32>,
 ) -> Result<Box<dyn SupervisedCommand>, LaunchError> {
     let failed = |what: &'static str| move |source: io::Error| LaunchError::Helper { what, source };
     let text = |bytes: &[u8]| {
@@ -133,7 +145,12 @@ fn start(
         &descriptors,
         mask,
     )
-    .map_err(failed("start the command"))?;
+    .map_err(|error| {
+        // These two come from the fork, all others from `execve`.
+        let is_fork = |errno: &i32| [libc::EAGAIN, libc::ENOMEM].contains(errno);
+        *exec_error = error.raw_os_error().filter(|errno| !is_fork(errno));
+        failed("start the command")(error)
+    })?;
     UnconfinedChild::watch(pid)
         .map(|child| Box::new(child) as Box<dyn SupervisedCommand>)
         .map_err(failed("watch the command"))

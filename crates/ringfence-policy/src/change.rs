@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::decide::{Access, DecidingRule, Verdict};
 use crate::grants::{Asking, Effect, Grants, Mode, Source};
 use crate::limit::Limit;
+use crate::provider_spec::ProviderSpec;
 
 /// A rule that was added or removed, and its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,6 +118,16 @@ pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<PolicyChange>) {
         } else {
             "sandbox.enabled = false".to_owned()
         };
+        return (old.clone(), vec![PolicyChange::setting(rule, direction)]);
+    }
+    if old.sandbox.provider != new.sandbox.provider {
+        // Another provider may enforce less until the session is restarted.
+        let direction = if new.sandbox.provider.name == ProviderSpec::PROCESS {
+            ChangeDirection::Wider
+        } else {
+            ChangeDirection::Narrower
+        };
+        let rule = format!("sandbox.provider = {}", new.sandbox.provider);
         return (old.clone(), vec![PolicyChange::setting(rule, direction)]);
     }
     let mut changes = settings(old, new);
@@ -267,6 +278,14 @@ mod tests {
         check(|new| new.mode = Mode::ReadOnly, &["Narrower mode = read-only"]);
         check(|new| new.mode = Mode::FullAccess, &["Wider mode = full-access"]);
         check(|new| new.enabled = false, &["Wider sandbox.enabled = false"]);
+        check(
+            |new| new.sandbox.provider = ProviderSpec::named("process"),
+            &["Wider sandbox.provider = process"],
+        );
+        check(
+            |new| new.sandbox.provider = ProviderSpec::named("docker"),
+            &["Narrower sandbox.provider = docker"],
+        );
         check(|new| new.ask = Asking::Terminal, &["Neither ask = terminal"]);
         check(|new| new.observe = crate::grants::Observe::All, &["Neither observe = all"]);
     }

@@ -64,7 +64,7 @@ pub enum PolicyError {
     #[error("the workspace {workspace} contains the whole home directory")]
     WorkspaceTooBroad { workspace: AbsPath },
     #[error("{flag} goes beyond what the managed policy allows, `{ceiling}`")]
-    BeyondCeiling { flag: &'static str, ceiling: &'static str },
+    BeyondCeiling { flag: &'static str, ceiling: String },
 }
 
 impl PolicyError {

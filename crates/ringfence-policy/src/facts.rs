@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grants::{Asking, Limits, Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
+use crate::provider_spec::ProviderSpec;
 
 /// A platform, named as in `enabledPlatforms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -114,6 +115,8 @@ pub struct Flags {
     pub started_in: Option<AbsPath>,
     /// `--sandbox`, `--no-sandbox`
     pub enabled: Option<bool>,
+    /// `--provider`
+    pub provider: Option<ProviderSpec>,
     /// `--mode`
     pub mode: Option<Mode>,
     /// `--read`
@@ -157,6 +160,7 @@ impl Flags {
             cwd,
             started_in: None,
             enabled: None,
+            provider: None,
             mode: None,
             read: Vec::new(),
             write: Vec::new(),

@@ -9,6 +9,7 @@ use crate::glob::Glob;
 use crate::limit::Limit;
 pub use crate::network::{NetworkMode, NetworkRules, PortSelection};
 use crate::path::AbsPath;
+use crate::provider_spec::ProviderSpec;
 use crate::tools::ToolRules;
 use crate::tracked::TrackedFiles;
 
@@ -86,6 +87,12 @@ pub struct SandboxRules {
     pub auto_allow: bool,
     /// The rule that disables the sandbox, if one does.
     pub off: Option<Origin>,
+    /// The provider of the sandbox. Without a sandbox, `process` runs the commands.
+    pub provider: ProviderSpec,
+    /// Origin of the choice.
+    pub provider_origin: Origin,
+    /// True if no provider without confinement may run a command.
+    pub is_required: bool,
     /// Commands of an agent's hook that share one sandbox.
     pub hook_session: HookSession,
     /// Idle time after which a shared sandbox is removed, in milliseconds.
@@ -115,6 +122,9 @@ impl Default for SandboxRules {
             allow_unsandboxed: false,
             auto_allow: true,
             off: None,
+            provider: ProviderSpec::default(),
+            provider_origin: Origin::new(Source::BuiltIn, "sandbox.provider"),
+            is_required: false,
             hook_session: HookSession::default(),
             hook_session_idle_ms: HOOK_SESSION_IDLE_MS,
         }

@@ -28,6 +28,7 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
         &[
             "enabled",
             "enabled-platforms",
+            "provider",
             "fail-if-unavailable",
             "allow-unsandboxed-commands",
             "auto-allow-bash-if-sandboxed",

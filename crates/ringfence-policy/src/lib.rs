@@ -35,6 +35,7 @@ pub mod path;
 pub mod policy;
 pub mod presets;
 pub mod propose;
+mod provider_spec;
 pub mod public_value;
 pub mod render;
 pub mod resolve;
@@ -69,6 +70,7 @@ pub use network::{
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;
+pub use provider_spec::{ProviderOptions, ProviderSpec, ProviderSpecError};
 pub use public_value::{
     are_public_urls, holds_secret, is_host, is_public_url, looks_random, mentions_secret,
     redact_url, redact_urls,

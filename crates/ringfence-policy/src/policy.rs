@@ -106,6 +106,10 @@ pub struct SandboxSection {
     /// If set, the sandbox is only used on these platforms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled_platforms: Option<Vec<Platform>>,
+    /// The provider of the sandbox, with its options: `NAME` or `NAME:key=value,…`. A repository's
+    /// file cannot choose it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
     /// `true` refuses to run a command if no sandbox can be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_if_unavailable: Option<bool>,

@@ -81,7 +81,7 @@ fn resolve_as(
     let commands = rest::commands(layers, facts, &mut warnings)?;
     let tools = ToolRules::from_layers(layers);
     let mut environment = rest::environment(layers, flags, &mut warnings);
-    let (enabled, sandbox) = settings.sandbox(layers, flags, facts, &mut warnings);
+    let (enabled, sandbox) = settings.sandbox(layers, flags, facts, &mut warnings)?;
     let chosen = (settings.network, settings.sni);
     let mut network =
         network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
@@ -142,7 +142,7 @@ fn resolve_as(
 /// Refuses `--write` where the managed policy allows reading only.
 fn refuse_write_flags(ceiling: Option<Mode>, flags: &Flags) -> Result<(), PolicyError> {
     if ceiling == Some(Mode::ReadOnly) && !flags.write.is_empty() {
-        return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only" });
+        return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only".into() });
     }
     Ok(())
 }

@@ -30,8 +30,8 @@ pub trait Provider {
 
     /// Prepares a sandbox for `grants`. Nothing runs yet.
     ///
-    /// The grants may be unconfined ([`Grants::is_confined`] is false): then commands run without a
-    /// sandbox.
+    /// Grants without confinement ([`Grants::is_confined`] is false) go to the provider `process`
+    /// only.
     fn open(
         &self,
         grants: &Grants,
@@ -43,6 +43,11 @@ pub trait Provider {
 pub trait PreparedSandbox {
     /// The enforced steps, and the gaps.
     fn plan(&self) -> &Plan;
+
+    /// False if commands run without any confinement. The audit log records it.
+    fn is_confined(&self) -> bool {
+        true
+    }
 
     /// From now on a denied access waits for the asker's answer, as far as the provider supports
     /// it.
@@ -70,6 +75,11 @@ pub trait PreparedSandbox {
 pub trait Sandbox: Send {
     /// The enforced steps, and the gaps.
     fn plan(&self) -> &Plan;
+
+    /// As [`PreparedSandbox::is_confined`].
+    fn is_confined(&self) -> bool {
+        true
+    }
 
     /// Starts a shell in it.
     fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError>;
@@ -237,6 +247,26 @@ pub trait StdinFeeder: Send + Sync {
 /// Why a provider could not run a command.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
+    /// The registry has no provider of this name.
+    #[error("Unknown sandbox provider: \"{name}\". Available: [{}]", available.join(", "))]
+    UnknownProvider {
+        /// The requested name.
+        name: String,
+        /// The registered names.
+        available: Vec<String>,
+    },
+    /// The provider has no option of this name.
+    #[error(
+        "unknown option `{option}` of the sandbox provider `{provider}`; known options: {known}"
+    )]
+    UnknownOption {
+        /// The provider.
+        provider: String,
+        /// The option.
+        option: String,
+        /// The known options.
+        known: String,
+    },
     /// The sandbox could not be created.
     #[error("cannot start the sandbox for `{command}`")]
     NotStarted {
@@ -314,9 +344,17 @@ pub enum ProviderError {
 }
 
 impl ProviderError {
+    /// The error for an option that is not in `known`.
+    pub fn unknown_option(provider: &str, option: &str, known: &[&str]) -> Self {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Self::UnknownOption { provider: provider.to_owned(), option: option.to_owned(), known }
+    }
+
     /// A stable error code: clients match on it, so a code stays even if its variant is renamed.
     pub fn code(&self) -> &'static str {
         match self {
+            ProviderError::UnknownProvider { .. } => "unknown-provider",
+            ProviderError::UnknownOption { .. } => "unknown-provider-option",
             ProviderError::NotStarted { .. } => "sandbox-not-started",
             ProviderError::NotExecuted { .. } => "command-not-executed",
             ProviderError::StreamIsDirectory { .. } => "stream-is-directory",
@@ -337,6 +375,9 @@ impl ProviderError {
             ProviderError::NotStarted { hint, .. }
             | ProviderError::NoCaCertificates { hint, .. }
             | ProviderError::UpstreamProxyUnusable { hint, .. } => Some(hint.clone()),
+            ProviderError::UnknownProvider { .. } | ProviderError::UnknownOption { .. } => {
+                Some("use `--provider local`; `ringfence policy show --origin` shows which file or flag chose it".into())
+            }
             ProviderError::NotExecuted { source, .. }
                 if source.kind() == io::ErrorKind::NotFound =>
             {

@@ -12,7 +12,7 @@ pub enum SandboxError {
     #[error("`ringfence::init()` was not called in this process")]
     InitMissing,
     /// Unknown provider name.
-    #[error("no sandbox provider `{name}`; known providers: {}", known.join(", "))]
+    #[error("Unknown sandbox provider: \"{name}\". Available: [{}]", known.join(", "))]
     UnknownProvider {
         /// The requested name.
         name: String,
@@ -134,6 +134,9 @@ impl SandboxError {
     /// The next step for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
+            SandboxError::UnknownProvider { .. } => {
+                Some("use one of these, or add yours with `SandboxProviderRegistry::register`".into())
+            }
             SandboxError::InitMissing => Some("call `ringfence::init();` on the first line of `main`".into()),
             SandboxError::Network => {
                 Some("leave it false, and open the network with `mode = \"full\"` under `[network]` in a policy file".into())

@@ -70,7 +70,7 @@ mod tests {
         let error = registry.get("docker").err().unwrap();
         assert_eq!(
             error.to_string(),
-            "no sandbox provider `docker`; known providers: daytona, local"
+            "Unknown sandbox provider: \"docker\". Available: [daytona, local]"
         );
         assert_eq!(error.code(), "unknown-provider");
     }

@@ -9,12 +9,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use ringfence_engine::{AgentDefinition, gather_host_environment, list_agents};
-use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts};
 
 use super::resolve_args::canonical_directory;
 use crate::args::{AskArg, ObserveArg, PolicyArgs};
 use crate::error::CliError;
+use crate::providers::EarlyProviders;
 
 /// Run agents with a restricted set of tools
 ///
@@ -118,9 +118,12 @@ pub(crate) struct AgentShow {
     policy: PolicyArgs,
 }
 
-pub(crate) fn run(arguments: AgentCommand, local: &LocalProvider) -> Result<ExitCode, CliError> {
+pub(crate) fn run(
+    arguments: AgentCommand,
+    providers: &EarlyProviders,
+) -> Result<ExitCode, CliError> {
     match arguments.command {
-        AgentSub::Run(arguments) => run::run(arguments, local),
+        AgentSub::Run(arguments) => run::run(arguments, providers),
         AgentSub::List(arguments) => list::run(&arguments),
         AgentSub::Show(arguments) => show::run(&arguments),
     }

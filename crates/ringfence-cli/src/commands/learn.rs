@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_api::StdioMode;
-use ringfence_engine::{LearnedPolicy, LearnedRule, learn, run as run_engine};
-use ringfence_local::LocalProvider;
+use ringfence_engine::{LearnedPolicy, LearnedRule, ProviderRegistry, learn, run as run_engine};
 use ringfence_policy::{Asking, Observe};
 use serde_json::{Value, json};
 
 use super::resolve_args::{RunOverrides, TypedCommand, agent_from_env, resolve_for_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
+use crate::providers::is_unconfined;
 use crate::{messages, output};
 use policy_output::PolicyOutput;
 
@@ -64,7 +64,7 @@ pub(crate) struct LearnArgs {
     policy: PolicyArgs,
 }
 
-pub(crate) fn run(arguments: LearnArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: LearnArgs, registry: &ProviderRegistry) -> Result<ExitCode, CliError> {
     // Denials are what `learn` records, so no question may change them during the run.
     let agent = arguments.agent.or_else(agent_from_env);
     let (observe, ask) = (Some(Observe::All), Some(Asking::Never));
@@ -76,17 +76,17 @@ pub(crate) fn run(arguments: LearnArgs, local: &LocalProvider) -> Result<ExitCod
         ..RunOverrides::default()
     };
     let resolved_args = resolve_for_run(&arguments.policy, chosen)?;
-    if !resolved_args.resolved.grants.is_confined() {
+    if is_unconfined(&resolved_args.resolved.grants) {
         return Err(CliError::Usage {
             what: "cannot learn a policy: the current policy confines nothing".into(),
-            hint: "omit `--mode full-access`; `ringfence policy show --origin` shows which file or flag turned the sandbox off".into(),
+            hint: "omit `--mode full-access` and `--provider`; `ringfence policy show --origin` shows which file or flag turned the sandbox off".into(),
         });
     }
     let output = arguments.output.as_deref().map(PolicyOutput::prepare).transpose()?;
     let typed = TypedCommand { line: arguments.line, command: arguments.command, agent };
     let (request, resolved) = resolved_args.into_request(typed, StdioMode::Inherit);
     let saved_stdout = policy_output::SavedStdout::begin()?;
-    let result = run_engine(local, &request, &resolved, &mut messages::warn_unrecorded);
+    let result = run_engine(registry, &request, &resolved, &mut messages::warn_unrecorded);
     saved_stdout.end()?;
     let outcome = result?;
     let learned = learn(&request, &resolved, &outcome)?;

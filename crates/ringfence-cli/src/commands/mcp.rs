@@ -11,12 +11,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ringfence_api::{Asker, StdioMode};
 use ringfence_audit::session_id;
+use ringfence_engine::ProviderRegistry;
 use ringfence_engine::session::Session;
 use ringfence_local::LocalProvider;
 use ringfence_mcp::{
     HttpOptions, McpServeError, SandboxOpener, ServerToken, is_loopback, serve_http, serve_stdio,
 };
-use ringfence_policy::{Asking, Mode};
+use ringfence_policy::Asking;
 
 use super::resolve_args::{
     RunOverrides, TypedCommand, agent_from_env, parse_duration_ms, resolve_for_run,
@@ -26,6 +27,7 @@ use crate::args::PolicyArgs;
 use crate::asker::ANSWER_TIMEOUT;
 use crate::error::CliError;
 use crate::messages;
+use crate::providers::{self, is_unconfined};
 
 /// The number of bytes of each stream kept for a response.
 const KEPT: usize = 256 * 1024;
@@ -82,9 +84,9 @@ struct McpServeArgs {
     policy: PolicyArgs,
 }
 
-pub(crate) fn run(arguments: McpArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: McpArgs, registry: &ProviderRegistry) -> Result<ExitCode, CliError> {
     match arguments.what {
-        Some(McpSub::Wrap(arguments)) => wrap::run(arguments, local),
+        Some(McpSub::Wrap(arguments)) => wrap::run(arguments, registry),
         None => serve(arguments.serve),
     }
 }
@@ -105,7 +107,7 @@ fn serve(arguments: McpServeArgs) -> Result<ExitCode, CliError> {
         RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
     let grants = &resolved_args.resolved.grants;
-    if grants.mode == Mode::FullAccess || !grants.enabled {
+    if is_unconfined(grants) {
         messages::print_warning(
             "nothing is confined: commands of this server have all your permissions",
         );
@@ -123,7 +125,8 @@ fn serve(arguments: McpServeArgs) -> Result<ExitCode, CliError> {
         // Each sandbox has its own session in the log.
         request.session = session_id();
         request.asker = asks.then_some(asker);
-        Session::open(Box::new(LocalProvider::for_one_sandbox()), request, resolved, shell.clone())
+        let registry = providers::registry(LocalProvider::for_one_sandbox);
+        Session::open(Box::new(registry), request, resolved, shell.clone())
     };
     let opening = SandboxOpener { open: Box::new(open), fallback_asker: elsewhere };
     let served = match http {

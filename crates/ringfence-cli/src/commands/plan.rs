@@ -7,7 +7,6 @@ use ringfence_api::{Gap, GapKind};
 use ringfence_engine::{
     FilteredVariable, WithheldSettings, filtered_variables, plan, withheld_settings,
 };
-use ringfence_local::LocalProvider;
 use ringfence_plan::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_policy::AbsPath;
 use serde_json::json;
@@ -16,6 +15,7 @@ use super::resolve_args::{RunOverrides, resolve_for_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::output::{self, ColorMode, printable, tilde_path};
+use crate::providers::{is_unconfined, plain_registry};
 
 /// Show the enforcement steps, and the gaps
 ///
@@ -37,7 +37,7 @@ pub(crate) struct PlanArgs {
 
 pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
     let resolved_args = resolve_for_run(&arguments.policy, RunOverrides::default())?;
-    let plan = plan(&LocalProvider::default(), &resolved_args.resolved)?;
+    let plan = plan(&plain_registry(), &resolved_args.resolved)?;
     let filtered = filtered_variables(&resolved_args.resolved);
     let withheld = withheld_settings(&resolved_args.resolved);
     if arguments.json {
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
             filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
         let withheld: Vec<_> =
             withheld.iter().map(|one| json!({ "path": one.path, "why": one.why })).collect();
-        let is_confined = resolved_args.resolved.grants.is_confined();
+        let is_confined = !is_unconfined(&resolved_args.resolved.grants);
         let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered, "withheldSettings": withheld });
         output::print_json(&plan)?;
     } else if resolved_args.resolved.grants.is_confined() {

@@ -14,12 +14,13 @@ use ringfence_engine::{
 };
 use ringfence_policy::{
     AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode,
-    Observe, OnError, OnGap, Rule, Source, Verdict,
+    Observe, OnError, OnGap, ProviderSpec, Rule, Source, Verdict,
 };
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
 use crate::messages;
+use crate::providers::plain_registry;
 
 /// The arguments, with the resolved policy.
 pub(crate) struct ResolvedArgs {
@@ -115,7 +116,10 @@ pub(crate) fn resolve_for_run(
     arguments: &PolicyArgs,
     chosen: RunOverrides<'_>,
 ) -> Result<ResolvedArgs, CliError> {
-    resolve_args(resolve_in, arguments, chosen)
+    let resolved_args = resolve_args(resolve_in, arguments, chosen)?;
+    let grants = &resolved_args.resolved.grants;
+    plain_registry().get(&grants.sandbox.provider).map_err(EngineError::from)?;
+    Ok(resolved_args)
 }
 
 type ResolveMode = fn(HostEnvironment, &Flags, &PolicyFiles) -> Result<ResolvedPolicy, EngineError>;
@@ -151,6 +155,7 @@ fn resolve_args(
         .map(|start| canonical_directory(Some(start)))
         .transpose()?;
     flags.enabled = chosen.sandbox;
+    flags.provider = arguments.provider.clone();
     flags.observe = chosen.observe;
     flags.ask = chosen.ask;
     flags.read = arguments.read.clone();
@@ -213,6 +218,10 @@ fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
         EngineArg::Namespaces if !grants.is_confined() => Err(CliError::Usage {
             what: "`--engine namespaces` requires a sandbox, but the policy turns it off".into(),
             hint: "omit `--engine`; `ringfence policy show --origin` shows which file or flag turned the sandbox off".into(),
+        }),
+        EngineArg::Namespaces if grants.sandbox.provider.name != ProviderSpec::LOCAL => Err(CliError::Usage {
+            what: format!("`--engine namespaces` requires the provider `local`, but the policy chooses `{}`", grants.sandbox.provider.name),
+            hint: "omit `--engine`, or use `--provider local`".into(),
         }),
         EngineArg::Auto | EngineArg::Namespaces => Ok(()),
     }

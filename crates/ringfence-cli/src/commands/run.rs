@@ -12,9 +12,9 @@ use std::time::Duration;
 use ringfence_api::session_protocol::CommandReport;
 use ringfence_api::{Asker, ExitStatus, Outcome, Permission, StdioMode};
 use ringfence_engine::{
-    EngineError, ResolvedPolicy, permission_for_outcome, run as run_engine, with_directory_report,
+    EngineError, ResolvedPolicy, check_gaps, permission_for_outcome, run as run_engine,
+    with_directory_report,
 };
-use ringfence_local::LocalProvider;
 use ringfence_plan::SandboxUser;
 use ringfence_policy::{Asking, Grants, Observe};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError};
@@ -24,6 +24,7 @@ use super::session::conversation;
 use crate::args::{AskArg, ObserveArg, RunArgs, ShellArg};
 use crate::asker::{ANSWER_TIMEOUT, TerminalAsker};
 use crate::error::CliError;
+use crate::providers::EarlyProviders;
 use crate::{denied, messages, output};
 use cwd_link::CwdLink;
 pub(crate) use sandbox_flag::{CommandAuthor, SandboxFlag};
@@ -57,13 +58,13 @@ fn in_bash(line: String) -> Vec<OsString> {
     vec!["/bin/bash".into(), "-c".into(), line.into()]
 }
 
-/// The local provider, with a warning before a command runs unconfined. A refused command prints
+/// The registry, with a warning before a command runs unconfined. A refused command prints
 /// no such warning.
-struct WarnsUnconfined<'a>(&'a LocalProvider);
+struct WarnsUnconfined<'a>(&'a EarlyProviders);
 
 impl Provider for WarnsUnconfined<'_> {
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.0.registry.name()
     }
 
     fn open(
@@ -71,20 +72,27 @@ impl Provider for WarnsUnconfined<'_> {
         grants: &Grants,
         user: &SandboxUser,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        if !grants.is_confined() {
-            messages::print_warning("nothing is confined: the command has all your permissions");
+        let prepared = self.0.registry.open(grants, user)?;
+        if !prepared.is_confined() {
+            self.0.end_early_start();
+            let is_refused = grants.is_confined() && grants.sandbox.is_required;
+            if !is_refused && check_gaps(&prepared.plan().gaps, grants.on_gap).is_ok() {
+                messages::print_warning(
+                    "nothing is confined: the command has all your permissions",
+                );
+            }
         }
-        self.0.open(grants, user)
+        Ok(prepared)
     }
 }
 
-pub(crate) fn run(arguments: RunArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: RunArgs, providers: &EarlyProviders) -> Result<ExitCode, CliError> {
     if arguments.conversation.is_some()
         && let Some(status) = conversation::run(&arguments)?
     {
         return Ok(status);
     }
-    run_for(arguments, SandboxFlag::FromPolicy, CommandAuthor::User, local)
+    run_for(arguments, SandboxFlag::FromPolicy, CommandAuthor::User, providers)
 }
 
 /// The choices of `run`'s flags that override the policy.
@@ -145,7 +153,7 @@ pub(crate) fn run_for(
     arguments: RunArgs,
     sandbox_flag: SandboxFlag,
     author: CommandAuthor,
-    local: &LocalProvider,
+    providers: &EarlyProviders,
 ) -> Result<ExitCode, CliError> {
     let answer_timeout = arguments.ask_timeout.as_deref().map(parse_duration_ms).transpose()?;
     let answer_timeout = answer_timeout.map_or(ANSWER_TIMEOUT, Duration::from_millis);
@@ -179,13 +187,13 @@ pub(crate) fn run_for(
         .then(|| CwdLink::begin(state, &request.session, &request.cwd))
         .transpose()?;
     request.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
-    let mut result =
-        run_engine(&WarnsUnconfined(local), &request, &resolved, &mut messages::warn_unrecorded);
+    let warn = &mut messages::warn_unrecorded;
+    let mut result = run_engine(&WarnsUnconfined(providers), &request, &resolved, warn);
     if let Some(outside) = sandbox_flag::without_sandbox(&result, &resolved, author) {
         messages::print_warning(
             "the sandbox is unavailable here, and the policy accepts that: the command has all your permissions",
         );
-        result = run_engine(local, &request, &outside, &mut messages::warn_unrecorded);
+        result = run_engine(&providers.registry, &request, &outside, warn);
     }
     // The command has ended: no process waits for the answer to an open question.
     terminal.iter().for_each(|terminal| terminal.close());

@@ -12,7 +12,7 @@ use ringfence_local::provider_factory;
 
 use super::resolve_args::{canonical_directory, parse_duration_ms};
 use crate::error::CliError;
-use crate::{messages, output};
+use crate::{messages, output, providers};
 
 /// The environment variable for the administrator's token; without it, one is generated.
 const TOKEN: &str = "RINGFENCE_ADMIN_TOKEN";
@@ -112,8 +112,8 @@ pub(crate) fn run(arguments: ServeArgs) -> Result<ExitCode, CliError> {
         bounds: ringfence_http::UploadBounds::default(),
         shutdown_grace: Duration::from_millis(parse_duration_ms(&arguments.grace)?),
     };
-    let make_provider = provider_factory();
-    let provider: ProviderFactory = Box::new(move || Box::new(make_provider()));
+    let registry = providers::registry(provider_factory());
+    let provider: ProviderFactory = Box::new(move || Box::new(registry.clone()));
     serve(settings, provider, |ready| print_notes(ready, &data))
         .map_err(|source| CliError::Serve { source: Box::new(source) })?;
     Ok(ExitCode::SUCCESS)

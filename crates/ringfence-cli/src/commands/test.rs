@@ -15,7 +15,6 @@ use clap::Args;
 use ringfence_api::{Outcome, StdioMode};
 use ringfence_audit::{RecordFields, session_id};
 use ringfence_engine::{RunRequest, check_gaps, plan, run as run_engine};
-use ringfence_local::LocalProvider;
 use serde_json::Value;
 
 use super::resolve_args::{ResolvedArgs, RunOverrides, resolve_for_run};
@@ -23,6 +22,7 @@ use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::messages;
 use crate::output::{self, ColorMode, tilde_path};
+use crate::providers::{is_unconfined, plain_registry};
 use choose::{DecoyFiles, ProbeChooser, VARIABLE};
 use probe::{HostObservation, ProbeAttempt, ProbeFunction, ProbeReply, PromiseProbe, SCRIPT};
 use table::TestTable;
@@ -79,7 +79,7 @@ pub(crate) fn is_test_run(begun: &RecordFields) -> bool {
 
 pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
     let mut resolved_args = resolve_for_run(&arguments.policy, RunOverrides::default())?;
-    if !resolved_args.resolved.grants.is_confined() {
+    if is_unconfined(&resolved_args.resolved.grants) {
         return Err(CliError::Usage {
             what: "nothing is confined, so there is nothing to test".into(),
             hint: "use `--mode workspace-write`, or see `ringfence policy show --origin`".into(),
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
     }
     resolved_args.resolved.surroundings.variables.push((VARIABLE.into(), "not-a-secret".into()));
     resolved_args.resolved.grants.limits.wall_ms = Some(TIME_LIMIT_MS);
-    let plan = plan(&LocalProvider::default(), &resolved_args.resolved)?;
+    let plan = plan(&plain_registry(), &resolved_args.resolved)?;
     check_gaps(&plan.gaps, resolved_args.resolved.grants.on_gap)?;
     for gap in plan.gaps.iter().filter(|gap| gap.refuses_run()) {
         messages::print_warning(&format!(
@@ -176,7 +176,7 @@ fn shell(
         session: session_id(),
     };
     Ok(run_engine(
-        &LocalProvider::default(),
+        &plain_registry(),
         &request,
         &resolved_args.resolved,
         &mut messages::warn_unrecorded,

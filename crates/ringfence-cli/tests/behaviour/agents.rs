@@ -21,7 +21,7 @@ fn tool(project: &TestProject, words: &[&str]) -> (TestOutput, Value) {
     (ran, answer)
 }
 
-fn records(project: &TestProject) -> Vec<Value> {
+pub(crate) fn records(project: &TestProject) -> Vec<Value> {
     let log =
         fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl"))
             .unwrap();

@@ -53,6 +53,7 @@ mod ports;
 mod processes;
 mod protect;
 mod protocol;
+mod providers;
 mod recipes;
 mod reported;
 mod revised;

@@ -86,6 +86,23 @@ fn tenant_cannot_widen_its_own_policy() {
     service.put("/v1/tenants/alice/policy", &json!({ "policy": "version = 1\n" })).is(200);
 }
 
+/// Also not one set by the operator: a tenant's commands are confined or do not run.
+///
+/// Promise: tenant-ceiling
+#[test]
+fn tenant_policy_cannot_choose_a_provider() {
+    let service = Service::start(TestUser::all()[0]);
+    let text = "version = 1\non-gap = \"run\"\n[sandbox]\nprovider = \"process\"\n";
+    service.put("/v1/tenants/alice/policy", &json!({ "policy": text })).fails(400, "policy");
+    service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
+    service.execute("alice/helper/tool", "echo ran").is(200);
+    // A file that did not come through the API.
+    let file = service.data().join("tenants/alice/ringfence/policy.toml");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, text).unwrap();
+    service.execute("alice/helper/tool", "echo ran").fails(503, "policy");
+}
+
 /// Sends a request and leaves its response unread.
 fn left_open(client: &HttpTestClient, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(client.address).unwrap();

@@ -15,7 +15,7 @@ use tracing::info;
 
 use super::{PolicyNews, SessionOutcome};
 use crate::asking::{RecordingAsker, SessionGrants};
-use crate::run::{RunTarget, check_gaps, open};
+use crate::run::{Readiness, RunTarget, check_gaps, open};
 use crate::variables::variables;
 use crate::{EngineError, ResolvedPolicy, RunRequest};
 
@@ -31,6 +31,8 @@ pub(super) struct SandboxSlot {
     pub(super) recording_asker: Option<Arc<RecordingAsker>>,
     pub(super) enforced: Vec<String>,
     pub(super) gaps: Vec<Gap>,
+    /// False if its provider confines nothing.
+    pub(super) is_confined: bool,
     /// Files quarantined when an earlier sandbox ended.
     pub(super) quarantined: Vec<QuarantinedFile>,
     pub(super) commands: u64,
@@ -64,6 +66,7 @@ impl SandboxSlot {
             };
             info!(target: "session", session = request.session, "started the sandbox");
             self.apply_plan(live_sandbox.plan());
+            self.is_confined = live_sandbox.is_confined();
             self.live_sandbox = Some(live_sandbox);
         }
         Ok(self.live_sandbox.as_deref().expect("raised just now"))
@@ -95,6 +98,10 @@ impl SandboxSlot {
     pub(super) fn apply_plan(&mut self, plan: &Plan) {
         self.enforced = plan.steps.iter().map(ToString::to_string).collect();
         self.gaps = plan.gaps.clone();
+    }
+
+    pub(super) fn readiness(&self, on_gap: OnGap) -> Readiness {
+        Readiness { gaps: self.gaps.clone(), on_gap, is_confined: self.is_confined }
     }
 
     pub(super) fn take_denials(&self) -> (Vec<Denial>, u64) {
@@ -141,9 +148,9 @@ pub(super) struct SessionProgram<'a> {
 impl RunTarget for SessionProgram<'_> {
     type Output = Box<dyn SandboxedProcess>;
 
-    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
+    fn prepare(&mut self) -> Result<Readiness, EngineError> {
         self.sandbox.ensure_started(self.request, self.resolved)?;
-        Ok((self.sandbox.gaps.clone(), self.resolved.grants.on_gap))
+        Ok(self.sandbox.readiness(self.resolved.grants.on_gap))
     }
 
     fn run(&mut self) -> Result<Self::Output, EngineError> {

@@ -2,13 +2,12 @@
 
 use std::sync::MutexGuard;
 
-use ringfence_api::{Denial, Gap, Outcome, OutputStream, ShellCommand, ShellState, StdinInput};
-use ringfence_policy::OnGap;
+use ringfence_api::{Denial, Outcome, OutputStream, ShellCommand, ShellState, StdinInput};
 use ringfence_provider::{OutputSink, ProviderError, SandboxShell};
 
 use super::{CommandControl, Session, SessionCall, SessionOutcome, StartDecision, lock, not_fed};
 use crate::EngineError;
-use crate::run::RunTarget;
+use crate::run::{Readiness, RunTarget};
 
 /// The shell of a session, for one command.
 pub(super) struct SessionShell<'a, 's> {
@@ -25,13 +24,13 @@ pub(super) struct SessionShell<'a, 's> {
 impl RunTarget for SessionShell<'_, '_> {
     type Output = SessionOutcome;
 
-    fn prepare(&mut self) -> Result<(Vec<Gap>, OnGap), EngineError> {
+    fn prepare(&mut self) -> Result<Readiness, EngineError> {
         self.session.restart_missing(&mut self.shell)?;
         let shell = self.shell.as_mut().expect("the shell was just restarted");
         self.call.change_directory(shell.as_mut())?;
         // A new sandbox may have adopted a newer policy.
         let on_gap = self.session.policy().grants.on_gap;
-        Ok((lock(&self.session.sandbox).gaps.clone(), on_gap))
+        Ok(lock(&self.session.sandbox).readiness(on_gap))
     }
 
     fn run(&mut self) -> Result<SessionOutcome, EngineError> {

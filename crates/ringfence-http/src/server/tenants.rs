@@ -201,6 +201,11 @@ pub(super) async fn set_policy(
             error.hint().map_or(fault.clone(), |hint| fault.hint(hint))
         };
         let layer = parse(&text.policy, &file, Source::User).map_err(wrong)?;
+        if layer.policy.sandbox.provider.is_some() {
+            let what = "a tenant's policy cannot choose the sandbox provider";
+            let fault = ApiError::bad_request("policy", what);
+            return Err(fault.hint("remove `provider` from `[sandbox]`"));
+        }
         let service = app.data.join("policy.toml");
         let beneath = ringfence_engine::read_file_layers(&service, &Source::User)
             .map_err(|error| ApiError::internal(&error))?;

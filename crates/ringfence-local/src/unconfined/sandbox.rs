@@ -20,6 +20,7 @@ use ringfence_sys::process::{self, ChildStatus, SpawnOptions, Wait};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
+use super::gaps::find_gaps;
 use crate::process::SandboxProcess;
 use crate::shell::{PersistentShell, ShellHost, StartedProcess};
 
@@ -40,7 +41,7 @@ struct UnconfinedShared {
 }
 
 impl UnconfinedSandbox {
-    pub(super) fn new() -> Result<Self, ProviderError> {
+    pub(super) fn new(plan: Plan) -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System {
             what: "create a memfd",
             source: error.into(),
@@ -58,13 +59,17 @@ impl UnconfinedSandbox {
             shells: Mutex::default(),
             next: AtomicU64::new(1),
         };
-        Ok(Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() }, shared: Arc::new(shared) })
+        Ok(Self { plan, shared: Arc::new(shared) })
     }
 }
 
 impl Sandbox for UnconfinedSandbox {
     fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    fn is_confined(&self) -> bool {
+        false
     }
 
     fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError> {
@@ -86,9 +91,10 @@ impl Sandbox for UnconfinedSandbox {
         (Vec::new(), 0)
     }
 
-    fn apply_policy(&self, _grants: &Grants) -> Result<PolicyRevision, ProviderError> {
-        // Nothing is enforced under any rules. The caller decides if that has to change.
-        Ok(PolicyRevision::default())
+    fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError> {
+        // Nothing is enforced under any rules. The gaps tell the caller.
+        let plan = Plan { steps: Vec::new(), gaps: find_gaps(grants) };
+        Ok(PolicyRevision { changes: Vec::new(), plan })
     }
 
     fn end(self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError> {

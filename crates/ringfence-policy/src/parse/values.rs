@@ -7,6 +7,7 @@ use crate::layer::PolicyLayer;
 use crate::network::{CA_BUNDLE_VARIABLES, HostPattern};
 use crate::path::AbsPath;
 use crate::policy::{Amount, PathEntry, PortChoice, SecretSection};
+use crate::provider_spec::ProviderSpec;
 
 /// Rejects the first invalid value.
 pub(super) fn check(layer: &PolicyLayer) -> Result<(), PolicyError> {
@@ -29,8 +30,20 @@ pub(super) fn check(layer: &PolicyLayer) -> Result<(), PolicyError> {
     for (i, secret) in layer.policy.secrets.iter().enumerate() {
         check_secret(layer, &format!("secrets.{i}"), secret)?;
     }
+    check_provider(layer)?;
     check_limits(layer)?;
     check_audit(layer)
+}
+
+/// Rejects a provider that is no `NAME:key=value`. Its name is checked when a command runs.
+fn check_provider(layer: &PolicyLayer) -> Result<(), PolicyError> {
+    match &layer.policy.sandbox.provider {
+        Some(text) if text.parse::<ProviderSpec>().is_err() => {
+            let key = "sandbox.provider";
+            Err(bad_text(layer, key, key, text, ProviderSpec::FORMAT))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Rejects `project` outside the user's own project files, and a value that is no path.

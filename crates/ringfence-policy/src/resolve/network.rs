@@ -162,7 +162,7 @@ impl NetworkSettings<'_> {
             if self.lock.is_some() && !is_covered(&allow, &listed.rule) {
                 return Err(PolicyError::BeyondCeiling {
                     flag: "--allow-host",
-                    ceiling: "network.locked = true",
+                    ceiling: "network.locked = true".into(),
                 });
             }
             allow.push(listed);

@@ -105,7 +105,7 @@ impl<T: SettingWidth> LayeredSetting<T> {
     pub(super) fn flag(&mut self, flag: &'static str, value: Option<T>) -> Result<(), PolicyError> {
         let Some(value) = value else { return Ok(()) };
         if let Some(ceiling) = self.ceiling.filter(|ceiling| value.width() > ceiling.width()) {
-            return Err(PolicyError::BeyondCeiling { flag, ceiling: ceiling.word() });
+            return Err(PolicyError::BeyondCeiling { flag, ceiling: ceiling.word().into() });
         }
         self.value = value;
         self.origin = Some(Origin::new(Source::Flag, flag));

@@ -9,12 +9,12 @@ use std::time::Duration;
 use ringfence_api::{Denial, ShellCommand, StdioMode};
 use ringfence_engine::session::{CommandControl, PolicyResolver, Session, StartDecision};
 use ringfence_engine::{
-    EngineError, PolicyFiles, ResolvedPolicy, RunRequest, resolve_for, resolve_in,
+    EngineError, PolicyFiles, ProviderRegistry, ResolvedPolicy, RunRequest, resolve_for, resolve_in,
 };
-use ringfence_local::LocalProvider;
+use ringfence_local::{LocalProvider, ProcessProvider};
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, ListedHost, Mode, NetworkMode,
-    NetworkRules, Origin, Source, ToolRule, Verdict,
+    NetworkRules, Origin, ProviderSpec, Source, ToolRule, Verdict,
 };
 use ringfence_provider::Interrupter;
 use serde_json::Value;
@@ -62,6 +62,8 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSessio
         .chain(&local.policy_file)
         .map(|file| protect_entry(file))
         .collect::<Result<_, _>>()?;
+    // The program has chosen the provider `local`.
+    flags.provider = Some(ProviderSpec::default());
     let files = PolicyFiles {
         project: local.policy_file.as_deref().map(absolute).transpose()?,
         agent: local.agent.clone(),
@@ -92,10 +94,17 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSessio
         session: id.to_owned(),
     };
     let program = local.shell.unwrap_or_else(|| "bash".into()).into();
-    let opened =
-        Session::open_with(Box::new(LocalProvider::default()), request, resolved, program, resolve)
-            .map_err(SandboxError::not_created)?;
+    let opened = Session::open_with(Box::new(providers()), request, resolved, program, resolve)
+        .map_err(SandboxError::not_created)?;
     Ok(OpenSession { opened: Arc::new(opened), is_confined, notes })
+}
+
+/// The engine's providers: `local`, and `process` for commands without confinement.
+fn providers() -> ProviderRegistry {
+    let mut registry = ProviderRegistry::default();
+    registry.register_plain(ProviderSpec::LOCAL, LocalProvider::default);
+    registry.register_plain(ProviderSpec::PROCESS, || ProcessProvider);
+    registry
 }
 
 /// The program's own rules, in addition to the policy files.

@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use ringfence_engine::AgentDefinition;
-use ringfence_local::LocalProvider;
 use ringfence_policy::{AgentSpec, Source};
 
 use super::{AgentRun, find_agent};
 use crate::args::{RunArgs, ShellArg};
 use crate::commands::run::{CommandAuthor, SandboxFlag, run_for};
 use crate::error::CliError;
+use crate::providers::EarlyProviders;
 
-pub(super) fn run(arguments: AgentRun, local: &LocalProvider) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: AgentRun, providers: &EarlyProviders) -> Result<ExitCode, CliError> {
     let (definition, _) = find_agent(&arguments.name, &arguments.policy)?;
     let AgentRun {
         name,
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: AgentRun, local: &LocalProvider) -> Result<ExitCode
         command,
         policy,
     };
-    run_for(run, sandbox_flag, author, local)
+    run_for(run, sandbox_flag, author, providers)
 }
 
 /// Returns a shell line or a command's words.

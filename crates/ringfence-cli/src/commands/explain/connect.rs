@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringfence_api::Gap;
 use ringfence_engine::plan;
-use ringfence_local::{LocalProvider, own_addresses};
+use ringfence_local::own_addresses;
 use ringfence_policy::{
     AbsPath, Access, Grants, HostDecision, HostReason, HostTarget, NetworkRules, Origin,
     PortSelection, Source, Verdict,
@@ -15,6 +15,7 @@ use super::{ExplainVerdict, Explanation};
 use crate::commands::resolve_args::{ResolvedArgs, expand_path};
 use crate::error::CliError;
 use crate::origins::PolicyOrigins;
+use crate::providers::plain_registry;
 
 pub(super) fn explain(
     target: &str,
@@ -38,7 +39,7 @@ pub(super) fn explain(
         HostReason::Localhost(_) => "network.localhost",
         _ => "network.allow-list",
     };
-    let gap = plan(&LocalProvider::default(), &resolved_args.resolved)?
+    let gap = plan(&plain_registry(), &resolved_args.resolved)?
         .gaps
         .into_iter()
         .find(|gap| gap.what == opener);

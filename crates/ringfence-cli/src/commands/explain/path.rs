@@ -6,7 +6,6 @@ use std::fs;
 
 use ringfence_enforce::grant_if_tracked;
 use ringfence_engine::plan;
-use ringfence_local::LocalProvider;
 use ringfence_plan::Plan;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Disguise, Effect, Grants, Verdict,
@@ -15,6 +14,7 @@ use ringfence_policy::{
 use super::{ExplainAccess, ExplainVerdict, Explanation};
 use crate::commands::resolve_args::{ResolvedArgs, expand_path};
 use crate::error::CliError;
+use crate::providers::plain_registry;
 use crate::provisions::{Writable, find_provision};
 
 pub(super) fn explain(
@@ -32,7 +32,7 @@ pub(super) fn explain(
     // A plan walks the whole project, so it is built only if no rule matches.
     let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
     let plan = if is_silent {
-        plan(&LocalProvider::default(), &resolved_args.resolved)?
+        plan(&plain_registry(), &resolved_args.resolved)?
     } else {
         Plan { steps: Vec::new(), gaps: Vec::new() }
     };

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_api::{ExitStatus, StdioMode};
-use ringfence_engine::run as run_engine;
-use ringfence_local::LocalProvider;
-use ringfence_policy::{Asking, Mode};
+use ringfence_engine::{ProviderRegistry, run as run_engine};
+use ringfence_policy::Asking;
 
 use crate::args::PolicyArgs;
 use crate::commands::resolve_args::{RunOverrides, TypedCommand, agent_from_env, resolve_for_run};
 use crate::error::CliError;
+use crate::providers::is_unconfined;
 use crate::{messages, output};
 
 /// The number of denials printed one by one.
@@ -42,7 +42,10 @@ pub(super) struct McpWrapArgs {
     policy: PolicyArgs,
 }
 
-pub(super) fn run(arguments: McpWrapArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
+pub(super) fn run(
+    arguments: McpWrapArgs,
+    registry: &ProviderRegistry,
+) -> Result<ExitCode, CliError> {
     // The streams carry the protocol, so no terminal is available for questions. The server gets
     // no tools that the policy takes away from the agent.
     let agent_name = agent_from_env();
@@ -53,7 +56,7 @@ pub(super) fn run(arguments: McpWrapArgs, local: &LocalProvider) -> Result<ExitC
     };
     let resolved_args = resolve_for_run(&arguments.policy, chosen)?;
     let grants = &resolved_args.resolved.grants;
-    if grants.mode == Mode::FullAccess || !grants.enabled {
+    if is_unconfined(grants) {
         messages::print_warning("nothing is confined: the server has all your permissions");
     }
     let name = arguments.name.unwrap_or_else(|| program(&arguments.server));
@@ -61,7 +64,7 @@ pub(super) fn run(arguments: McpWrapArgs, local: &LocalProvider) -> Result<ExitC
         .map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}"));
     let typed = TypedCommand { line: None, command: arguments.server, agent: Some(agent) };
     let (request, resolved) = resolved_args.into_request(typed, StdioMode::Inherit);
-    let outcome = run_engine(local, &request, &resolved, &mut messages::warn_unrecorded)?;
+    let outcome = run_engine(registry, &request, &resolved, &mut messages::warn_unrecorded)?;
     if outcome.refusal.is_some() {
         messages::print_bytes(&outcome.stderr.head);
     }

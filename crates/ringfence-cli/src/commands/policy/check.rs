@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ringfence_engine::{EngineError, PolicyFiles, inspect_in, read_file_layers, read_layers};
-use ringfence_policy::{AbsPath, Flags, Source, resolve_to_inspect};
+use ringfence_policy::{AbsPath, Flags, PolicyLayer, ProviderSpec, Source, resolve_to_inspect};
 use serde_json::{Value, json};
 
 use crate::commands::resolve_args::{absolute_path, canonical_directory};
 use crate::error::CliError;
 use crate::messages;
 use crate::output;
+use crate::providers::plain_registry;
 
 /// Check policy files
 ///
@@ -90,7 +91,10 @@ fn all() -> Result<Vec<CheckedFile>, CliError> {
     Ok(match together {
         Ok(layers) => layers
             .into_iter()
-            .map(|layer| CheckedFile { file: layer.file.to_string(), error: None })
+            .map(|layer| CheckedFile {
+                file: layer.file.to_string(),
+                error: check_provider(&layer).err(),
+            })
             .collect(),
         Err(error) => {
             let file = match &error {
@@ -121,10 +125,20 @@ fn one(file: &Path, layer: Option<LayerArg>) -> Vec<CheckedFile> {
         Ok(layers) => layers
             .into_iter()
             .rev()
-            .map(|layer| CheckedFile { file: layer.file.to_string(), error: None })
+            .map(|layer| CheckedFile {
+                file: layer.file.to_string(),
+                error: check_provider(&layer).err(),
+            })
             .collect(),
         Err(error) => vec![CheckedFile { file: file.display().to_string(), error: Some(error) }],
     }
+}
+
+/// Checks the name and the options of the provider. The parser knows neither.
+fn check_provider(layer: &PolicyLayer) -> Result<(), CliError> {
+    let spec = layer.policy.sandbox.provider.as_deref().and_then(|text| text.parse().ok());
+    let made = spec.map(|spec: ProviderSpec| plain_registry().get(&spec));
+    made.transpose().map(drop).map_err(|error| EngineError::from(error).into())
 }
 
 /// Returns the layer of a file, by its directory.

@@ -80,6 +80,10 @@ fn settings(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> 
             },
         ),
         ListedSetting::new(
+            format!("sandbox.provider = {}", grants.sandbox.provider),
+            grants.sandbox.provider_origin.clone(),
+        ),
+        ListedSetting::new(
             format!("on-gap = {}", gap_word(grants.on_gap)),
             origins.setting_origin("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| {
                 policy.on_gap == Some(grants.on_gap)

@@ -112,6 +112,7 @@ fn as_json(resolved_args: &ResolvedArgs, sections: &[ListedSection]) -> Value {
         "files": policy_files(&resolved_args.files, &resolved_args.resolved.surroundings.facts).iter().map(PolicyFile::json).collect::<Vec<_>>(),
         "home": grants.home,
         "enabled": grants.enabled,
+        "provider": grants.sandbox.provider.to_string(),
         "onGap": gap_word(grants.on_gap),
         "observe": grants.observe.word(),
         "ask": grants.ask.word(),

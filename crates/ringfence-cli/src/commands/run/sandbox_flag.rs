@@ -38,7 +38,7 @@ pub(super) fn resolve_policy(
     (sandbox_flag, author): (SandboxFlag, CommandAuthor),
     chosen: RunOverrides<'_>,
 ) -> Result<ResolvedArgs, CliError> {
-    let resolved_args = match sandbox_flag {
+    let mut resolved_args = match sandbox_flag {
         SandboxFlag::FromPolicy => resolve_for_run(&arguments.policy, chosen)?,
         SandboxFlag::Required => {
             let resolved_args =
@@ -76,6 +76,7 @@ pub(super) fn resolve_policy(
     if author == CommandAuthor::Project && !resolved_args.resolved.grants.is_confined() {
         return Err(project_command_unconfined());
     }
+    resolved_args.resolved.grants.sandbox.is_required |= author == CommandAuthor::Project;
     Ok(resolved_args)
 }
 

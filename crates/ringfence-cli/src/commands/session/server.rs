@@ -23,7 +23,7 @@ use ringfence_audit::now_ms;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{CommandControl, PolicyProblem, Session};
 use ringfence_local::LocalProvider;
-use ringfence_policy::{Asking, Mode};
+use ringfence_policy::Asking;
 
 use super::command_slot::CommandSlot;
 use super::lifetime::Lifetime;
@@ -36,6 +36,7 @@ use crate::commands::resolve_args::{
 };
 use crate::error::CliError;
 use crate::messages;
+use crate::providers::{self, is_unconfined};
 
 /// The number of bytes of each stream kept for an answer.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -83,7 +84,7 @@ pub(super) fn serve(arguments: SessionServeArgs) -> Result<ExitCode, CliError> {
         RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
     let grants = &resolved_args.resolved.grants;
-    if grants.mode == Mode::FullAccess || !grants.enabled {
+    if is_unconfined(grants) {
         messages::print_warning(
             "nothing is confined: commands of this session have all your permissions",
         );
@@ -148,9 +149,9 @@ pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
     };
     // Before the sandbox is created: child processes inherit the open fds.
     let stdio = DetachedStdio::detach().map_err(fail("detach from the terminal for"))?;
+    let registry = providers::registry(LocalProvider::for_one_sandbox);
     let session =
-        Session::open(Box::new(LocalProvider::for_one_sandbox()), request, resolved, shell.clone())
-            .map_err(CliError::from);
+        Session::open(Box::new(registry), request, resolved, shell.clone()).map_err(CliError::from);
     let listening = session.and_then(|session| {
         let listener = socket.as_deref().map(socket_dir::listen).transpose();
         Ok((session, listener.map_err(fail("listen at"))?))

@@ -75,7 +75,7 @@ impl NetworkSettings<'_> {
             if !ceiling.contains(port) {
                 return Err(PolicyError::BeyondCeiling {
                     flag: setting.flag,
-                    ceiling: setting.key,
+                    ceiling: setting.key.into(),
                 });
             }
             let origin = Origin::new(Source::Flag, format!("{} {port}", setting.flag));
