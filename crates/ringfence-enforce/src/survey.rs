@@ -126,12 +126,14 @@ fn is_walked(rule: &Rule) -> bool {
 
 /// Content of a small file; `None` if it is no regular file or too large.
 fn read_small(path: &AbsPath) -> Option<String> {
+    read_small_bytes(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// As [`read_small`], as bytes.
+fn read_small_bytes(path: &AbsPath) -> Option<Vec<u8>> {
     const SMALL: u64 = 1 << 20;
     let metadata = fs::metadata(path.as_path()).ok()?;
-    let bytes = (metadata.is_file() && metadata.len() < SMALL)
-        .then(|| fs::read(path.as_path()).ok())
-        .flatten()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    (metadata.is_file() && metadata.len() < SMALL).then(|| fs::read(path.as_path()).ok()).flatten()
 }
 
 /// True if the directory can be listed and its entries can be examined. A directory that has just

@@ -10,7 +10,9 @@ use rustix::fs::OFlags;
 use crate::EngineError;
 use crate::agents::{AgentDefinition, find_agent};
 use crate::host::config_directory;
-use crate::own_policy::{check_named, check_not_own, check_own, own_policy_file};
+use crate::own_policy::{
+    EnclosingPolicy, check_named, check_not_own, check_own, enclosing_policies, own_policy_file,
+};
 
 /// The policy files that apply, weakest first.
 #[derive(Debug, Clone, Default)]
@@ -32,12 +34,16 @@ pub fn user_policy_file(facts: &Facts) -> AbsPath {
     config_directory(facts).join("ringfence/policy.toml")
 }
 
-/// The paths of the policy files, weakest first.
+/// The paths of the policy files, weakest first, existing or not.
 pub fn policy_file_paths(files: &PolicyFiles, facts: &Facts) -> Vec<AbsPath> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let unless_served = |file: fn(&Facts) -> AbsPath| files.service.is_none().then(|| file(facts));
     let extended = [managed].into_iter().chain(files.service.clone());
-    let users = [user_policy_file(facts)].into_iter().chain(unless_served(own_policy_file));
+    let around = files.service.is_none().then(|| enclosing_policies(facts)).into_iter().flatten();
+    let users = [user_policy_file(facts)]
+        .into_iter()
+        .chain(around.map(|around| around.file))
+        .chain(unless_served(own_policy_file));
     extended
         .chain(users)
         .chain(files.project.clone().or_else(|| unless_served(project_policy_file)))
@@ -66,8 +72,13 @@ pub(crate) fn read_layers_and_agent(
     layers.extend(layers_if_there(&user_policy_file(facts), &Source::User)?);
     check_not_own(&layers)?;
     if files.service.is_none() {
+        for EnclosingPolicy { directory, file } in enclosing_policies(facts) {
+            let around = layers_if_there(&file, &Source::User)?;
+            check_own(&around, &directory)?;
+            layers.extend(around.into_iter().map(|layer| layer.for_enclosing(&directory)));
+        }
         let own = layers_if_there(&own_policy_file(facts), &Source::User)?;
-        check_own(&own, facts)?;
+        check_own(&own, &facts.workspace)?;
         layers.extend(own);
     }
     layers.extend(match &files.project {

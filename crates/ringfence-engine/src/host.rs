@@ -14,6 +14,7 @@ use ringfence_plan::{SandboxUser, SettingsCopy};
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, GitRemote, Grants, NetworkMode, Platform};
 
+use crate::project_root::find_project;
 use crate::{EngineError, command_config, company, files, gitconfig, package_settings};
 
 /// The environment of a command on the host.
@@ -108,7 +109,7 @@ pub fn gather_host_environment(cwd: &AbsPath) -> Result<HostEnvironment, EngineE
     let home = canonical(Path::new(&home)).or_else(|source| {
         AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source })
     })?;
-    let workspace = project(cwd, &home);
+    let workspace = find_project(cwd, &home, &text);
     let (path_dirs, programs) =
         programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
     // A command that writes in the project could redirect the store by a link.
@@ -158,12 +159,20 @@ pub fn platform() -> Platform {
 /// The directory of the user's settings. Never inside the project, even if the variable says so:
 /// files there have the user's authority.
 pub(crate) fn config_directory(facts: &Facts) -> AbsPath {
-    let moved = facts
-        .variables
+    config_directory_in(&facts.variables, &facts.home, &facts.workspace)
+}
+
+/// As [`config_directory`], for any project.
+pub(crate) fn config_directory_in(
+    variables: &BTreeMap<String, String>,
+    home: &AbsPath,
+    workspace: &AbsPath,
+) -> AbsPath {
+    let moved = variables
         .get("XDG_CONFIG_HOME")
         .and_then(AbsPath::new)
-        .filter(|config| is_outside(config, &facts.workspace));
-    moved.unwrap_or_else(|| facts.home.join(".config"))
+        .filter(|config| is_outside(config, workspace));
+    moved.unwrap_or_else(|| home.join(".config"))
 }
 
 /// True if a directory exists and is not in the project, by its path or its real path.
@@ -186,28 +195,6 @@ pub(crate) fn foreign_owner(workspace: &AbsPath) -> Option<u32> {
 fn canonical(path: &Path) -> io::Result<AbsPath> {
     let real = fs::canonicalize(path)?;
     AbsPath::new(&real).ok_or_else(|| io::ErrorKind::InvalidInput.into())
-}
-
-/// The project around `cwd`: the nearest directory with a policy or a repository. Never the home
-/// directory.
-fn project(cwd: &AbsPath, home: &AbsPath) -> AbsPath {
-    // Owned by this user or by the owner of `cwd`. Another user could create a project above, such
-    // as in `/tmp`, and so open everything in it.
-    let owners = [
-        Some(rustix::process::geteuid().as_raw()),
-        fs::metadata(cwd.as_path()).ok().map(|metadata| metadata.uid()),
-    ];
-    let is_ours = |metadata: &fs::Metadata| owners.contains(&Some(metadata.uid()));
-    // A policy wins, at any level: a repository created below it must not hide it.
-    let nearest_with = |has: &dyn Fn(&Path) -> Option<fs::Metadata>| {
-        let up = cwd.ancestors().take_while(|directory| !home.is_within(directory));
-        up.into_iter().find(|directory| has(directory.as_path()).as_ref().is_some_and(is_ours))
-    };
-    nearest_with(&|directory| {
-        fs::metadata(directory.join(".ringfence")).ok().filter(fs::Metadata::is_dir)
-    })
-    .or_else(|| nearest_with(&|directory| fs::metadata(directory.join(".git")).ok()))
-    .unwrap_or_else(|| cwd.clone())
 }
 
 /// The directories on `PATH`, and the known programs in them.

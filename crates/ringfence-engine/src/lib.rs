@@ -24,6 +24,7 @@ mod own_policy;
 mod package_settings;
 mod permanent_grant;
 mod policy_cache;
+mod project_root;
 mod provider_registry;
 mod recorder;
 mod run;
@@ -51,7 +52,8 @@ pub use files::{
 pub use host::{HostEnvironment, gather_host_environment, platform};
 pub use learn::{LearnedPolicy, LearnedRule, learn};
 pub use own_policy::{
-    OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_for,
+    EnclosingPolicy, OwnPolicy, OwnPolicyState, existing_enclosing_policies, is_enclosing_policy,
+    new_own_policy, own_policies, own_policy_file, own_policy_file_for,
 };
 pub use package_settings::{WithheldSettings, withheld_settings};
 pub use permanent_grant::{

@@ -1,6 +1,7 @@
 //! The user's own policy for one project: `~/.config/ringfence/projects/NAME.toml`.
 //!
-//! It has the user's authority, in that project only. `NAME` is made from the project's path, so no
+//! It has the user's authority, in that directory only, and in the projects inside it: a repository
+//! that a command makes there does not escape it. `NAME` is made from the project's path, so no
 //! search is needed. `project` in the file repeats the path, so that a copied or renamed file never
 //! applies to another project.
 
@@ -63,9 +64,47 @@ pub fn own_policy_file(facts: &Facts) -> AbsPath {
 
 /// The path of the user's own policy for another project.
 pub fn own_policy_file_for(project: &AbsPath, facts: &Facts) -> AbsPath {
+    directory(facts).join(own_policy_name(project))
+}
+
+/// The file name of the user's own policy for a project.
+pub(crate) fn own_policy_name(project: &AbsPath) -> OsString {
     let mut name = OsString::from(slug(project));
     name.push(".toml");
-    directory(facts).join(&name)
+    name
+}
+
+/// The user's own policy for a directory around the project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnclosingPolicy {
+    /// The directory.
+    pub directory: AbsPath,
+    /// The file, even if it does not exist.
+    pub file: AbsPath,
+}
+
+/// The user's own policies for the directories around the project, outermost first.
+pub(crate) fn enclosing_policies(facts: &Facts) -> Vec<EnclosingPolicy> {
+    let around = facts.workspace.ancestors().skip(1);
+    let mut policies: Vec<EnclosingPolicy> = around
+        .map(|directory| EnclosingPolicy {
+            file: own_policy_file_for(&directory, facts),
+            directory,
+        })
+        .collect();
+    policies.reverse();
+    policies
+}
+
+/// True for the user's own policy for a directory around the project.
+pub fn is_enclosing_policy(file: &AbsPath, facts: &Facts) -> bool {
+    enclosing_policies(facts).iter().any(|around| around.file == *file)
+}
+
+/// The [`enclosing_policies`] that exist.
+pub fn existing_enclosing_policies(facts: &Facts) -> Vec<EnclosingPolicy> {
+    let is_there = |around: &EnclosingPolicy| around.file.as_path().symlink_metadata().is_ok();
+    enclosing_policies(facts).into_iter().filter(is_there).collect()
 }
 
 /// The text of a new file for this project.
@@ -92,19 +131,15 @@ fn toml_string(text: &str) -> String {
 }
 
 /// Refuses a file of another project.
-pub(crate) fn check_own(layers: &[PolicyLayer], facts: &Facts) -> Result<(), EngineError> {
+pub(crate) fn check_own(layers: &[PolicyLayer], project: &AbsPath) -> Result<(), EngineError> {
     // The extended files come first and name no project; the last layer is the file itself.
     let Some((own, extended)) = layers.split_last() else { return Ok(()) };
     check_not_own(extended)?;
     let named = own.policy.project.clone();
-    if named.as_deref() == Some(&*facts.workspace.to_string_lossy()) {
+    if named.as_deref() == Some(&*project.to_string_lossy()) {
         return Ok(());
     }
-    Err(EngineError::OtherProject {
-        file: own.file.clone(),
-        named,
-        workspace: facts.workspace.clone(),
-    })
+    Err(EngineError::OtherProject { file: own.file.clone(), named, workspace: project.clone() })
 }
 
 /// Refuses `project` in files that apply to every project.
@@ -118,7 +153,7 @@ pub(crate) fn check_not_own(layers: &[PolicyLayer]) -> Result<(), EngineError> {
 /// Refuses a file from the command line that belongs to another project.
 pub(crate) fn check_named(layers: &[PolicyLayer], facts: &Facts) -> Result<(), EngineError> {
     match layers.last() {
-        Some(named) if named.policy.project.is_some() => check_own(layers, facts),
+        Some(named) if named.policy.project.is_some() => check_own(layers, &facts.workspace),
         _ => check_not_own(layers),
     }
 }
@@ -159,7 +194,9 @@ fn is_gone(path: &AbsPath) -> bool {
 /// for users who keep their settings in a repository.
 pub(crate) fn protect_targets(grants: &mut Grants, facts: &Facts) {
     let user_policy = user_policy_file(facts);
-    for link in [directory(facts), own_policy_file(facts), user_policy] {
+    let around = enclosing_policies(facts).into_iter().map(|around| around.file);
+    let own = [directory(facts), own_policy_file(facts), user_policy];
+    for link in own.into_iter().chain(around) {
         let Ok(target) = fs::read_link(link.as_path()) else { continue };
         let textual = link.parent().unwrap_or_else(AbsPath::root).join(target);
         let root = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new).unwrap_or(textual);

@@ -4,18 +4,19 @@
 //! stay denied. The sandbox sees a copy with known keys only, whose values cannot hold a secret. A
 //! file without such a key has no copy.
 
-mod cargo;
 mod ini;
 mod maven;
 mod xml;
 mod yarn;
 
 use std::fs;
+use std::io;
 
 use ringfence_plan::SettingsCopy;
 use ringfence_policy::{
-    AbsPath, Access, DecidingRule, Facts, Grants, Source, Verdict, are_public_urls, holds_secret,
-    is_host, is_public_url, redact_url, redact_urls,
+    AbsPath, Access, CargoConfigView, DecidingRule, Facts, Grants, Source, Verdict,
+    are_public_urls, filter_cargo_config, holds_secret, is_cargo_config, is_host, is_public_url,
+    redact_url, redact_urls,
 };
 
 use crate::ResolvedPolicy;
@@ -27,6 +28,9 @@ type Filter = fn(&str) -> Result<Option<String>, &'static str>;
 
 /// The reason for no copy of a file in an unknown format.
 const NOT_UNDERSTOOD: &str = "its format is not understood, so no copy without secrets is made";
+
+/// The reason for no copy of a large file.
+const TOO_LARGE: &str = "it is larger than 1 MiB, so no copy without secrets is made";
 
 /// A settings file that commands cannot see, not even as a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +53,6 @@ const IN_HOME: &[(&str, Filter)] = &[
 /// The system-wide files.
 const IN_ETC: &[(&str, Filter)] =
     &[("/etc/pip.conf", |text| Ok(ini::pip(text))), ("/etc/npmrc", |text| Ok(ini::npm(text)))];
-/// Cargo's files in its home directory, which is shown. Only one with a secret has a copy.
-const CARGO_CONFIGS: &[&str] = &["config", "config.toml"];
 
 /// A denied file, and its copy.
 struct FilteredFile {
@@ -88,20 +90,34 @@ fn filtered_files<'a>(
     let in_etc = IN_ETC.iter().filter_map(|(name, filter)| Some((AbsPath::new(name)?, *filter)));
     let denied = in_home.chain(in_etc).filter(|(path, _)| is_copied(path, grants));
     let of_cargo = masked_cargo_configs(grants).filter(move |_| is_own);
-    let of_cargo = of_cargo.map(|path| (path, cargo::config as Filter));
+    let of_cargo = of_cargo.map(|path| (path, cargo_copy as Filter));
     denied.chain(of_cargo).filter_map(|(path, filter): (AbsPath, Filter)| {
-        let text = String::from_utf8(read_policy_file(&path).ok()?);
-        let copy = text.map_err(|_| NOT_UNDERSTOOD).and_then(|text| filter(&text));
+        let copy = match read_policy_file(&path) {
+            Ok(bytes) => {
+                let text = String::from_utf8(bytes).map_err(|_| NOT_UNDERSTOOD);
+                text.and_then(|text| filter(&text))
+            }
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(TOO_LARGE),
+            Err(_) => return None,
+        };
         Some(FilteredFile { path, copy })
     })
+}
+
+/// The copy of Cargo's configuration.
+fn cargo_copy(text: &str) -> Result<Option<String>, &'static str> {
+    match filter_cargo_config(text) {
+        CargoConfigView::Original => Ok(Some(text.to_owned())),
+        CargoConfigView::Copy(copy) => Ok(Some(copy)),
+        CargoConfigView::Nothing => Ok(None),
+        CargoConfigView::NotUnderstood => Err(NOT_UNDERSTOOD),
+    }
 }
 
 /// Cargo's configuration files that the survey masks because they hold a secret, at their real
 /// paths.
 fn masked_cargo_configs(grants: &Grants) -> impl Iterator<Item = AbsPath> + '_ {
-    let is_config = |path: &&AbsPath| {
-        path.name().and_then(|name| name.to_str()).is_some_and(|name| CARGO_CONFIGS.contains(&name))
-    };
+    let is_config = |path: &&AbsPath| path.name().is_some_and(is_cargo_config);
     let is_masked = |path: &&AbsPath| {
         let opener = grants.opening_rule(path);
         let is_named =
@@ -113,14 +129,15 @@ fn masked_cargo_configs(grants: &Grants) -> impl Iterator<Item = AbsPath> + '_ {
     masked.filter_map(|path| AbsPath::new(fs::canonicalize(path.as_path()).ok()?))
 }
 
-/// True if a regular file of at most 1 MiB has a secret, as the survey decides.
+/// True if a regular file may have a secret, as the survey decides. A larger one always counts.
 fn is_secret_file(path: &AbsPath) -> bool {
-    const SMALL: u64 = 1 << 20;
-    let is_small = |found: &fs::Metadata| found.is_file() && found.len() < SMALL;
+    const LARGE: u64 = 1 << 20;
     let Some(name) = path.name() else { return false };
-    let found = fs::metadata(path.as_path()).ok().filter(is_small);
-    let bytes = found.and_then(|_| fs::read(path.as_path()).ok());
-    bytes.is_some_and(|bytes| holds_secret(name, &String::from_utf8_lossy(&bytes)))
+    let Some(found) = fs::metadata(path.as_path()).ok().filter(fs::Metadata::is_file) else {
+        return false;
+    };
+    let small = (found.len() < LARGE).then(|| fs::read(path.as_path()).ok()).flatten();
+    holds_secret(name, small.as_deref())
 }
 
 /// True if no rule allows the file, and no rule of the user or the administrator denies it.

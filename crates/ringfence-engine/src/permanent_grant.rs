@@ -323,7 +323,7 @@ impl<'a> Amendment<'a> {
         if self.scope == PolicyScope::Global {
             // A path that is allowed in this project may be denied in others.
             let own = own_policy_file(self.facts);
-            before.retain(|layer| layer.file != own);
+            before.retain(|layer| layer.file != own && !layer.is_of_enclosing());
         }
         let grants = self.resolve(&before)?;
         let shut = match self.subject.allowing_rule(&grants, &before) {

@@ -40,7 +40,7 @@ pub(crate) trait RunTarget {
 #[derive(Debug, Clone)]
 pub(crate) struct Readiness {
     pub(crate) gaps: Vec<Gap>,
-    /// What the sandbox's policy says about gaps.
+    /// The answer of the sandbox's policy to gaps.
     pub(crate) on_gap: OnGap,
     /// False if the provider confines nothing.
     pub(crate) is_confined: bool,

@@ -127,6 +127,7 @@ impl AgentSpec {
             ToolsSection { allowed: self.tools.clone(), disallowed: self.disallowed.clone() };
         let places = self.places.clone();
         PolicyLayer {
+            enclosing: None,
             policy: Policy { tools, ..Policy::default() },
             source: self.source.clone(),
             file: self.file.clone(),

@@ -17,6 +17,8 @@ pub struct PolicyLayer {
     pub source: Source,
     /// The file.
     pub file: AbsPath,
+    /// The directory of the user's own policy for a directory around the project.
+    pub(crate) enclosing: Option<AbsPath>,
     /// Line and column by key: `mode`, `filesystem.deny.2`.
     pub(crate) places: BTreeMap<String, (u32, u32)>,
 }
@@ -24,7 +26,19 @@ pub struct PolicyLayer {
 impl PolicyLayer {
     /// A layer for a policy that was not parsed from text: it has no positions.
     pub fn new(policy: Policy, file: AbsPath, source: Source) -> Self {
-        Self { policy, source, file, places: BTreeMap::new() }
+        Self { policy, source, file, enclosing: None, places: BTreeMap::new() }
+    }
+
+    /// The same layer as the user's own policy for `directory`, which is around the project: its
+    /// relative entries refer to `directory`, and its settings with one value cannot widen.
+    #[must_use]
+    pub fn for_enclosing(self, directory: &AbsPath) -> Self {
+        Self { enclosing: Some(directory.clone()), ..self }
+    }
+
+    /// True for the user's own policy for a directory around the project.
+    pub fn is_of_enclosing(&self) -> bool {
+        self.enclosing.is_some()
     }
 
     /// The files that this file extends, as written, with their lines.
@@ -41,7 +55,8 @@ impl PolicyLayer {
     /// The base directory of relative entries.
     ///
     /// `.ringfence/policy.toml` is relative to the directory that contains `.ringfence`; the files
-    /// of the user and the administrator are relative to the current project.
+    /// of the user and the administrator are relative to the current project, and the user's own
+    /// policy for a directory around it to that directory.
     pub fn base_directory<'a>(&'a self, workspace: &'a AbsPath) -> AbsPath {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         match (&self.source, directory.name(), directory.parent()) {
@@ -52,7 +67,7 @@ impl PolicyLayer {
                 around.parent().unwrap_or_else(AbsPath::root)
             }
             (Source::Project, ..) => directory,
-            _ => workspace.clone(),
+            _ => self.enclosing.as_ref().unwrap_or(workspace).clone(),
         }
     }
 

@@ -11,6 +11,7 @@
 pub mod agent;
 mod amount;
 pub mod builtin;
+pub mod cargo_config;
 pub mod change;
 pub mod configure;
 pub mod decide;
@@ -46,6 +47,7 @@ pub mod tools;
 pub mod tracked;
 
 pub use agent::{AgentProgram, AgentSpec};
+pub use cargo_config::{CargoConfigView, filter_cargo_config};
 pub use change::{ChangeDirection, ChangeKind, PolicyChange, revise};
 pub use decide::{Access, DecidingRule, Decision, ExplainLine, Verdict};
 pub use disguise::{Disguise, Disguises};
@@ -72,8 +74,8 @@ pub use path::AbsPath;
 pub use policy::Policy;
 pub use provider_spec::{ProviderOptions, ProviderSpec, ProviderSpecError};
 pub use public_value::{
-    are_public_urls, holds_secret, is_host, is_public_url, looks_random, mentions_secret,
-    redact_url, redact_urls,
+    are_public_urls, holds_secret, is_backup_name, is_cargo_config, is_host, is_public_url,
+    looks_random, mentions_secret, redact_url, redact_urls,
 };
 pub use render::render;
 pub use resolve::{resolve, resolve_to_inspect};

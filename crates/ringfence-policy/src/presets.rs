@@ -18,8 +18,8 @@ pub struct Preset {
     pub caches: &'static [ToolCache],
     /// Files with credentials in its directories.
     pub denies: &'static [ToolDir],
-    /// Files, and directories of files, denied if they contain one of [`SECRET_WORDS`] or a URL
-    /// with a password; the tool needs the others. A component `*` is any name.
+    /// Files, and directories of files, denied if [`holds_secret`](crate::holds_secret) is true,
+    /// such as for one of [`SECRET_WORDS`]; the tool needs the others. A component `*` is any name.
     pub suspects: &'static [ToolDir],
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 
+use crate::cargo_config::{CargoConfigView, filter_cargo_config};
 use crate::presets::SECRET_WORDS;
 
 /// True if `text` is a web URL without user, password, query or a part that looks like a token. A
@@ -97,14 +98,38 @@ pub fn mentions_secret(line: &str) -> bool {
     SECRET_WORDS.iter().any(|word| line.contains(word)) || has_password(&line)
 }
 
-/// True if the settings in a file of this name have a secret outside of their comments.
-pub fn holds_secret(file_name: &OsStr, text: &str) -> bool {
-    // In npm's format, a line about a registry begins with two slashes.
-    let is_npmrc = file_name == "npmrc";
-    let marks: &[&str] = if is_npmrc { &["#", ";"] } else { &["#", "//", "*"] };
-    let is_comment = |line: &str| marks.iter().any(|mark| line.trim_start().starts_with(mark));
-    text.lines().any(|line| !is_comment(line) && mentions_secret(line))
-        || (is_npmrc && text.contains("_auth"))
+/// True if the settings in a file of this name may have a secret, also in a comment.
+///
+/// `content` is `None` if the file is too large to be read.
+pub fn holds_secret(file_name: &OsStr, content: Option<&[u8]>) -> bool {
+    let Some(content) = content else { return true };
+    if is_cargo_config(file_name) {
+        let text = str::from_utf8(content);
+        return !text.is_ok_and(|text| filter_cargo_config(text) == CargoConfigView::Original);
+    }
+    let text = String::from_utf8_lossy(content);
+    text.lines().any(mentions_secret) || (file_name == "npmrc" && text.contains("_auth"))
+}
+
+/// True for the names of Cargo's configuration in its home directory.
+pub fn is_cargo_config(file_name: &OsStr) -> bool {
+    file_name == "config" || file_name == "config.toml"
+}
+
+/// True for an editor's copy of a file: `x~`, `x.bak`, `.x.swp`, `#x#`.
+pub fn is_backup_name(name: &OsStr, original: &OsStr) -> bool {
+    let (name, original) = (name.as_encoded_bytes(), original.as_encoded_bytes());
+    let is_marked = |mark: &[u8]| {
+        name.strip_prefix(mark)
+            .and_then(|rest| rest.strip_prefix(original))
+            .is_some_and(|end| matches!(end.first(), Some(b'~' | b'.' | b'#')))
+    };
+    [&b""[..], b".", b".#", b"#"].iter().any(|mark| is_marked(mark)) || is_lock(name, original)
+}
+
+/// True for the link that Emacs makes while a file is edited: `.#x`.
+fn is_lock(name: &[u8], original: &[u8]) -> bool {
+    name.strip_prefix(b".#") == Some(original)
 }
 
 /// True if a line has a URL with a password, or with a token as the user name.
@@ -232,6 +257,42 @@ mod tests {
             "a://b c@d",
         ] {
             assert!(!has_password(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn comments_and_large_files_count_as_secret() {
+        let check = |name: &str, content: &str, expect: bool| {
+            let found = holds_secret(OsStr::new(name), Some(content.as_bytes()));
+            assert_eq!(found, expect, "{name}: {content}");
+        };
+        check("npmrc", "# //npm.example.org/:_authToken=x\n", true);
+        check("init.gradle", "// password = 'x'\n", true);
+        check("init.gradle", "// plain\n", false);
+        check("config.toml", "# plain\n", true);
+        check("config.toml", "[net]\nretry = 3\n", false);
+        assert!(holds_secret(OsStr::new("config.toml"), Some(b"[net]\n# \xff\n")));
+        assert!(holds_secret(OsStr::new("pip.conf"), None));
+    }
+
+    #[test]
+    fn backups_of_editors_are_known() {
+        let check = |name: &str, expect: bool| {
+            let found = is_backup_name(OsStr::new(name), OsStr::new("config.toml"));
+            assert_eq!(found, expect, "{name}");
+        };
+        for backup in [
+            "config.toml~",
+            "config.toml.bak",
+            "config.toml.orig",
+            ".config.toml.swp",
+            "#config.toml#",
+            ".#config.toml",
+        ] {
+            check(backup, true);
+        }
+        for other in ["config.toml", "config", "config.tomlx", "registry", "xconfig.toml~"] {
+            check(other, false);
         }
     }
 }

@@ -12,6 +12,7 @@ use ringfence_policy::Facts;
 use ringfence_policy::configure::SettingKey;
 use serde_json::{Map, Value, json};
 
+use super::policy::files::print_enclosing_policies;
 use super::resolve_args::canonical_directory;
 use crate::error::CliError;
 use crate::messages;
@@ -121,6 +122,9 @@ fn change(
 ) -> Result<ExitCode, CliError> {
     let key = SettingKey::parse(key)?;
     let SettingChange { file, is_new, warnings } = configure(scope, &key, edit, facts)?;
+    if scope == PolicyScope::OwnProject {
+        print_enclosing_policies(facts);
+    }
     warnings.iter().for_each(|warning| messages::print_warning(&printable(warning)));
     match out {
         ConfigureOutput::Json => output::print_json(

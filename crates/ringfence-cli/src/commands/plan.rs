@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use clap::Args;
 use ringfence_api::{Gap, GapKind};
 use ringfence_engine::{
-    FilteredVariable, WithheldSettings, filtered_variables, plan, withheld_settings,
+    FilteredVariable, WithheldSettings, existing_enclosing_policies, filtered_variables, plan,
+    withheld_settings,
 };
 use ringfence_plan::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_policy::AbsPath;
 use serde_json::json;
 
+use super::policy::files::print_enclosing_policies;
 use super::resolve_args::{RunOverrides, resolve_for_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
@@ -40,6 +42,7 @@ pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
     let plan = plan(&plain_registry(), &resolved_args.resolved)?;
     let filtered = filtered_variables(&resolved_args.resolved);
     let withheld = withheld_settings(&resolved_args.resolved);
+    let facts = &resolved_args.resolved.surroundings.facts;
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
         // The steps appear twice: as text for log readers, and as data for programs.
@@ -47,10 +50,15 @@ pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
             filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
         let withheld: Vec<_> =
             withheld.iter().map(|one| json!({ "path": one.path, "why": one.why })).collect();
+        let enclosing: Vec<_> = existing_enclosing_policies(facts)
+            .into_iter()
+            .map(|around| json!({ "directory": around.directory, "file": around.file }))
+            .collect();
         let is_confined = !is_unconfined(&resolved_args.resolved.grants);
-        let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered, "withheldSettings": withheld });
+        let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered, "withheldSettings": withheld, "enclosingPolicies": enclosing });
         output::print_json(&plan)?;
     } else if resolved_args.resolved.grants.is_confined() {
+        print_enclosing_policies(facts);
         output::print_text(&as_text(
             &plan,
             filter_lines(&filtered, &withheld, &resolved_args.resolved.grants.home),

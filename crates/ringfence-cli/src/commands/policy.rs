@@ -18,7 +18,7 @@ use crate::output as out;
 ///
 /// ringfence merges the built-in policy, `/etc/ringfence/policy.toml`, your own
 /// `~/.config/ringfence/policy.toml` for all projects and `~/.config/ringfence/projects/NAME.toml`
-/// for this one, the repository's `.ringfence/policy.toml` and the flags of a run.
+/// for this one and for the directories around it, the repository's `.ringfence/policy.toml` and the flags of a run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence policy list

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user, needs};
 use serde_json::{Value, json};
 
 use crate::project;
@@ -144,6 +144,78 @@ fn list_names_every_file_in_order_and_those_of_moved_projects() {
                 && shown.contains("(absent)"),
             "{shown}"
         );
+    });
+}
+
+/// A repository that a command makes must not hide the user's rules for the directory around it.
+#[test]
+fn nested_repository_keeps_the_rules_of_the_directory_around_it() {
+    if !needs(&["git"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q . && git add README && git commit -qm one").ok();
+        project.write("sub/private.txt", "private");
+        project.write("sub/open.txt", "open");
+        let deny = ["configure", "set", "filesystem.deny", "[\"sub/private.txt\", \"wt/x\"]"];
+        ringfence(&project, &deny).ok();
+        let read = |name: &str| project.run(["-C", "sub", "--", "cat", name]);
+        assert_eq!(read("open.txt").ok(), "open", "{user}");
+        read("private.txt").expect_status(1);
+        for make in ["mkdir sub/.git", "touch sub/.git", "git init -q sub"] {
+            project.sh(make).ok();
+            assert!(project.has("sub/.git"), "{user}: {make}");
+            read("private.txt").expect_status(1);
+            assert_eq!(read("open.txt").ok(), "open", "{user}: {make}");
+            project.sh_bare("rm -rf sub/.git").ok();
+        }
+        project.sh_bare("git worktree add -q wt && echo private > wt/x").ok();
+        project.run(["-C", "wt", "--", "cat", "x"]).expect_status(1);
+        project.run(["-C", "wt", "--", "cat", "README"]).ok();
+        assert_eq!(project.sh_bare("cat sub/private.txt wt/x").ok(), "privateprivate");
+    });
+}
+
+#[test]
+fn policy_around_a_nested_project_grants_and_is_named() {
+    each_user(|user| {
+        let project = project(user);
+        project.make_directories(&project.at("sub/.git/refs"));
+        project.make_directories(&project.at("sub/kept"));
+        let run = |line: &str| project.run(["-C", "sub", "-c", line]);
+        run("touch made; cat ~/notes.txt").expect_status(1);
+        assert!(project.has("sub/made") && !project.has("made"), "{user}");
+        say(
+            &project,
+            "mode = \"full-access\"\n[filesystem]\nread = [\"~/notes.txt\"]\nprotect = [\"sub/kept\"]",
+        );
+        let ran = run("cat ~/notes.txt; touch kept/x");
+        ran.expect_status(1);
+        assert!(ran.text().contains(SECRET) && !project.has("sub/kept/x"), "{}", ran.text());
+        assert!(ran.stderr_text().contains("`mode = full-access` is ignored"), "{}", ran.text());
+        let at = |words: &[&str]| {
+            let mut command = project.ringfence();
+            command.current_dir(project.at("sub")).args(words);
+            TestOutput::run(&mut command, b"")
+        };
+        let around = project.own_policy().display().to_string();
+        for words in [
+            &["policy", "list"][..],
+            &["policy", "show", "--origin"],
+            &["plan"],
+            &["plan", "--json"],
+            &["configure", "set", "limits.wall", "1m"],
+            &["allow", "host", "app.test", "--dry-run"],
+            &["init", "--dry-run"],
+        ] {
+            let output = at(words);
+            let text = output.text() + &output.stderr_text();
+            assert!(text.contains(&around), "{user}: {words:?}: {text}");
+        }
+        let own = ringfence_testkit::own_policy(&project.home(), &project.at("sub"));
+        assert!(fs::read_to_string(own).unwrap().contains("1m"), "{user}");
+        assert!(!fs::read_to_string(project.own_policy()).unwrap().contains("1m"), "{user}");
     });
 }
 

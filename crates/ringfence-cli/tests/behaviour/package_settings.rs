@@ -166,13 +166,50 @@ fn cargo_registries_are_shown_and_tokens_are_not() {
 #[test]
 fn cargo_config_without_a_secret_is_shown_as_it_is() {
     each_user(|user| {
-        let plain = "# the token is elsewhere\n[net]\nretry = 3";
+        let plain = "[net]\nretry = 3";
         let (project, path) = with_cargo(user, plain);
         let ran = TestOutput::run(
             project.ringfence().env("PATH", &path).args(["run", "-c", "cat ~/.cargo/config.toml"]),
             b"",
         );
         assert_eq!(ran.ok(), plain, "{user}");
+    });
+}
+
+/// Secrets that no search for words in the lines of the file finds.
+const HIDDEN_SECRETS: &[&str] = &[
+    "# s3cret\n[net]\nretry = 3\n",
+    "[http]\nproxy = \"me:s3cret@proxy:3128\"\n",
+    "[env]\nA = \"\"\"\n# https://u:s3cret@h\n\"\"\"\n",
+    "[env]\nMY_PAT = \"s3cret\"\n",
+    "[registry]\n\"tok\\u0065n\" = \"s3cret\"\n",
+    "[source.mirror]\nregistry = \"https://h.example/?t=s3cret\"\n",
+];
+
+#[test]
+fn hidden_secret_in_cargo_config_is_not_shown() {
+    each_user(|user| {
+        let large = format!("[registry]\ntoken = \"s3cret\"\n{}", "#".repeat(1 << 20));
+        for config in HIDDEN_SECRETS.iter().copied().chain([large.as_str()]) {
+            let (project, path) = with_cargo(user, config);
+            for backup in ["config.toml.bak", "config~", "config.toml.orig", ".config.toml.swp"] {
+                project.write_at(&project.home().join(".cargo").join(backup), "s3cret");
+            }
+            let run = |words: &[&str]| {
+                TestOutput::run(project.ringfence().env("PATH", &path).args(words), b"")
+            };
+            let found = run(&["run", "-c", "grep -r s3cret ~/.cargo 2>/dev/null"]);
+            let start = &config[..config.len().min(80)];
+            assert_eq!(found.text(), "", "{user}: {start}");
+            let bare = project.sh_bare("grep -rl s3cret ~/.cargo | wc -l").ok();
+            assert_eq!(bare.trim(), "5", "{user}: {start}");
+            if config.len() > 1 << 20 {
+                for words in [["plan"], ["doctor"]] {
+                    let text = run(&words).text();
+                    assert!(text.contains("larger than 1 MiB"), "{user}: {words:?}: {text}");
+                }
+            }
+        }
     });
 }
 

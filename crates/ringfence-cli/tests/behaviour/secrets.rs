@@ -128,8 +128,9 @@ fn credentials_in_directories_of_tools_are_denied() {
             project.write_at(&home.join(path), format!("{line}{SECRET}\n"));
         }
         project.write_at(&home.join(".cargo/config"), &address);
+        project.write_at(&home.join(".gradle/init.gradle.bak"), format!("// token = {SECRET}\n"));
         for path in public {
-            project.write_at(&home.join(path), "# the token is elsewhere\nallprojects {}\n");
+            project.write_at(&home.join(path), "# plain\nallprojects {}\n");
         }
         let path =
             format!("{}:{}", home.join("bin").display(), std::env::var("PATH").expect("a path"));
@@ -140,7 +141,7 @@ fn credentials_in_directories_of_tools_are_denied() {
             names.iter().map(|name| format!("~/{name}")).collect::<Vec<_>>().join(" ")
         };
         let ran = run(&format!(
-            "for f in ~/.cargo/config {}; do cat $f >/dev/null && echo read $f; done; true",
+            "for f in ~/.cargo/config ~/.gradle/init.gradle.bak {}; do cat $f >/dev/null && echo read $f; done; true",
             files(&secret)
         ));
         assert_eq!(ran.text(), "", "as {user}");

@@ -7,10 +7,12 @@
 use std::fs;
 
 use ringfence_plan::{HardLinks, Overmount};
-use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source, Verdict, holds_secret};
+use ringfence_policy::{
+    AbsPath, Effect, Origin, Rule, Source, Verdict, holds_secret, is_backup_name, is_cargo_config,
+};
 
 use super::build::{SurveyBuilder, note_linked};
-use super::{kind_of, read_small};
+use super::{kind_of, read_small_bytes};
 
 impl SurveyBuilder<'_> {
     /// Denies probable secrets directly below the directory of a tool, and known files that contain
@@ -45,8 +47,9 @@ impl SurveyBuilder<'_> {
                 .flatten()
                 .flatten()
                 .map(|entry| suspect.join(entry.file_name()));
-            for path in within.chain([suspect.clone()]).filter(is_secret_file) {
-                let reason = Some("it contains a word typical for credentials".to_owned());
+            let found = within.chain([suspect.clone()]).filter(is_secret_file);
+            for path in found.chain(secret_backups(&suspect)) {
+                let reason = Some("it may contain credentials".to_owned());
                 let origin = Origin { reason, ..Origin::new(Source::BuiltIn, path.to_string()) };
                 let real = fs::canonicalize(path.as_path())
                     .ok()
@@ -113,8 +116,30 @@ fn expand_wildcards(suspect: &AbsPath) -> Vec<AbsPath> {
     })
 }
 
-/// True if a regular file contains a secret outside of its comments.
+/// True if a regular file may contain a secret. One of 1 MiB or more counts: it is not read.
 fn is_secret_file(file: &AbsPath) -> bool {
-    let Some(name) = file.name() else { return false };
-    read_small(file).is_some_and(|text| holds_secret(name, &text))
+    let is_file = fs::metadata(file.as_path()).is_ok_and(|found| found.is_file());
+    let Some(name) = file.name().filter(|_| is_file) else { return false };
+    holds_secret(name, read_small_bytes(file).as_deref())
+}
+
+/// Editors' copies of a file that may contain a secret.
+///
+/// A copy of Cargo's configuration always counts: no copy without secrets is made of it.
+fn secret_backups(suspect: &AbsPath) -> Vec<AbsPath> {
+    let (Some(original), Some(directory)) = (suspect.name(), suspect.parent()) else {
+        return Vec::new();
+    };
+    let is_secret = |path: &AbsPath| {
+        let is_file = fs::metadata(path.as_path()).is_ok_and(|found| found.is_file());
+        is_file
+            && (is_cargo_config(original)
+                || holds_secret(original, read_small_bytes(path).as_deref()))
+    };
+    let is_backup = |path: &AbsPath| {
+        path.name().is_some_and(|name| !is_cargo_config(name) && is_backup_name(name, original))
+    };
+    let entries = fs::read_dir(directory.as_path()).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| directory.join(entry.file_name()));
+    paths.filter(|path| is_backup(path) && is_secret(path)).collect()
 }

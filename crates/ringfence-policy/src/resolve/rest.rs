@@ -59,6 +59,7 @@ pub(super) fn environment(
                 let place = layer.position("environment.profile");
                 warnings.push(format!("{place}`profile = default` is ignored: a project's file cannot widen it; {USERS_FILE}"));
             }
+            Some(EnvironmentProfile::Default) if layer.is_of_enclosing() => {}
             Some(profile) => rules.clean = profile == EnvironmentProfile::Clean,
             None => {}
         }

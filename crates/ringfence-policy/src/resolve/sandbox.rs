@@ -129,6 +129,11 @@ fn platform_exclusion(
                 "{}`{key}` is ignored: a project's file cannot widen it; {USERS_FILE}",
                 layer.position(key)
             ));
+        } else if layer.is_of_enclosing() {
+            warnings.push(format!(
+                "{}`{key}` is ignored: a policy for a directory around the project cannot widen it",
+                layer.position(key)
+            ));
         } else if is_managed {
             warnings.push(format!(
                 "{}`{key}` is ignored: the managed policy has chosen it",

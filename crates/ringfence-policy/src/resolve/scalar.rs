@@ -87,6 +87,15 @@ impl<T: SettingWidth> LayeredSetting<T> {
                 }
             }
             _ => {
+                // A repository inside the directory would be less confined than its user chose.
+                let widest = self.value.width().max(T::widest_for_projects().width());
+                if layer.is_of_enclosing() && value.width() > widest {
+                    warnings.push(format!(
+                        "{place}`{key} = {word}` is ignored: a policy for a directory around the \
+                         project cannot widen it; set it for the project or use a flag"
+                    ));
+                    return;
+                }
                 if let Some(ceiling) =
                     self.ceiling.filter(|ceiling| value.width() > ceiling.width())
                 {

@@ -12,6 +12,7 @@ use ringfence_engine::{
 use ringfence_policy::{AbsPath, Access, Facts, HostRule};
 use serde_json::json;
 
+use super::files::print_enclosing_policies;
 use crate::commands::resolve_args::{canonical_directory, expand_path};
 use crate::error::CliError;
 use crate::{messages, output};
@@ -119,6 +120,9 @@ pub(crate) fn run(arguments: PolicyAllowArgs) -> Result<ExitCode, CliError> {
     };
     let amendment = Amendment { subject: permitted, scope, files: &files, facts: &facts };
     let allowed = if arguments.dry_run { amendment.preview()? } else { amendment.write()? };
+    if scope == PolicyScope::OwnProject {
+        print_enclosing_policies(&facts);
+    }
     let what = subject.text();
     if subject.is_absent_to_read() {
         messages::print_warning(&output::printable(&format!(

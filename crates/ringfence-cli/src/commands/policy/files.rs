@@ -4,14 +4,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_engine::{
-    OwnPolicy, OwnPolicyState, PolicyFiles, gather_host_environment, own_policies, own_policy_file,
-    policy_file_paths, user_policy_file,
+    EnclosingPolicy, OwnPolicy, OwnPolicyState, PolicyFiles, existing_enclosing_policies,
+    gather_host_environment, is_enclosing_policy, own_policies, own_policy_file, policy_file_paths,
+    user_policy_file,
 };
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::{Value, json};
 
 use crate::commands::resolve_args::canonical_directory;
 use crate::error::CliError;
+use crate::messages;
 use crate::output::{self, printable};
 
 /// List the policy files that apply here, weakest first
@@ -47,12 +49,14 @@ impl PolicyFile {
     }
 }
 
-/// Returns the files that apply, weakest first, existing or not.
+/// Returns the files that apply, weakest first, existing or not. Absent policies for the directories
+/// around the project are left out.
 pub(super) fn policy_files(files: &PolicyFiles, facts: &Facts) -> Vec<PolicyFile> {
     let layer = |number: usize, file: &AbsPath| match number {
         0 => "managed",
         _ if *file == user_policy_file(facts) => "yours",
         _ if *file == own_policy_file(facts) => "yours, here",
+        _ if is_enclosing_policy(file, facts) => "yours, around",
         _ if files.project.as_ref() == Some(file) => "--policy",
         _ => "repository",
     };
@@ -61,7 +65,21 @@ pub(super) fn policy_files(files: &PolicyFiles, facts: &Facts) -> Vec<PolicyFile
         exists: file.as_path().symlink_metadata().is_ok(),
         file,
     };
-    policy_file_paths(files, facts).into_iter().enumerate().map(one).collect()
+    let files = policy_file_paths(files, facts).into_iter().enumerate().map(one);
+    files.filter(|file| file.exists || !is_enclosing_policy(&file.file, facts)).collect()
+}
+
+/// Prints a note for each policy of the user for a directory around the project.
+pub(crate) fn print_enclosing_policies(facts: &Facts) {
+    enclosing_policy_lines(facts).iter().for_each(|line| messages::print_note(&printable(line)));
+}
+
+/// Returns one line for each policy of the user for a directory around the project.
+pub(crate) fn enclosing_policy_lines(facts: &Facts) -> Vec<String> {
+    let line = |around: EnclosingPolicy| {
+        format!("your policy for {} applies here too: {}", around.directory, around.file)
+    };
+    existing_enclosing_policies(facts).into_iter().map(line).collect()
 }
 
 pub(super) fn run(arguments: List) -> Result<ExitCode, CliError> {
