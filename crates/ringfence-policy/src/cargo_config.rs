@@ -40,6 +40,34 @@ const TABLES: &[&str] = &[
     "unstable",
 ];
 
+/// The keys that are shown of tables with settings of the network.
+const NETWORK_KEYS: &[(&str, &[&str])] = &[
+    (
+        "http",
+        &[
+            "proxy",
+            "debug",
+            "timeout",
+            "cainfo",
+            "proxy-cainfo",
+            "check-revoke",
+            "low-speed-limit",
+            "ssl-version",
+            "multiplexing",
+        ],
+    ),
+    ("net", &["retry", "git-fetch-with-cli", "offline", "ssh"]),
+    ("registry", &["default", "index"]),
+];
+/// The same for tables with a table for each registry or source.
+const NESTED_NETWORK_KEYS: &[(&str, &[&str])] = &[
+    ("registries", &["index", "protocol"]),
+    (
+        "source",
+        &["replace-with", "registry", "local-registry", "directory", "git", "branch", "tag", "rev"],
+    ),
+];
+
 /// Variables of `[env]` that hold no secret, also with a target's name behind them
 /// (`CC_x86_64_unknown_linux_gnu`).
 const HARMLESS_VARIABLES: &[&str] = &[
@@ -103,6 +131,7 @@ pub fn filter_cargo_config(text: &str) -> CargoConfigView {
         };
         http.retain(|name, value| name != "proxy" || is_plain(value));
     }
+    keep_network_keys(&mut config);
     redact_table(&mut config);
     let Ok(copy) = toml::to_string(&config) else { return CargoConfigView::NotUnderstood };
     if copy.lines().any(mentions_secret) {
@@ -118,11 +147,30 @@ pub fn filter_cargo_config(text: &str) -> CargoConfigView {
     }
 }
 
+/// Removes unknown settings of the network: a registry's own extension may be a secret.
+fn keep_network_keys(config: &mut Table) {
+    for (table, keys) in NETWORK_KEYS {
+        if let Some(Value::Table(settings)) = config.get_mut(*table) {
+            settings.retain(|name, _| keys.contains(&name));
+        }
+    }
+    for (table, keys) in NESTED_NETWORK_KEYS {
+        let Some(Value::Table(entries)) = config.get_mut(*table) else { continue };
+        for settings in entries.iter_mut().filter_map(|(_, entry)| entry.as_table_mut()) {
+            settings.retain(|name, _| keys.contains(&name));
+        }
+    }
+}
+
 /// Removes the keys whose names or values may stand for a secret, and tables that are empty then.
 fn redact_table(table: &mut Table) {
     table.retain(|name, value| {
-        let is_secret = mentions_secret(name) || name.to_ascii_lowercase().contains("credential");
-        !is_secret && redact(value)
+        let lower = name.to_ascii_lowercase();
+        let is_secret =
+            mentions_secret(name) || ["credential", "pass"].iter().any(|word| lower.contains(word));
+        // The key of a source or a patch may be a URL.
+        let is_plain = !name.contains([':', '@', '?']) || is_public_url(name);
+        !is_secret && is_plain && redact(value)
     });
 }
 
@@ -155,10 +203,23 @@ fn redact_text(text: &str) -> Option<String> {
         let shown = if is_plain { Some(text.to_owned()) } else { redact_url(text) };
         return shown.filter(|shown| !mentions_secret(shown));
     }
-    // `user:password@host`
-    let has_user = |word: &str| word.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
-    let is_secret = mentions_secret(text) || text.split_whitespace().any(has_user);
+    let is_secret = mentions_secret(text) || text.split_whitespace().any(may_be_password);
     (!is_secret).then(|| text.to_owned())
+}
+
+/// True for a word of a command line or of flags that may be a password: `user:password`, or letters
+/// of both cases with digits.
+fn may_be_password(word: &str) -> bool {
+    let has_user = word.split(['=', ',']).any(|part| {
+        part.split_once(':').is_some_and(|(user, rest)| {
+            !user.is_empty() && !rest.is_empty() && !rest.starts_with(['/', ':'])
+        })
+    });
+    let is_mixed = |part: &str| {
+        let has = |of: fn(&char) -> bool| part.chars().any(|found| of(&found));
+        has(char::is_ascii_digit) && has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase)
+    };
+    has_user || word.split(['=', ',', '/']).any(|part| looks_random(part) || is_mixed(part))
 }
 
 /// True for a variable whose name and value are known to be harmless.
@@ -243,6 +304,34 @@ rustflags = [\"-C\", \"link-arg=-fuse-ld=mold\"]
         let CargoConfigView::Copy(copy) = filter_cargo_config(file) else { panic!("no copy") };
         assert_eq!(copy.parse::<Table>().unwrap(), expect);
         assert!(!copy.contains("s3cret"), "{copy}");
+    }
+
+    #[test]
+    fn free_words_and_unknown_keys_that_may_be_secrets_are_left_out() {
+        let file = "\
+[registry]
+token = \"s3cret\"
+[alias]
+up = \"publish --user deploy:Hunter2pw\"
+key = [\"run\", \"--key\", \"a8Gd93kfP0q2mZx7\"]
+t = \"test --workspace\"
+[target.x86_64-unknown-linux-gnu]
+runner = [\"sshpass\", \"-p\", \"Hunter2pw\", \"ssh\"]
+linker = \"clang\"
+[http]
+user-agent = \"corp Hunter2pw\"
+timeout = 30
+passphrase = \"s3cret\"
+[http.x]
+auth = \"s3cret\"
+[source.\"u:Hunter2pw@host\"]
+registry = \"https://crates.example.org/\"
+[patch.\"https://dl.example.io/?t=TOKEN\"]
+a = { path = \"a\" }
+";
+        let CargoConfigView::Copy(copy) = filter_cargo_config(file) else { panic!("no copy") };
+        let expect = "[alias]\nt = \"test --workspace\"\n[target.x86_64-unknown-linux-gnu]\nlinker = \"clang\"\n[http]\ntimeout = 30\n";
+        assert_eq!(copy.parse::<Table>().unwrap(), expect.parse().unwrap(), "{copy}");
     }
 
     #[track_caller]
