@@ -1,12 +1,16 @@
 //! The index of a git repository.
 
 mod blobs;
+mod cached_trees;
 mod faults;
+mod split;
 
 use std::path::{Component, Path, PathBuf};
 
 pub use blobs::{GitEntry, GitIndex, parse_blobs};
+pub use cached_trees::{has_foreign_trees, without_trees};
 pub use faults::{IndexFault, ObjectNames, index_fault};
+pub use split::shared_index_name;
 
 /// True for the names of index files in a git directory: a split index has a shared part.
 pub fn is_index(name: &[u8]) -> bool {
@@ -125,6 +129,45 @@ impl RawEntry<'_> {
     fn has_declared_length(&self, index: &[u8]) -> bool {
         read_u32(index, 4) == Some(4) || self.flagged_length == self.name.len().min(LONGEST_NAME)
     }
+}
+
+/// An entry as far as it counts in a tree.
+struct IndexEntry<'a> {
+    mode: u32,
+    object: &'a [u8],
+    flags: u32,
+    name: &'a [u8],
+}
+
+impl IndexEntry<'_> {
+    /// Zero for a merged entry.
+    fn stage(&self) -> u32 {
+        split::stage_of(self.flags)
+    }
+
+    fn is_intent_to_add(&self) -> bool {
+        self.flags & (1 << 13) != 0
+    }
+}
+
+/// A named part behind the entries.
+struct Extension<'a> {
+    name: &'a [u8],
+    content: &'a [u8],
+}
+
+/// The extensions of an index whose entries end at `end`. `None` if one is longer than the index.
+fn extensions(index: &[u8], hash: usize, end: usize) -> Option<Vec<Extension<'_>>> {
+    let (mut at, mut found) = (end, Vec::new());
+    while let (Some(name), Some(length)) = (index.get(at..at + 4), read_u32(index, at + 4)) {
+        if at + 8 + hash > index.len() {
+            break;
+        }
+        let content = index.get(at + 8..at + 8 + length as usize)?;
+        found.push(Extension { name, content });
+        at += 8 + length as usize;
+    }
+    Some(found)
 }
 
 /// Calls `visit` for each entry; returns the end of the last one, or `None` if there are fewer than

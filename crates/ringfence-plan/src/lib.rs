@@ -23,8 +23,8 @@ mod support;
 mod survey;
 
 pub use git_index::{
-    GitEntry, GitIndex, IndexFault, ObjectNames, Tracked, index_fault, is_index, parse_blobs,
-    parse_entries, parse_gitlinks,
+    GitEntry, GitIndex, IndexFault, ObjectNames, Tracked, has_foreign_trees, index_fault, is_index,
+    parse_blobs, parse_entries, parse_gitlinks, shared_index_name, without_trees,
 };
 pub use plan::{
     CONCURRENT, FileKind, MountAccess, NetworkNamespace, Overmount, OwnPlaces, PinReason,

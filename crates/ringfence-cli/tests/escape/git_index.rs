@@ -95,6 +95,78 @@ f=open(".git/n","wb"); f.write(d+b"ZZZZ"+struct.pack(">I",s)); f.truncate(len(d)
         .never_runs_after(ringfence_testkit::TestProject::sh);
 }
 
+/// Makes `tools/build.sh` run a program, and names that tree in the index in place of `tools`.
+const FORGES_TREE: &str = r#"python3 -c 'import subprocess,hashlib,os
+g=lambda *a,i=None: subprocess.run(["git",*a],input=i,capture_output=True).stdout.strip().decode()
+b=g("hash-object","-w","--stdin",i=b"touch ~/RAN\n")
+t=bytes.fromhex(g("mktree",i=b"100644 blob "+b.encode()+b"\tbuild.sh\n"))
+g("write-tree"); p=g("rev-parse","--absolute-git-dir")+"/index"; old=bytes.fromhex(g("rev-parse","HEAD:tools"))
+x=open(p,"rb").read()[:-20]; assert old in x; x=x.replace(old,t)
+open(p+".n","wb").write(x+hashlib.sha1(x).digest()); os.rename(p+".n",p)'"#;
+
+/// Files older than the index: git reads newer ones again, and then computes their trees.
+const OLD: &str = "touch -d yesterday README tools/build.sh; git status -s";
+
+const WITH_TOOLS: &str = "git init -q; mkdir tools; echo true > tools/build.sh; touch -d yesterday README tools/build.sh; git add README tools; COMMIT";
+
+/// The user changes another file, commits, and comes back to the commit later.
+const COMMITS: &str = "echo more >> README; COMMIT -a; git checkout -q --detach HEAD~1; git checkout -q -; sh tools/build.sh";
+
+/// Promise: index-trees
+#[test]
+fn tree_named_by_an_index_is_not_committed() {
+    let stash = "echo more >> README; git config user.name a; git config user.email b; git stash -q; if git show stash:tools/build.sh | grep -q RAN; then touch ~/RAN; fi";
+    for then in [COMMITS, stash] {
+        Plant { before: WITH_TOOLS, commands: &[FORGES_TREE], then }.never_runs();
+    }
+}
+
+/// Promise: index-trees
+#[test]
+fn tree_named_by_a_split_index_is_not_committed() {
+    let split = format!("{WITH_TOOLS}; git update-index --split-index; echo x > x; git add x");
+    Plant { before: &split, commands: &[FORGES_TREE], then: COMMITS }.never_runs();
+}
+
+/// Promise: index-trees
+#[test]
+fn tree_named_by_an_index_of_a_worktree_is_not_committed() {
+    check_part(&format!("{WITH_TOOLS}; git worktree add -q part"));
+}
+
+/// Promise: index-trees
+#[test]
+fn tree_named_by_an_index_of_a_submodule_is_not_committed() {
+    let library = WITH_TOOLS.replace("git init -q", "git init -q; echo x > README");
+    check_part(&format!(
+        "git init -q; (mkdir ../lib; cd ../lib; {library}); git -c protocol.file.allow=always submodule --quiet add $PWD/../lib part; COMMIT"
+    ));
+}
+
+/// Forges a tree in the index of the working tree `part`.
+#[track_caller]
+fn check_part(before: &str) {
+    let own = format!("cd part; {OLD}; {FORGES_TREE}");
+    let then = format!("cd part; {COMMITS}");
+    Plant { before, commands: &[&own], then: &then }.never_runs();
+}
+
+/// Promise: index-trees
+#[test]
+fn index_with_a_foreign_tree_keeps_its_entries() {
+    if !needs(&["git", "python3"]) {
+        return;
+    }
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare(&spelled(WITH_TOOLS)).ok();
+        let ran = project.sh(&format!("echo new > staged; git add staged; {FORGES_TREE}"));
+        assert!(ran.stderr_text().contains("names trees"), "{}", ran.stderr_text());
+        let staged = project.sh_bare("ls .git | grep -c ringfence; git status --porcelain -uno");
+        assert_eq!(staged.ok().trim(), "0\nA  staged", "as {user}");
+    });
+}
+
 /// Promise: worktree-hooks
 #[test]
 fn replacement_of_a_users_object_is_moved_away() {
@@ -169,6 +241,14 @@ fn indexes_that_git_writes_stay() {
         (
             "git init -q",
             "git add -N README; git rm -q --cached README; git add README; git update-index --assume-unchanged README",
+        ),
+        (
+            "git init -q; git add README; COMMIT",
+            "git update-index --split-index; echo x > x; git add x; COMMIT; echo y >> x; git add x",
+        ),
+        (
+            "git init -q; mkdir d; touch d/x d/y e; git add .; COMMIT; git branch o; echo 1 > d/x; COMMIT -a; git switch -q o; echo 2 > d/x; COMMIT -a",
+            "git -c user.name=a -c user.email=b merge -q @{-1} || git ls-files -u",
         ),
         ("git init -q; git config index.threads 4", many),
         ("git init -q; git config index.version 4; git config index.threads 4", many),

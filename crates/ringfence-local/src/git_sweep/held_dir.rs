@@ -3,13 +3,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::AbsPath;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::{Errno, Result};
 
 /// Device and inode.
@@ -209,6 +209,43 @@ pub(super) fn with_write_permission<T>(
             result
         }
         other => other,
+    }
+}
+
+/// Writes a new file next to `name`, to be renamed over it, and returns its name.
+///
+/// It has the modification time of the file at `name`: git compares that of an index with those of
+/// the files in it.
+pub(super) fn write_beside(
+    directory: &HeldDir,
+    name: impl AsRef<Path>,
+    content: &[u8],
+) -> std::io::Result<OsString> {
+    let mut new = name.as_ref().as_os_str().to_owned();
+    new.push(".ringfence");
+    remove_file(directory, &new)?;
+    let old = rustix::fs::statat(directory, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = fs::File::from(with_write_permission(directory, || {
+        rustix::fs::openat(directory, &new, flags, Mode::from_raw_mode(0o644))
+    })?);
+    let written = file.write_all(content);
+    if let Ok(old) = old {
+        let modified = Timespec { tv_sec: old.st_mtime as _, tv_nsec: old.st_mtime_nsec as _ };
+        let times = Timestamps { last_access: modified, last_modification: modified };
+        let _ = rustix::fs::futimens(&file, &times);
+    }
+    written.inspect_err(|_| drop(remove_file(directory, &new))).map(|()| new)
+}
+
+/// Removes a file, if there is one.
+pub(super) fn remove_file(directory: &HeldDir, name: impl AsRef<Path>) -> std::io::Result<()> {
+    let name = name.as_ref();
+    match with_write_permission(directory, || {
+        rustix::fs::unlinkat(directory, name, AtFlags::empty())
+    }) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -6,15 +6,13 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io::Write;
 
 use ringfence_policy::AbsPath;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::FileType;
 
 use super::SweepBaseline;
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, kind};
-use super::index::{BadIndex, bad_indexes};
+use super::index::{self, BadIndex, bad_indexes};
 use super::state;
 
 /// Largest file of state that is kept in memory.
@@ -68,18 +66,19 @@ impl Suspension {
                     });
                 }
             });
-            for BadIndex { name, .. } in bad_indexes(baseline, &git) {
+            for BadIndex { name, kept, .. } in bad_indexes(baseline, &git) {
                 let file = held_dir::open_file(&git, &name);
                 // One too large for memory is removed: git never writes such an index.
-                let original =
-                    file.and_then(|file| held_dir::read_all(file, MAX_SIZE)).unwrap_or_default();
-                if replace_file(&git, &name, None).is_ok() {
+                let original = file
+                    .and_then(|file| held_dir::read_all(file, index::MAX_SIZE))
+                    .unwrap_or_default();
+                if replace_file(&git, &name, kept.as_deref()).is_ok() {
                     self.taken.push(Suspended {
                         git: path.clone(),
                         directory: "",
                         name,
                         original,
-                        left: None,
+                        left: kept,
                     });
                 }
             }
@@ -103,7 +102,9 @@ fn restore(baseline: &SweepBaseline, taken: Vec<Suspended>) {
             continue;
         };
         let is_unchanged = match &left {
-            Some(left) => held_dir::read(&directory, &name).is_ok_and(|now| now == *left),
+            Some(left) => held_dir::open_file(&directory, &name)
+                .and_then(|file| held_dir::read_all(file, index::MAX_SIZE))
+                .is_ok_and(|now| now == *left),
             None => kind(&directory, &name).is_none(),
         };
         if is_unchanged {
@@ -124,28 +125,10 @@ fn replace_file(
     content: Option<&[u8]>,
 ) -> std::io::Result<()> {
     let name = name.as_ref();
-    let Some(content) = content else { return remove(directory, name) };
-    let mut new = name.to_owned();
-    new.push(".ringfence");
-    remove(directory, &new)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let made = held_dir::with_write_permission(directory, || {
-        rustix::fs::openat(directory, &new, flags, Mode::from_raw_mode(0o644))
-    })?;
-    let written = fs::File::from(made).write_all(content);
-    let renamed = written.and_then(|()| {
-        Ok(held_dir::with_write_permission(directory, || {
-            rustix::fs::renameat(directory, &new, directory, name)
-        })?)
+    let Some(content) = content else { return held_dir::remove_file(directory, name) };
+    let new = held_dir::write_beside(directory, name, content)?;
+    let renamed = held_dir::with_write_permission(directory, || {
+        rustix::fs::renameat(directory, &new, directory, name)
     });
-    renamed.inspect_err(|_| drop(remove(directory, &new)))
-}
-
-fn remove(directory: &HeldDir, name: &OsStr) -> std::io::Result<()> {
-    match held_dir::with_write_permission(directory, || {
-        rustix::fs::unlinkat(directory, name, AtFlags::empty())
-    }) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(renamed.inspect_err(|_| drop(held_dir::remove_file(directory, &new)))?)
 }

@@ -5,7 +5,7 @@
 //! and files outside, `git commit -a` would read them, and `git status` would enter repositories
 //! anywhere.
 
-use super::{read_u32, visit_entries};
+use super::{extensions, read_u32, visit_entries};
 
 /// Reason why git must not read an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +27,21 @@ pub enum ObjectNames {
 
 /// Finds an entry that git itself would not have added.
 pub fn index_fault(index: &[u8], names: ObjectNames) -> Option<IndexFault> {
-    let lengths: &[usize] = if names == ObjectNames::Sha1 { &[20] } else { &[20, 32] };
-    let faults: Vec<Option<IndexFault>> = lengths.iter().map(|hash| fault(index, *hash)).collect();
+    let faults: Vec<Option<IndexFault>> =
+        lengths(names).iter().map(|hash| fault(index, *hash)).collect();
     // With the wrong length it is malformed.
     let path = faults.iter().flatten().find(|fault| matches!(fault, IndexFault::Path(_)));
     let is_right = faults.iter().any(Option::is_none);
     path.cloned().or_else(|| (!is_right).then_some(IndexFault::Malformed))
+}
+
+/// Lengths of object names with which git can read the index.
+pub(super) fn right_lengths(index: &[u8], names: ObjectNames) -> Vec<usize> {
+    lengths(names).iter().copied().filter(|hash| fault(index, *hash).is_none()).collect()
+}
+
+fn lengths(names: ObjectNames) -> &'static [usize] {
+    if names == ObjectNames::Sha1 { &[20] } else { &[20, 32] }
 }
 
 fn fault(index: &[u8], hash: usize) -> Option<IndexFault> {
@@ -91,18 +100,12 @@ fn has_plain_offsets(index: &[u8], hash: usize, end: usize, starts: &[usize]) ->
     }) {
         return false;
     }
-    let mut at = end;
-    while let (Some(name), Some(length)) = (index.get(at..at + 4), read_u32(index, at + 4)) {
-        if at + 8 + hash > index.len() {
-            break;
-        }
-        let Some(content) = index.get(at + 8..at + 8 + length as usize) else { return false };
-        if name == b"IEOT" && !are_blocks(content, starts) {
-            return false;
-        }
-        at += 8 + length as usize;
-    }
-    true
+    extensions(index, hash, end).is_some_and(|found| {
+        found
+            .iter()
+            .filter(|extension| extension.name == b"IEOT")
+            .all(|extension| are_blocks(extension.content, starts))
+    })
 }
 
 /// True if the offsets of entry blocks are starts of entries.
