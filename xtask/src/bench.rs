@@ -15,12 +15,13 @@ mod service;
 
 pub(crate) use server::POURED;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use crate::{TaskResult, workspace};
 use measure::measure;
 use report::Report;
-use row::ROWS;
+use row::{BenchRow, ROWS};
 use scratch::BenchScratch;
 
 /// The options of the bench.
@@ -125,8 +126,12 @@ fn rows(options: &BenchOptions<'_>, scratch: &BenchScratch, report: &mut Report)
     let (mut contenders, notes) = contender::find(&programs, scratch)?;
     contenders.extend(options.before.clone().map(contender::before));
     notes.into_iter().for_each(|note| report.note(note));
-    for row in ROWS.iter().filter(|row| options.only.is_empty() || options.only.contains(&row.name))
-    {
+    let is_chosen = |row: &&BenchRow| options.only.is_empty() || options.only.contains(&row.name);
+    let rows: Vec<&BenchRow> = ROWS.iter().filter(is_chosen).collect();
+    if rows.iter().any(|row| row.is_for_notify_only()) {
+        contenders.push(contender::notify_only(programs.notify_only.path()?.to_owned()));
+    }
+    for row in rows {
         eprintln!("bench: {}: {}", row.name, row.says);
         match (row.prepare)(scratch, &programs) {
             Ok(job) => report.add(row, measure(row, &job, &contenders, options.pace)),
@@ -136,35 +141,53 @@ fn rows(options: &BenchOptions<'_>, scratch: &BenchScratch, report: &mut Report)
     Ok(())
 }
 
-/// The measured program, and helpers that measure inside.
+/// The measured program, and helpers that measure inside. Each is built when a row first needs it.
 struct BenchPrograms {
     ringfence: PathBuf,
-    probe: PathBuf,
+    probe: BenchHelper,
     /// Gets notifications of created files, and does nothing else.
-    notify_only: PathBuf,
+    notify_only: BenchHelper,
     /// Sends commands to shells that stay open.
-    rounds: PathBuf,
+    rounds: BenchHelper,
     /// Opens many sessions.
-    many: PathBuf,
+    many: BenchHelper,
     /// Evaluates rules on command text.
-    commands: PathBuf,
+    commands: BenchHelper,
+}
+
+/// A helper program.
+struct BenchHelper {
+    package: &'static str,
+    example: Option<&'static str>,
+    path: OnceCell<PathBuf>,
+}
+
+impl BenchHelper {
+    fn new(package: &'static str, example: Option<&'static str>) -> Self {
+        Self { package, example, path: OnceCell::new() }
+    }
+
+    /// The path of the program, built if necessary.
+    fn path(&self) -> Result<&Path, Box<dyn std::error::Error>> {
+        if let Some(path) = self.path.get() {
+            return Ok(path);
+        }
+        let example = self.example.iter().flat_map(|name| ["--example", name]);
+        let flags: Vec<&str> = ["--release"].into_iter().chain(example).collect();
+        let built = workspace::build(self.package, &flags)?;
+        Ok(self.path.get_or_init(|| built))
+    }
 }
 
 impl BenchPrograms {
     fn build() -> Result<BenchPrograms, Box<dyn std::error::Error>> {
         Ok(BenchPrograms {
             ringfence: workspace::build("ringfence-cli", &["--release"])?,
-            probe: workspace::build("xtask", &["--release"])?,
-            notify_only: workspace::build(
-                "ringfence-sys",
-                &["--release", "--example", "notify_only"],
-            )?,
-            rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
-            many: workspace::build("ringfence", &["--release", "--example", "many"])?,
-            commands: workspace::build(
-                "ringfence-cmdline",
-                &["--release", "--example", "commands"],
-            )?,
+            probe: BenchHelper::new("xtask", None),
+            notify_only: BenchHelper::new("ringfence-sys", Some("notify_only")),
+            rounds: BenchHelper::new("ringfence-local", Some("rounds")),
+            many: BenchHelper::new("ringfence", Some("many")),
+            commands: BenchHelper::new("ringfence-cmdline", Some("commands")),
         })
     }
 }

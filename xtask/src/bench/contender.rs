@@ -56,7 +56,6 @@ pub(super) fn find(
     let mut contenders = vec![
         Contender { name: "bare", words: Words::Bare },
         Contender { name: "ringfence", words: Words::Ringfence(programs.ringfence.clone()) },
-        Contender { name: "notify-only", words: Words::NotifyOnly(programs.notify_only.clone()) },
     ];
     install_bubblewrap();
     let peers = PEERS.iter().map(|(name, words)| Contender { name, words: Words::Peer(words) });
@@ -93,6 +92,11 @@ pub(super) fn find(
         }
     }
     Ok((contenders, notes))
+}
+
+/// The bare command with notifications of created files.
+pub(super) fn notify_only(program: PathBuf) -> Contender {
+    Contender { name: "notify-only", words: Words::NotifyOnly(program) }
 }
 
 /// Another build of ringfence.

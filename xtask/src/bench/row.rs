@@ -168,7 +168,7 @@ pub(super) const ROWS: &[BenchRow] = &[
         rounds: 10,
         bars: &[Bar::Seconds(0.00005)],
         prepare: |scratch, programs| {
-            Ok(Job::itself(scratch.empty()?, &programs.commands, &["guard", "2000"]))
+            Ok(Job::itself(scratch.empty()?, programs.commands.path()?, &["guard", "2000"]))
         },
     },
     BenchRow {
@@ -194,7 +194,7 @@ pub(super) const ROWS: &[BenchRow] = &[
         rounds: 40,
         bars: &[Bar::Times(1.15, "bare")],
         prepare: |scratch, programs| {
-            Ok(Job::itself(scratch.empty()?, &programs.rounds, &["true", "5000"]))
+            Ok(Job::itself(scratch.empty()?, programs.rounds.path()?, &["true", "5000"]))
         },
     },
     BenchRow {
@@ -205,7 +205,7 @@ pub(super) const ROWS: &[BenchRow] = &[
         // At least nine tenths of the rate.
         bars: &[Bar::Times(1.11, "bare")],
         prepare: |scratch, programs| {
-            Ok(Job::itself(scratch.empty()?, &programs.rounds, &["output", "1024"]))
+            Ok(Job::itself(scratch.empty()?, programs.rounds.path()?, &["output", "1024"]))
         },
     },
     BenchRow {
@@ -217,7 +217,7 @@ pub(super) const ROWS: &[BenchRow] = &[
         prepare: |scratch, programs| {
             Ok(Job {
                 timing: Timing::Memory,
-                ..Job::itself(scratch.repository()?, &programs.many, &["idle", "100"])
+                ..Job::itself(scratch.repository()?, programs.many.path()?, &["idle", "100"])
             })
         },
     },
@@ -314,6 +314,11 @@ impl BenchRow {
         self.bars.iter().any(|bar| matches!(bar, Bar::Bytes(_)))
     }
 
+    /// True if the contender that measures only notifications takes part.
+    pub(super) fn is_for_notify_only(&self) -> bool {
+        matches!(self.who, Who::Full | Who::Wired)
+    }
+
     pub(super) fn rounds(&self, pace: Pace) -> usize {
         match pace {
             Pace::Full => self.rounds,
@@ -330,7 +335,7 @@ fn hook_job(
 ) -> Result<Job, Box<dyn Error>> {
     Ok(Job::itself(
         scratch.repository()?,
-        &programs.probe,
+        programs.probe.path()?,
         &["probe", "hook", "20", &programs.ringfence.to_string_lossy(), tool],
     ))
 }

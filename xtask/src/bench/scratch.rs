@@ -175,7 +175,7 @@ impl BenchScratch {
     pub(super) fn probe(&self, programs: &BenchPrograms) -> ScratchPath {
         let copy = self.disk.join("probe");
         if !copy.exists() {
-            fs::copy(&programs.probe, &copy)?;
+            fs::copy(programs.probe.path()?, &copy)?;
         }
         Ok(copy)
     }
