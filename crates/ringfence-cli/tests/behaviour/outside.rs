@@ -203,7 +203,7 @@ fn foreign_repository_above_the_project_opens_nothing() {
     let project = project(TestUser::User);
     project.tries("read('HOME/code/other/main.rs')").inside(&["ENOENT"]);
     let above = project.home().join("code/.git");
-    project.make_directories(&above);
+    project.make_directories(&above.join("refs"));
     project.tries("read('HOME/code/other/main.rs')").inside(&["ok"]);
     std::os::unix::fs::chown(&above, Some(61_235), Some(61_235)).expect("root may");
     project.tries("read('HOME/code/other/main.rs')").inside(&["ENOENT"]);
