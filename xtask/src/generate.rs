@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::promises::{self, CATALOGUE};
-use crate::{TaskResult, workspace};
+use crate::{TaskResult, walk, workspace};
 
 /// Writes the documents, or checks them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,10 @@ pub(crate) fn run(purpose: GenerateMode) -> TaskResult {
 /// The same by a program that was built already.
 pub(crate) fn run_with(program: &Path, purpose: GenerateMode) -> TaskResult {
     let mut stale = Vec::new();
-    let mut documents = vec![("PROMISES.md", render_promises()?.into_bytes())];
+    let mut documents = vec![
+        ("PROMISES.md", render_promises()?.into_bytes()),
+        (walk::DOCUMENT, walk::render(program)?.into_bytes()),
+    ];
     for (document, words) in DOCUMENTS {
         documents.push((document, printed(program, words)?));
     }

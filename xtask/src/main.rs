@@ -1,5 +1,5 @@
-//! Tasks of this workspace: `cargo xtask tidy`, `gen`, `ci`, `stress`, `fuzz`, `precision`,
-//! `bench`, `soak` and `kernels`.
+//! Tasks of this workspace: `cargo xtask tidy`, `gen`, `walk`, `ci`, `stress`, `fuzz`,
+//! `precision`, `bench`, `soak` and `kernels`.
 //!
 //! One file per task. Nothing here ships, and nothing that ships depends on it.
 
@@ -14,6 +14,7 @@ mod promises;
 mod soak;
 mod stress;
 mod tidy;
+mod walk;
 mod workspace;
 
 use std::error::Error;
@@ -27,6 +28,7 @@ usage: cargo xtask TASK
 
   tidy [--stats]                              check rules that the compiler does not check, or count
   gen [--check]                               write the generated documents, or fail if they differ
+  walk                                        print the stages of one command, from a real run
   ci                                          everything a change must pass
   stress                                      repeat races and generated inputs many times (30 minutes)
   fuzz commands [--seconds N] [--seed N]      generated command lines for the shell parser
@@ -55,6 +57,7 @@ fn run_task(words: &[&str]) -> TaskResult {
         ["tidy", "--stats"] => tidy::print_stats(),
         ["gen"] => generate::run(generate::GenerateMode::Write),
         ["gen", "--check"] => generate::run(generate::GenerateMode::Check),
+        ["walk"] => walk::run(),
         ["ci"] => ci::run(),
         ["stress"] => stress::run(),
         ["fuzz", target] => fuzz::run(target, fuzz::SECONDS, None),

@@ -19,10 +19,12 @@ use std::process::ExitCode;
 
 use providers::EarlyProviders;
 use ringfence_local::LocalProvider;
+use tracing::trace_span;
 
 fn main() -> ExitCode {
     ringfence_enforce::apply::reexec::enter_if_helper();
     let logging = logging::start_early();
+    let _stage = trace_span!(target: "stage", "main").entered();
     // Started before the arguments are parsed: it prepares the sandbox meanwhile.
     let is_early = logging.is_decided() && args::is_subcommand("run");
     let local = if is_early && !args::runs_in_conversation() {

@@ -29,6 +29,7 @@ use build::SurveyBuilder;
 pub(crate) use git::OBEYED_NAMES as OBEYED_BY_GIT;
 use links::SymlinkCache;
 pub use remembered::{digest_unchanged, remember_contents};
+use tracing::trace_span;
 pub(crate) use tracked_files::TrackedLookup;
 pub use tracked_files::{RememberedFiles, grant_if_tracked};
 pub use walk::skipped_directory_names;
@@ -70,6 +71,7 @@ impl Default for Known<'_> {
 /// Surveys the host with known git directories, worktrees and `.git` files of commands. Git
 /// settings in them are not protected, since they are swept after every command.
 pub fn survey_with_known(grants: &Grants, known: &Known<'_>) -> Survey {
+    let _stage = trace_span!(target: "stage", "survey_with_known").entered();
     let mut links = SymlinkCache::default();
     let mut survey = resolve_with(grants, &mut links);
     if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {

@@ -11,6 +11,7 @@ use ringfence_cmdline::{
     ParseProblem, ParsedLine, ShellDialect, find_doubt, find_refusal, parse_for_rules,
 };
 use ringfence_policy::{CommandRules, Grants};
+use tracing::trace_span;
 
 /// The argv that makes bash run `line` and then report its final working directory through standard
 /// input's fd. The line itself reads from `/dev/null`.
@@ -93,6 +94,7 @@ fn text(bytes: &[u8]) -> Result<&str, ParseProblem> {
 ///
 /// These rules apply in every mode: they do not need a sandbox.
 pub(crate) fn check_command(grants: &Grants, command: CommandText<'_>) -> Option<Outcome> {
+    let _stage = trace_span!(target: "stage", "check_command").entered();
     if !grants.commands.has_guards() {
         return None;
     }

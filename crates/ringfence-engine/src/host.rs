@@ -13,6 +13,7 @@ use ringfence_api::SecretValue;
 use ringfence_plan::{SandboxUser, SettingsCopy};
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, GitRemote, Grants, NetworkMode, Platform};
+use tracing::trace_span;
 
 use crate::project_root::find_project;
 use crate::{EngineError, command_config, company, files, gitconfig, package_settings};
@@ -94,6 +95,7 @@ impl HostEnvironment {
 
 /// Gathers the facts for `cwd`.
 pub fn gather_host_environment(cwd: &AbsPath) -> Result<HostEnvironment, EngineError> {
+    let _stage = trace_span!(target: "stage", "gather_host_environment").entered();
     let variables: Vec<(OsString, OsString)> = env::vars_os().collect();
     let text: BTreeMap<String, String> = variables
         .iter()

@@ -75,7 +75,7 @@ use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, Rule, Source,
     Verdict, resolve, resolve_to_inspect,
 };
-use tracing::{debug, info};
+use tracing::{debug, info, trace_span};
 
 use files::read_layers_and_agent;
 
@@ -154,6 +154,7 @@ fn resolve_with(
     flags: &Flags,
     files: &PolicyFiles,
 ) -> Result<ResolvedPolicy, EngineError> {
+    let _stage = trace_span!(target: "stage", "resolve_with").entered();
     let (layers, described) = read_layers_and_agent(files, &surroundings.facts)?;
     for layer in &layers {
         debug!(target: "engine", file = %layer.file, "read a policy file");

@@ -8,6 +8,7 @@ use ringfence_audit::{
     RecordSubject, RunEnded, RunStarted, digest, now_ms,
 };
 use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
+use tracing::trace_span;
 
 use crate::run::Readiness;
 use crate::{EngineError, ResolvedPolicy, RunRequest, command_guard};
@@ -64,6 +65,7 @@ impl<'a> RunRecorder<'a> {
 
     /// Records that the command is about to run.
     pub(crate) fn begin(&mut self, ready: &Readiness) -> Result<(), EngineError> {
+        let _stage = trace_span!(target: "stage", "begin").entered();
         // The record always shows that there is no sandbox, and which rule turned it off.
         let sandbox = &self.resolved.grants.sandbox;
         let is_unconfined = self.resolved.grants.is_confined() && !ready.is_confined;
@@ -86,6 +88,7 @@ impl<'a> RunRecorder<'a> {
 
     /// Records the end of the run. A write error is only reported: the command has already run.
     pub(crate) fn finish(&mut self, result: &Result<Outcome, EngineError>) {
+        let _stage = trace_span!(target: "stage", "finish").entered();
         let records = match result {
             Err(EngineError::Audit { .. }) => return,
             Err(error) if !self.has_begun => vec![self.refused(error)],

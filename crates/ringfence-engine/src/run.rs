@@ -10,7 +10,7 @@ use ringfence_audit::AuditError;
 use ringfence_plan::Plan;
 use ringfence_policy::{Grants, OnGap};
 use ringfence_provider::{PreparedSandbox, Provider};
-use tracing::{debug, info};
+use tracing::{debug, info, trace_span};
 
 use crate::asking::RecordingAsker;
 use crate::command_guard::{self, CommandText};
@@ -155,6 +155,7 @@ pub fn run(
     resolved: &ResolvedPolicy,
     on_audit_error: &mut dyn FnMut(&AuditError),
 ) -> Result<Outcome, EngineError> {
+    let _stage = trace_span!(target: "stage", "run").entered();
     let output_gap = output_gap(&resolved.grants, request.stdio);
     let mut target = OwnSandbox { provider, request, resolved, output_gap, prepared: None };
     run_recorded(&mut target, request, resolved, on_audit_error)

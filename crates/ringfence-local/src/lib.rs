@@ -58,6 +58,7 @@ use guess_denials::DenialGuesser;
 use orphans::TeardownMode;
 pub use orphans::reap_children;
 use run_registry::{CreatedRepos, RunMarker, RunRegistry};
+use tracing::trace_span;
 use tripwire_server::TripwireServer;
 pub use unconfined::ProcessProvider;
 use watcher_thread::WatcherStage;
@@ -79,6 +80,7 @@ impl LocalProvider {
     ///
     /// Call it before the program starts threads.
     pub fn for_one_command() -> Self {
+        let _stage = trace_span!(target: "stage", "for_one_command").entered();
         // The signal mask of this moment is the one that the command starts with. A failure here
         // occurs again, and is reported, when the command runs.
         let prestarted = signal::block(&SignalSet::from_signals(&[]))
@@ -125,6 +127,7 @@ impl Provider for LocalProvider {
         grants: &Grants,
         user: &SandboxUser,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
+        let _stage = trace_span!(target: "stage", "open").entered();
         if !grants.is_confined() {
             // The engine passes such grants to the provider `process`.
             let source = std::io::ErrorKind::InvalidInput.into();
@@ -233,6 +236,7 @@ impl PreparedSandbox for PreparedNamespaceSandbox {
     }
 
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
+        let _stage = trace_span!(target: "stage", "run").entered();
         refuse_directory_streams()?;
         let ports = self.reserve_ports()?;
         // Held until the git sweep is done.

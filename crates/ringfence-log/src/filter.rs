@@ -5,6 +5,9 @@ use std::fmt;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
+/// The target of the spans that mark the stages of a run.
+pub(crate) const STAGE: &str = "stage";
+
 /// The components that log, as events name them in `target`.
 pub const COMPONENTS: &[&str] = &[
     "engine",
@@ -21,6 +24,7 @@ pub const COMPONENTS: &[&str] = &[
     "session",
     "http",
     "mcp",
+    STAGE,
 ];
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
@@ -75,8 +79,14 @@ impl LogFilter {
         Ok(filter)
     }
 
-    pub(crate) fn targets(&self) -> Targets {
-        Targets::new().with_targets(self.0.iter().copied())
+    /// The filter of events.
+    pub(crate) fn events(&self) -> Targets {
+        Targets::new().with_targets(self.0.iter().filter(|(name, _)| *name != STAGE).copied())
+    }
+
+    /// The filter of stages.
+    pub(crate) fn stages(&self) -> Targets {
+        Targets::new().with_targets(self.0.iter().filter(|(name, _)| *name == STAGE).copied())
     }
 }
 

@@ -20,7 +20,7 @@ where
 {
     fn format_event(
         &self,
-        _: &FmtContext<'_, S, N>,
+        context: &FmtContext<'_, S, N>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
@@ -32,6 +32,11 @@ where
         object.0.insert("level".into(), metadata.level().as_str().to_ascii_lowercase().into());
         object.0.insert("component".into(), metadata.target().into());
         event.record(&mut object);
+        if metadata.is_span() {
+            let stages = context.event_scope().into_iter().flat_map(|scope| scope.from_root());
+            let stages: Vec<&str> = stages.map(|stage| stage.name()).collect();
+            object.0.insert("message".into(), stages.join(":").into());
+        }
         writeln!(writer, "{}", Value::Object(object.0))
     }
 }

@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use json::JsonLine;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
@@ -146,16 +148,22 @@ pub fn log_file() -> Option<PathBuf> {
 }
 
 fn install(output: LogOutput) {
-    let (format, targets) = (output.format, output.filter.targets());
+    let format = output.format;
+    let (events, stages) = (output.filter.events(), output.filter.stages());
     if OUTPUT.set(output).is_err() {
         return;
     }
-    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(LineWriter);
-    let layer = match format {
-        LineFormat::Text => layer.boxed(),
-        LineFormat::Json => layer.event_format(json::JsonLine).boxed(),
+    let layer = || tracing_subscriber::fmt::layer().with_ansi(false).with_writer(LineWriter);
+    // A stage is a span: its line is written when it begins, behind those that it is within.
+    let stage_layer = layer().with_span_events(FmtSpan::NEW).with_file(true);
+    let (event_layer, stage_layer) = match format {
+        LineFormat::Text => (layer().boxed(), stage_layer.boxed()),
+        LineFormat::Json => {
+            (layer().event_format(JsonLine).boxed(), stage_layer.event_format(JsonLine).boxed())
+        }
     };
-    let subscriber = Registry::default().with(layer.with_filter(targets));
+    let subscriber = Registry::default()
+        .with(event_layer.with_filter(events).and_then(stage_layer.with_filter(stages)));
     // It fails if the embedding program has a subscriber of its own, which gets the events then.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringfence_policy::{
     AbsPath, Access as Wanted, CA_BUNDLE, Effect, Grants, NetworkMode, Observe, Verdict,
 };
+use tracing::trace_span;
 
 use crate::gaps;
 use crate::plan::{
@@ -21,6 +22,7 @@ pub fn plan(
     support: &HostSupport,
     sandbox_user: &SandboxUser,
 ) -> Plan {
+    let _stage = trace_span!(target: "stage", "plan").entered();
     let mut draft = PlanBuilder {
         grants,
         survey,

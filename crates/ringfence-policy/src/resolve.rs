@@ -25,6 +25,7 @@ use crate::path::AbsPath;
 use crate::tools::{ToolRule, ToolRules, needs_writing_tool, reduce_to_read};
 use crate::tracked::{TrackedFiles, TrackedMode};
 use scalar::{LayeredSetting, PermissionSetting};
+use tracing::trace_span;
 
 /// Merges the layers with the built-in rules.
 ///
@@ -75,6 +76,7 @@ fn resolve_as(
     flags: &Flags,
     facts: &Facts,
 ) -> Result<Grants, PolicyError> {
+    let _stage = trace_span!(target: "stage", "resolve_as").entered();
     let mut warnings = Vec::new();
     let settings = ResolvedSettings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;

@@ -28,6 +28,7 @@ use crate::providers::EarlyProviders;
 use crate::{denied, messages, output};
 use cwd_link::CwdLink;
 pub(crate) use sandbox_flag::{CommandAuthor, SandboxFlag};
+use tracing::trace_span;
 
 /// The number of bytes of each stream that `--json` keeps.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -155,6 +156,7 @@ pub(crate) fn run_for(
     author: CommandAuthor,
     providers: &EarlyProviders,
 ) -> Result<ExitCode, CliError> {
+    let _stage = trace_span!(target: "stage", "run_for").entered();
     let answer_timeout = arguments.ask_timeout.as_deref().map(parse_duration_ms).transpose()?;
     let answer_timeout = answer_timeout.map_or(ANSWER_TIMEOUT, Duration::from_millis);
     let agent = arguments.agent.clone().or_else(agent_from_env);

@@ -30,6 +30,7 @@ use crate::fuse_nodes::SILENT_MASK_DIR;
 use fuse_root::FuseRoot;
 use overlay::overlay;
 pub(super) use prepared_root::PreparedRoot;
+use tracing::trace_span;
 
 /// Builds the root that the plan describes and makes it the root of this process.
 ///
@@ -40,6 +41,7 @@ pub(super) fn build(
     mut prepared: PreparedRoot,
     wire: Option<OwnedFd>,
 ) -> Result<(), SetupError> {
+    let _stage = trace_span!(target: "stage", "build").entered();
     let steps = &launch.plan.steps;
     if let Some(most) = launch.plan.limit(Limit::Memory) {
         prepared.limit(most);

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, trace_span};
 
 use super::exec_table::ExecTable;
 use super::fd_passing::{
@@ -55,6 +55,7 @@ pub(super) fn main(args: &InitArgs<'_>) -> ! {
 }
 
 fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
+    let _stage = trace_span!(target: "stage", "run").entered();
     let InitArgs { control, supervisor, .. } = *args;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     // If the parent ignores SIGCHLD, the kernel would reap the command before init sees its status.

@@ -53,7 +53,7 @@ use ringfence_tripwire::CpuContention;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use tracing::{debug, error};
+use tracing::{debug, error, trace_span};
 
 use super::fd_passing::{receive_fds_with_word, send_message_with_fds};
 use super::supervisor::CpuPinning;
@@ -125,6 +125,7 @@ pub(super) fn serve(
     control: &OwnedFd,
     NotifySetup { init, wire, pinning }: NotifySetup<'_>,
 ) {
+    let _stage = trace_span!(target: "stage", "serve").entered();
     let Some((reporting, given)) = receive_fds_with_word(socket) else { return };
     let mut given = given.into_iter();
     let (Some(listener), Some(user), Some(mount), Some(plan)) =

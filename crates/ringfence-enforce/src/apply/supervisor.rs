@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CpuSet;
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, trace_span};
 
 use super::fd_passing::{is_peer_gone, relay_log, send_fds, send_message, send_message_with_fds};
 use super::{SandboxMessage, SetupError, SetupStep, init, notify};
@@ -112,6 +112,7 @@ fn run(
     mask: &SignalSet,
     pinning: &CpuPinning,
 ) -> Result<(), SetupError> {
+    let _stage = trace_span!(target: "stage", "run").entered();
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_peer_gone(control) {
         process::exit_now(125);
