@@ -162,8 +162,9 @@ fn install(output: LogOutput) {
             (layer().event_format(JsonLine).boxed(), stage_layer.event_format(JsonLine).boxed())
         }
     };
-    let subscriber = Registry::default()
-        .with(event_layer.with_filter(events).and_then(stage_layer.with_filter(stages)));
+    let layers =
+        vec![event_layer.with_filter(events).boxed(), stage_layer.with_filter(stages).boxed()];
+    let subscriber = Registry::default().with(layers);
     // It fails if the embedding program has a subscriber of its own, which gets the events then.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }

@@ -66,6 +66,24 @@ fn each_process_of_a_sandbox_logs_its_pid_and_the_sandbox() {
 }
 
 #[test]
+fn stages_name_the_stages_they_are_within() {
+    each_user(|user| {
+        let project = project(user);
+        TestOutput::run(logging(&project, "stage=trace").args(["run", "--", "true"]), b"").ok();
+        let log = log(&project);
+        let has = |path: &str, file: &str| {
+            let end = format!(" {path}: stage: crates/{file}: new");
+            assert!(log.lines().any(|line| line.ends_with(&end)), "{path}:\n{log}");
+        };
+        has("main", "ringfence-cli/src/main.rs");
+        has("main:run_for:resolve_with:resolve_as", "ringfence-policy/src/resolve.rs");
+        has("main:run_for:run:open:plan", "ringfence-plan/src/linux.rs");
+        // Only stages were asked for.
+        assert!(log.lines().all(|line| line.contains(": stage: ")), "{log}");
+    });
+}
+
+#[test]
 fn hosts_and_names_are_logged() {
     on_a_lan(&["curl"], |project, lan| {
         let file = log_file(project);
