@@ -62,6 +62,14 @@ pub enum LogError {
         /// The file.
         path: PathBuf,
     },
+    /// The path of the log file leads through a symlink.
+    #[error("the path of the log file {} leads through a symlink, to {}", path.display(), real.display())]
+    Linked {
+        /// The path as written.
+        path: PathBuf,
+        /// The path of the directory without symlinks.
+        real: PathBuf,
+    },
     /// The log file cannot be opened.
     #[error("cannot open the log file {}", path.display())]
     File {
@@ -81,6 +89,9 @@ impl LogError {
                  `RINGFENCE_LOG=notify=debug,egress=trace`"
             }
             LogError::Restart(_) => "put `-v` behind the subcommand",
+            LogError::Linked { .. } => {
+                "name the file by its path without symlinks: `RINGFENCE_LOG_FILE=\"$(realpath FILE)\"`"
+            }
             LogError::NotPlain { .. } | LogError::File { .. } => {
                 "name a new file, or a regular file of your own, in `RINGFENCE_LOG_FILE`"
             }
@@ -127,24 +138,40 @@ pub fn start(filter: &LogFilter, file: Option<&Path>, format: LineFormat) -> Res
     Ok(())
 }
 
-/// Opens a log file. A command may have put a symlink, a hard link or a FIFO in its place.
+/// Opens a log file. A command may have put a symlink, a hard link or a FIFO in its place, or a
+/// symlink in the place of one of its directories.
 fn open_log_file(path: &Path) -> Result<File, LogError> {
+    let fail = |source| LogError::File { path: path.to_owned(), source };
+    let absolute = std::path::absolute(path).map_err(fail)?;
+    let directory = absolute.parent().unwrap_or(&absolute);
+    let real = directory.canonicalize().map_err(fail)?;
+    if real != directory {
+        return Err(LogError::Linked { path: path.to_owned(), real });
+    }
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let fail = |source| LogError::File { path: path.to_owned(), source };
-    let file = options.open(path).map_err(fail)?;
+    let file = options.open(&absolute).map_err(fail)?;
     let found = file.metadata().map_err(fail)?;
-    if found.is_file() && found.nlink() == 1 {
+    // A directory may have become a symlink since.
+    let opened = path_of(&file).map_err(fail)?;
+    if opened != absolute {
+        Err(LogError::Linked { path: path.to_owned(), real: opened })
+    } else if found.is_file() && found.nlink() == 1 {
         Ok(file)
     } else {
         Err(LogError::NotPlain { path: path.to_owned() })
     }
 }
 
+/// The path of an open file.
+fn path_of(file: &File) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
 /// The log file's path, if this process logs to a file.
 pub fn log_file() -> Option<PathBuf> {
     let LogSink::File(file) = &OUTPUT.get()?.sink else { return None };
-    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+    path_of(file).ok()
 }
 
 fn install(output: LogOutput) {

@@ -293,6 +293,13 @@ fn log_file_in_reach_of_commands_is_refused() {
         assert!(project.sh_bare("mkfifo fifo.log").status == 0);
         said(&fifo).expect_status(125);
         assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
+        // A command replaced the directory.
+        let outside = project.home().join("outside");
+        fs::create_dir(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, project.at("logs")).unwrap();
+        let text = said(&project.at("logs/rf.log")).expect_status(125).stderr_text();
+        assert!(text.contains("leads through a symlink"), "{text}");
+        assert!(!outside.join("rf.log").exists());
     });
 }
 
