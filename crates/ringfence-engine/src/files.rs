@@ -11,7 +11,8 @@ use crate::EngineError;
 use crate::agents::{AgentDefinition, find_agent};
 use crate::host::config_directory;
 use crate::own_policy::{
-    EnclosingPolicy, check_named, check_not_own, check_own, enclosing_policies, own_policy_file,
+    EnclosingPolicy, check_named, check_not_own, check_own, enclosing_policies,
+    has_no_own_policies, own_policy_file,
 };
 
 /// The policy files that apply, weakest first.
@@ -71,7 +72,7 @@ pub(crate) fn read_layers_and_agent(
     }
     layers.extend(layers_if_there(&user_policy_file(facts), &Source::User)?);
     check_not_own(&layers)?;
-    if files.service.is_none() {
+    if files.service.is_none() && !has_no_own_policies(facts) {
         for EnclosingPolicy { directory, file } in enclosing_policies(facts) {
             let around = layers_if_there(&file, &Source::User)?;
             check_own(&around, &directory)?;

@@ -101,6 +101,12 @@ pub fn is_enclosing_policy(file: &AbsPath, facts: &Facts) -> bool {
     enclosing_policies(facts).iter().any(|around| around.file == *file)
 }
 
+/// True if the user has no own policy for any project: the directory does not exist.
+pub(crate) fn has_no_own_policies(facts: &Facts) -> bool {
+    let found = directory(facts).as_path().symlink_metadata();
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// The [`enclosing_policies`] that exist.
 pub fn existing_enclosing_policies(facts: &Facts) -> Vec<EnclosingPolicy> {
     let is_there = |around: &EnclosingPolicy| around.file.as_path().symlink_metadata().is_ok();
@@ -193,10 +199,12 @@ fn is_gone(path: &AbsPath) -> bool {
 /// Protects the targets of the user's policy files that are links, such as links into the project
 /// for users who keep their settings in a repository.
 pub(crate) fn protect_targets(grants: &mut Grants, facts: &Facts) {
-    let user_policy = user_policy_file(facts);
-    let around = enclosing_policies(facts).into_iter().map(|around| around.file);
-    let own = [directory(facts), own_policy_file(facts), user_policy];
-    for link in own.into_iter().chain(around) {
+    let mut links = vec![user_policy_file(facts)];
+    if !has_no_own_policies(facts) {
+        links.extend([directory(facts), own_policy_file(facts)]);
+        links.extend(enclosing_policies(facts).into_iter().map(|around| around.file));
+    }
+    for link in links {
         let Ok(target) = fs::read_link(link.as_path()) else { continue };
         let textual = link.parent().unwrap_or_else(AbsPath::root).join(target);
         let root = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new).unwrap_or(textual);

@@ -4,7 +4,10 @@
 //! thousands of public files. Credentials are directly below such a directory, or in a few known
 //! files.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 
 use ringfence_plan::{HardLinks, Overmount};
 use ringfence_policy::{
@@ -41,14 +44,18 @@ impl SurveyBuilder<'_> {
                 }
             }
         }
+        let mut listed = DirectoryNames::default();
         for suspect in grants.suspects.iter().flat_map(expand_wildcards) {
-            let within = fs::read_dir(suspect.as_path())
-                .into_iter()
-                .flatten()
-                .flatten()
-                .map(|entry| suspect.join(entry.file_name()));
-            let found = within.chain([suspect.clone()]).filter(is_secret_file);
-            for path in found.chain(secret_backups(&suspect)) {
+            let (Some(directory), Some(name)) = (suspect.parent(), suspect.name()) else {
+                continue;
+            };
+            let names = listed.get(directory);
+            let itself = names.may_have(name).then(|| suspect.clone());
+            let within = itself.iter().flat_map(|directory| fs::read_dir(directory.as_path()));
+            let within: Vec<AbsPath> =
+                within.flatten().flatten().map(|entry| suspect.join(entry.file_name())).collect();
+            let found = within.into_iter().chain(itself).filter(is_secret_file);
+            for path in found.chain(secret_backups(&suspect, names.known())) {
                 let reason = Some("it may contain credentials".to_owned());
                 let origin = Origin { reason, ..Origin::new(Source::BuiltIn, path.to_string()) };
                 let real = fs::canonicalize(path.as_path())
@@ -96,6 +103,53 @@ impl SurveyBuilder<'_> {
     }
 }
 
+/// The names in directories, each read once: most suspects share a directory, and most are absent.
+#[derive(Default)]
+struct DirectoryNames(BTreeMap<AbsPath, ListedNames>);
+
+/// The names in one directory.
+enum ListedNames {
+    /// The directory does not exist.
+    Absent,
+    Found(Vec<OsString>),
+    /// Files in it may be readable by name.
+    Unlistable,
+}
+
+impl DirectoryNames {
+    fn get(&mut self, directory: AbsPath) -> &ListedNames {
+        self.0.entry(directory).or_insert_with_key(|directory| {
+            let entries = fs::read_dir(directory.as_path());
+            let names = entries.and_then(|entries| {
+                entries.map(|entry| entry.map(|entry| entry.file_name())).collect()
+            });
+            match names {
+                Ok(names) => ListedNames::Found(names),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => ListedNames::Absent,
+                Err(_) => ListedNames::Unlistable,
+            }
+        })
+    }
+}
+
+impl ListedNames {
+    /// False if no file of this name exists. A directory may ignore case.
+    fn may_have(&self, name: &OsStr) -> bool {
+        match self {
+            Self::Absent => false,
+            Self::Found(names) => names.iter().any(|found| found.eq_ignore_ascii_case(name)),
+            Self::Unlistable => true,
+        }
+    }
+
+    fn known(&self) -> &[OsString] {
+        match self {
+            Self::Found(names) => names,
+            Self::Absent | Self::Unlistable => &[],
+        }
+    }
+}
+
 /// Paths that match a suspect: a component `*` is any name.
 fn expand_wildcards(suspect: &AbsPath) -> Vec<AbsPath> {
     suspect.as_path().iter().skip(1).fold(vec![AbsPath::root()], |found, name| {
@@ -126,7 +180,7 @@ fn is_secret_file(file: &AbsPath) -> bool {
 /// Editors' copies of a file that may contain a secret.
 ///
 /// A copy of Cargo's configuration always counts: no copy without secrets is made of it.
-fn secret_backups(suspect: &AbsPath) -> Vec<AbsPath> {
+fn secret_backups(suspect: &AbsPath, names: &[OsString]) -> Vec<AbsPath> {
     let (Some(original), Some(directory)) = (suspect.name(), suspect.parent()) else {
         return Vec::new();
     };
@@ -139,7 +193,6 @@ fn secret_backups(suspect: &AbsPath) -> Vec<AbsPath> {
     let is_backup = |path: &AbsPath| {
         path.name().is_some_and(|name| !is_cargo_config(name) && is_backup_name(name, original))
     };
-    let entries = fs::read_dir(directory.as_path()).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| directory.join(entry.file_name()));
+    let paths = names.iter().map(|name| directory.join(name));
     paths.filter(|path| is_backup(path) && is_secret(path)).collect()
 }
