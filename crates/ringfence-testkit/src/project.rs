@@ -307,7 +307,7 @@ fn executable_path(binary: &Path, user: TestUser, base: &Path) -> PathBuf {
     if user == TestUser::Root || !TestUser::runner_is_root() || !needs_copy {
         return binary.to_owned();
     }
-    let copy = base.join("ringfence");
+    let copy = base.join(binary.file_name().expect("a file has a name"));
     fs::copy(binary, &copy)
         .unwrap_or_else(|error| panic!("cannot copy {}: {error}", binary.display()));
     copy

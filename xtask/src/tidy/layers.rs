@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-mcp", "the MCP server; it knows no backend"),
     ("ringfence-http", "the HTTP service; it knows no backend"),
     ("ringfence-cli", "the command line; it picks the backend and starts the servers"),
+    ("ringfence-e2e", "end-to-end tests; nothing depends on it"),
 ];
 
 /// Dependencies that the order alone would allow, or whose reason is more than the order; neither

@@ -10,10 +10,10 @@ const FUNCTION_LINES: usize = 70;
 /// Files that may be longer: catalogues of same-shaped entries, as (path, reason).
 const LONG_FILES: &[(&str, &str)] = &[
     ("crates/ringfence-api/src/optional.rs", CATALOGUE),
-    ("crates/ringfence-cli/tests/behaviour/hooks.rs", WIDTH),
-    ("crates/ringfence-cli/tests/behaviour/live.rs", WIDTH),
-    ("crates/ringfence-cli/tests/behaviour/sessions.rs", WIDTH),
-    ("crates/ringfence-cli/tests/serve/sandboxes.rs", WIDTH),
+    ("crates/ringfence-e2e/tests/behaviour/hooks.rs", WIDTH),
+    ("crates/ringfence-e2e/tests/behaviour/live.rs", WIDTH),
+    ("crates/ringfence-e2e/tests/behaviour/sessions.rs", WIDTH),
+    ("crates/ringfence-e2e/tests/serve/sandboxes.rs", WIDTH),
     ("crates/ringfence-cli/src/commands/session/server.rs", WIDTH),
     ("crates/ringfence-egress/src/relay/tests.rs", WIDTH),
     ("crates/ringfence-enforce/src/apply/watcher/tree.rs", WIDTH),

@@ -109,7 +109,8 @@ impl Package {
             roots: list(&value["targets"])
                 .iter()
                 .filter(ships)
-                .map(|target| relative(root, Path::new(&text(&target["src_path"]))))
+                .filter_map(|target| Path::new(target["src_path"].as_str()?).canonicalize().ok())
+                .map(|path| relative(root, &path))
                 .collect(),
             needs: list(&value["dependencies"])
                 .iter()

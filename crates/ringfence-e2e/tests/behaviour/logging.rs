@@ -75,7 +75,7 @@ fn stages_name_the_stages_they_are_within() {
             let end = format!(" {path}: stage: crates/{file}: new");
             assert!(log.lines().any(|line| line.ends_with(&end)), "{path}:\n{log}");
         };
-        has("main", "ringfence-cli/src/main.rs");
+        has("main", "ringfence-cli/src/lib.rs");
         has("main:run_for:resolve_with:resolve_as", "ringfence-policy/src/resolve.rs");
         has("main:run_for:run:open:plan", "ringfence-plan/src/linux.rs");
         // Only stages were asked for.

@@ -207,7 +207,7 @@ fn holders_now(keeper: u32) -> Vec<String> {
     // Ringfence is started through programs that enter the test network.
     let mut keeper = keeper;
     while !fs::read_link(format!("/proc/{keeper}/exe"))
-        .is_ok_and(|program| program.ends_with("ringfence"))
+        .is_ok_and(|program| program.ends_with("ringfence-e2e"))
     {
         keeper = below(keeper)[0];
     }

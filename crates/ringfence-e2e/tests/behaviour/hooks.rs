@@ -588,7 +588,7 @@ fn writable_ringfence_binary_blocks_every_call() {
         let project = project(user);
         let inside = project.at("bin/ringfence");
         project.make_directories(inside.parent().expect("it has one"));
-        fs::copy(env!("CARGO_BIN_EXE_ringfence"), &inside).expect("it can be copied");
+        fs::copy(env!("CARGO_BIN_EXE_ringfence-e2e"), &inside).expect("it can be copied");
         for (tool, arguments) in [
             ("Bash", json!({ "command": "true" })),
             ("Write", json!({ "file_path": inside, "content": "x" })),

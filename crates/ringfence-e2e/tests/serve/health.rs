@@ -15,7 +15,7 @@ fn on_small_disk(bytes: u64) -> Option<Service> {
         return None;
     }
     fuse_for_all();
-    let project = TestProject::new(TestUser::Root, env!("CARGO_BIN_EXE_ringfence"));
+    let project = TestProject::new(TestUser::Root, env!("CARGO_BIN_EXE_ringfence-e2e"));
     let data = project.home().join("data");
     fs::create_dir(&data).unwrap();
     let script = format!("mount -t tmpfs -o size={bytes},mode=700 tmpfs \"$0\" && exec \"$@\"");

@@ -27,7 +27,7 @@ fn check(section: &str) {
                 ));
                 continue;
             }
-            let came = entry.run(user, Path::new(env!("CARGO_BIN_EXE_ringfence")));
+            let came = entry.run(user, Path::new(env!("CARGO_BIN_EXE_ringfence-e2e")));
             wrong.extend(
                 entry
                     .differences(&came)

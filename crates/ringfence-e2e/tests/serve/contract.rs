@@ -22,7 +22,7 @@ fn every_response_matches_the_openapi_document() {
     tries
         .current_dir(place)
         .arg("--config-file")
-        .arg(root().join("crates/ringfence-cli/tests/serve/clients/schemathesis.toml"));
+        .arg(root().join("crates/ringfence-e2e/tests/serve/clients/schemathesis.toml"));
     tries
         .arg("run")
         .arg(root().join("docs/openapi.json"))

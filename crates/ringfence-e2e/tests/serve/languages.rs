@@ -25,7 +25,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 fn ours(name: &str) -> PathBuf {
-    root().join("crates/ringfence-cli/tests/serve/clients").join(name)
+    root().join("crates/ringfence-e2e/tests/serve/clients").join(name)
 }
 
 /// An empty directory for generated files.

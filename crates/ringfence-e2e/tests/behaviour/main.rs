@@ -72,5 +72,5 @@ use ringfence_testkit::{TestProject, TestUser};
 
 /// A fresh project with the binary under test.
 fn project(user: TestUser) -> TestProject {
-    TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"))
+    TestProject::new(user, env!("CARGO_BIN_EXE_ringfence-e2e"))
 }

@@ -371,7 +371,7 @@ fn without_a_sandbox_nothing_runs_unless_the_policy_accepts_it() {
     each_user(|user| {
         let project = project(user);
         // Within a sandbox no other can be made, and no audit record be written.
-        fs::copy(env!("CARGO_BIN_EXE_ringfence"), project.at("rf")).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_ringfence-e2e"), project.at("rf")).unwrap();
         project.executable("rf");
         project.write("refuse.toml", "version = 1\n[audit]\non-error = \"run\"\n");
         project.write(

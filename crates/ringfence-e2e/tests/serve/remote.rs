@@ -283,7 +283,8 @@ fn token_is_sent_only_to_its_service() {
 fn tls_certificate_of_the_service_is_verified() {
     each_user(|user| {
         ringfence_testkit::fuse_for_all();
-        let project = ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let project =
+            ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence-e2e"));
         let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
             -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE -keyout key.pem -out cert.pem";
         project.sh_bare(make).ok();

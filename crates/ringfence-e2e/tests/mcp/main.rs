@@ -22,7 +22,7 @@ const MODES: &[&str] = &["legacy", "auto"];
 /// A fresh project with the binary under test.
 fn project(user: TestUser) -> TestProject {
     fuse_for_all();
-    TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"))
+    TestProject::new(user, env!("CARGO_BIN_EXE_ringfence-e2e"))
 }
 
 /// The path of a tool that `.ci/clients` installed; skips the test if it is absent.

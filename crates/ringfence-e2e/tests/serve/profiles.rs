@@ -24,7 +24,7 @@ const EVERYDAY: &[(&str, &str)] = &[
 fn everyday_commands_run_under_the_profile_of_new_services() {
     each_user(|user| {
         fuse_for_all();
-        let project = TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let project = TestProject::new(user, env!("CARGO_BIN_EXE_ringfence-e2e"));
         let service = Service::start_in(project, &["--profile", "sandbox"]);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
         service
@@ -55,7 +55,7 @@ fn everyday_commands_run_under_the_profile_of_new_services() {
 #[test]
 fn default_profile_is_sandbox_and_never_changes_silently() {
     fuse_for_all();
-    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence"));
+    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence-e2e"));
     let data = project.home().join("data");
     let mut command = project.ringfence();
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);

@@ -68,7 +68,7 @@ fn works(title: &str, project: &TestProject, lan: &TestNetwork<'_>, serve: &str)
     assert!(!lines.is_empty(), "docs/recipes.md has no command under `{title}`");
     lan.run_as_server(&format!("{NAMES}{serve}")).ok();
     let mut command = lan.command();
-    let bin = project.binary().parent().expect("a file").to_owned();
+    let bin = published(project);
     let mut path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
     if title == "Cargo" {
         let cargo = if project.user == TestUser::User && TestUser::runner_is_root() {
@@ -98,6 +98,14 @@ fn works(title: &str, project: &TestProject, lan: &TestNetwork<'_>, serve: &str)
         lan.server_log()
     );
     ran.text()
+}
+
+/// A directory in which the binary has the name that the page uses.
+fn published(project: &TestProject) -> PathBuf {
+    let directory = project.home().with_file_name("bin");
+    project.make_directories(&directory);
+    std::os::unix::fs::symlink(project.binary(), directory.join("ringfence")).expect("it is new");
+    directory
 }
 
 #[track_caller]

@@ -16,7 +16,7 @@ fn tls_is_served_with_the_configured_certificate() {
         return;
     }
     fuse_for_all();
-    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence"));
+    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence-e2e"));
     let (cert, key) = (project.home().join("cert.pem"), project.home().join("key.txt"));
     let made = project
         .command("openssl")
@@ -59,7 +59,7 @@ fn tls_is_served_with_the_configured_certificate() {
 
 #[test]
 fn other_machines_need_tls() {
-    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence"));
+    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence-e2e"));
     let data = project.home().join("data");
     let ran = project
         .ringfence()

@@ -110,7 +110,8 @@ fn token_expires_and_can_be_revoked() {
 fn first_start_makes_a_token_and_stores_only_its_hash() {
     each_user(|user| {
         ringfence_testkit::fuse_for_all();
-        let project = ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let project =
+            ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence-e2e"));
         let data = project.home().join("data");
         let mut command = project.ringfence();
         command

@@ -36,13 +36,13 @@ impl Deref for Service {
 impl Service {
     pub(crate) fn start(user: TestUser) -> Service {
         fuse_for_all();
-        Self::start_in(TestProject::new(user, env!("CARGO_BIN_EXE_ringfence")), &[])
+        Self::start_in(TestProject::new(user, env!("CARGO_BIN_EXE_ringfence-e2e")), &[])
     }
 
     /// Starts with a policy that lets every program run, so that only the sandbox confines.
     pub(crate) fn start_open(user: TestUser) -> Service {
         fuse_for_all();
-        let project = TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let project = TestProject::new(user, env!("CARGO_BIN_EXE_ringfence-e2e"));
         let service = Self::start_in(project, &[]);
         service.set_policy("version = 1\n[environment]\nprofile = \"clean\"\n");
         service
