@@ -4,10 +4,13 @@
 //! that belongs to a less privileged user namespace, so that none of this can be undone inside.
 
 mod caches;
+mod devices;
 mod fuse_root;
+mod masks;
 mod mount_points;
 mod overlay;
 mod prepared_root;
+mod trees;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -28,6 +31,7 @@ use rustix::mount::{
 use super::{LaunchSpec, SetupError, SetupStep};
 use crate::fuse_nodes::SILENT_MASK_DIR;
 use fuse_root::FuseRoot;
+pub(super) use masks::new_masks;
 use overlay::overlay;
 pub(super) use prepared_root::PreparedRoot;
 use tracing::trace_span;
@@ -302,26 +306,6 @@ impl RootBuilder {
         }
     }
 
-    /// True if a path lies in a tree that is mounted after the root is sealed.
-    fn is_mounted_late(&self, path: &AbsPath) -> bool {
-        self.writable.iter().any(|above| path.is_within(above))
-            || self.is_below_bound(path)
-            || self.is_in_cache(path)
-    }
-
-    /// True if a private cache is the innermost tree around a path.
-    fn is_in_cache(&self, path: &AbsPath) -> bool {
-        let deepest = |roots: &BTreeSet<AbsPath>| {
-            roots
-                .iter()
-                .filter(|root| path != *root && path.is_within(root))
-                .map(AbsPath::depth)
-                .max()
-        };
-        let cache = deepest(&self.private);
-        cache.is_some() && cache > deepest(&self.bound)
-    }
-
     /// Attaches everything writable, and the masks.
     fn complete(
         &mut self,
@@ -426,36 +410,6 @@ impl RootBuilder {
             FileKind::Directory => self.directory(path),
             FileKind::File => self.node(path),
         }
-    }
-
-    fn note_bound(&mut self, path: &AbsPath) {
-        self.bound.insert(path.clone());
-        if !self.is_bound(path) {
-            self.outermost.retain(|below| !below.is_within(path));
-            self.outermost.insert(path.clone());
-        }
-    }
-
-    /// The outermost bound tree that contains `path`, or is it.
-    fn host_tree(&self, path: &AbsPath) -> Option<&AbsPath> {
-        // Paths below a directory sort directly after it.
-        self.outermost.range(..=path).next_back().filter(|above| path.is_within(above))
-    }
-
-    fn is_bound(&self, path: &AbsPath) -> bool {
-        self.host_tree(path).is_some()
-    }
-
-    /// True if `path` lies in a tree of the sandbox's own rather than of the host.
-    fn is_own(&self, path: &AbsPath) -> bool {
-        let deepest = |roots: &BTreeSet<AbsPath>| {
-            roots.iter().filter(|root| path.is_within(root)).map(AbsPath::depth).max()
-        };
-        deepest(&self.private).max(deepest(&self.writable)) > deepest(&self.bound)
-    }
-
-    fn is_below_bound(&self, path: &AbsPath) -> bool {
-        self.host_tree(path).is_some_and(|above| above != path)
     }
 
     /// Creates a directory and its parents, in our own root only.
@@ -585,119 +539,6 @@ impl RootBuilder {
             None => Ok(()),
         }
     }
-
-    /// Mounts a mask over a denied path.
-    fn deny(&mut self, path: &AbsPath, kind: FileKind) -> Result<(), SetupError> {
-        let report_node = self.next_mask(path)?;
-        // It existed a moment ago: a process on the host moves files, and may move them back.
-        let Some(target) = self.find(path).during(|| format!("deny {path}"))? else {
-            let may_be_absent = path.is_within(&abs("/proc")) || self.is_own(path);
-            return if may_be_absent {
-                Ok(())
-            } else {
-                Err(SetupError {
-                    what: format!("deny {path} (it was moved meanwhile)"),
-                    errno: libc::ESTALE,
-                })
-            };
-        };
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        if let Some(node) = report_node {
-            match open_tree(&self.base, relative(&node), flags)
-                .and_then(|node| attach_mount(&node, &target))
-            {
-                Err(Errno::INVAL | Errno::NOTDIR) => {}
-                mounted => return mounted.during(|| format!("deny {path}")),
-            }
-        }
-        if self.mask.is_none() {
-            let created = new_masks().during(|| "make the mask".into())?;
-            self.attach(&created, &abs(SILENT_MASK_DIR))?;
-            self.mask = Some(created);
-        }
-        let mask = self.mask.as_ref().expect("made just above");
-        let mount =
-            |node: &str| open_tree(mask, node, flags).and_then(|node| attach_mount(&node, &target));
-        let (same, other) =
-            if kind == FileKind::Directory { ("directory", "file") } else { ("file", "directory") };
-        match mount(same) {
-            // In a cache, an entry of another type may have taken the name before it was denied.
-            Err(Errno::INVAL | Errno::NOTDIR) => mount(other),
-            mounted => mounted,
-        }
-        .during(|| format!("deny {path}"))
-    }
-
-    /// Bind-mounts a path over itself, read-only.
-    fn protect(&mut self, path: &AbsPath, reach: MountRecursion) -> Result<(), SetupError> {
-        let Some(target) = self.find(path).during(|| format!("protect {path}"))? else {
-            return Ok(());
-        };
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE
-            | OpenTreeFlags::AT_EMPTY_PATH;
-        open_tree(&target, "", flags)
-            .and_then(|tree| {
-                restrict_mount(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
-                attach_mount(&tree, &target)
-            })
-            .during(|| format!("protect {path}"))
-    }
-
-    fn device_nodes(&mut self) -> Result<(), SetupError> {
-        self.directory(&abs("/dev/pts"))?;
-        for name in DEVICES.iter().chain(&["console"]) {
-            self.node(&abs("/dev").join(name))?;
-        }
-        for (name, target) in DEVICE_LINKS {
-            self.symlink(Path::new(target), &abs("/dev").join(name))?;
-        }
-        Ok(())
-    }
-
-    fn devices(
-        &mut self,
-        terminals: &OwnedFd,
-        terminal: Option<&OwnedFd>,
-    ) -> Result<(), SetupError> {
-        for name in DEVICES {
-            let at = abs("/dev").join(name);
-            match rustix::mount::mount_bind(at.as_path(), relative(&at).as_c_str()) {
-                // Read-only: the device is still writable, but its mode cannot be changed.
-                Ok(()) => restrict_at(&self.base, &relative(&at), READ_ONLY | NO_SUID | NO_EXEC)
-                    .during(|| format!("bind {at}"))?,
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(error).during(|| format!("bind {at}")),
-            }
-        }
-        if let Some(terminal) = terminal {
-            self.attach(terminal, &abs("/dev/console"))?;
-        }
-        self.attach(terminals, &abs("/dev/pts"))
-    }
-}
-
-/// Devices that programs expect.
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
-
-/// Symlinks in `/dev`.
-const DEVICE_LINKS: &[(&str, &str)] = &[
-    ("ptmx", "pts/ptmx"),
-    ("fd", "/proc/self/fd"),
-    ("stdin", "/proc/self/fd/0"),
-    ("stdout", "/proc/self/fd/1"),
-    ("stderr", "/proc/self/fd/2"),
-];
-
-/// A tmpfs with a file and a directory that no process can open.
-pub(super) fn new_masks() -> rustix::io::Result<OwnedFd> {
-    let none = Mode::empty();
-    let masks = new_mount("tmpfs", &[("mode", "0"), ("size", "4k")], &[], MountAttrFlags::empty())?;
-    rustix::fs::mkdirat(&masks, "directory", none)?;
-    rustix::fs::openat(&masks, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, none)?;
-    restrict_mount(&masks, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)?;
-    Ok(masks)
 }
 
 pub(super) fn attach_mount(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {

@@ -12,7 +12,8 @@ use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
 
-use super::{DEVICES, RootBuilder, abs, new_mount, relative, write_all_to};
+use super::devices::{DEVICE_LINKS, DEVICES};
+use super::{RootBuilder, abs, new_mount, relative, write_all_to};
 use crate::apply::{SetupError, SetupStep};
 use crate::fuse_nodes::{BUILD_DIR, REPORTING_MASK_DIR, reports_access};
 
@@ -137,7 +138,7 @@ impl RootBuilder {
                     0,
                 )?;
             }
-            for (name, target) in super::DEVICE_LINKS {
+            for (name, target) in DEVICE_LINKS {
                 rustix::fs::symlinkat(*target, own, format!("dev/{name}"))?;
             }
             Ok(())

@@ -1,29 +1,27 @@
 //! Executes syscalls for callers.
 
-use std::ffi::{CStr, CString};
+mod bind;
+mod open;
+
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Operation;
 use ringfence_plan::seccomp::calls::{Arch, Call};
-use ringfence_sys::process::{self, Fork};
-use ringfence_sys::{net, seccomp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use super::NotifyReply;
 use super::caller::{NotifyCaller, UmaskCache};
-use super::connect;
 use super::creation_rules::CreationRules;
-use super::hard_links::{Names, is_only_name_in};
+use super::hard_links::is_only_name_in;
 use super::open_flags::{MODE_BITS, OpenRequest};
 use super::predict::check_mount_point;
-use super::proc_links;
 use super::project_lock::LockMode;
 use super::report::CreatedKind;
-use super::resolve::{self, FinalSymlink, PathAnchor, PathResolution, PathSuffix, ResolvedParent};
+use super::resolve::{self, FinalSymlink, PathResolution, PathSuffix, ResolvedParent};
 use super::sockets;
-use super::terminal::{is_own_terminal, is_terminal_of_caller};
 use crate::apply::WriteIntent;
 
 const CWD_FD: i32 = libc::AT_FDCWD;
@@ -238,231 +236,6 @@ pub(super) struct SyscallProxy<'a, 'b> {
 }
 
 impl SyscallProxy<'_, '_> {
-    fn open(
-        &mut self,
-        directory: i32,
-        path: usize,
-        flags: i32,
-        mode: u32,
-    ) -> Result<NotifyReply, Errno> {
-        if flags & libc::O_PATH != 0 {
-            // `O_PATH` creates nothing, and is passed in a register.
-            return Ok(NotifyReply::Continue);
-        }
-        let path = self.caller.string_arg(path)?;
-        let start = resolve::start(self.caller, directory, &path)?;
-        self.caller.ensure_waiting()?;
-        if path.to_bytes().ends_with(b"/") {
-            return Err(Errno::ISDIR);
-        }
-        let request = OpenRequest::new(flags, mode);
-        if request.flags.contains(OFlags::CREATE) {
-            self.umasks.adopt(self.caller);
-        }
-        // No symlink in the path and a name that matters to no rule: one syscall, as the caller
-        // would make it. It creates exactly the name that was read.
-        if resolve::last_name(&path).is_some_and(|name| !self.rules.name_could_matter(name))
-            && !self.rules.begins_in_git(&start)
-            && !self.rules.may_enter_opened(self.caller, &start, &path)
-        {
-            // A new file has no other name and no content. If the last such open found an existing
-            // file, the next one probably does too.
-            if request.flags.contains(OFlags::CREATE | OFlags::TRUNC)
-                && self.rules.expects_new
-                && let Ok(made) = request.with_excl().open_at(start.as_fd(), &path)
-            {
-                self.rules.count_name();
-                return request.with_excl().reply(made);
-            }
-            match request.open_at(start.as_fd(), &path) {
-                Err(Errno::LOOP) => {}
-                other => {
-                    // A process that waits for the other end of a FIFO must not keep the caller's
-                    // open file.
-                    let may_wait =
-                        request.may_wait_for_writer() || matches!(other, Err(Errno::NXIO));
-                    let start =
-                        if may_wait { PathAnchor::Opened(start.into_opened()?) } else { start };
-                    self.rules.count_opened(&request, &other);
-                    return self.opened(other, &request, start.as_fd(), &path);
-                }
-            }
-        }
-        let follow = if request.flags.intersects(OFlags::NOFOLLOW)
-            || request.flags.contains(OFlags::CREATE | OFlags::EXCL)
-        {
-            FinalSymlink::Keep
-        } else {
-            FinalSymlink::Follow
-        };
-        match resolve::walk(self.caller, start, &path, follow)? {
-            PathResolution::Open(through) => self.open_through(&through, &request),
-            PathResolution::Place(place) => self.open_place(&place, request),
-        }
-    }
-
-    fn open_place(
-        &mut self,
-        place: &ResolvedParent,
-        request: OpenRequest,
-    ) -> Result<NotifyReply, Errno> {
-        self.rules.lock.take(self.hold);
-        let exists = place.kind().is_some();
-        // An existing file is opened, not created: if it vanishes meanwhile, the open fails instead
-        // of creating an unchecked file. Masks decide about reading.
-        if !exists && !request.flags.contains(OFlags::CREATE) {
-            return Err(Errno::NOENT);
-        } else if !exists {
-            self.rules.check_create(self.caller, place, Operation::Create)?;
-            self.rules.check_pointer(self.caller, place)?;
-        } else if request.flags.contains(OFlags::CREATE | OFlags::EXCL) {
-            return Err(Errno::EXIST);
-        } else if request.writes() {
-            self.rules.check_write(self.caller, place)?;
-        }
-        let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
-        let request = if exists { request.without_create() } else { request };
-        let opened = request.open_at(place.directory.as_fd(), &name);
-        if !exists && opened.is_ok() {
-            self.rules.note_created(self.caller, place);
-        }
-        self.rules.lock.release();
-        self.opened(opened, &request, place.directory.as_fd(), &name)
-    }
-
-    /// Reopens the target of a magic link of `/proc`.
-    fn open_through(
-        &mut self,
-        through: &OwnedFd,
-        request: &OpenRequest,
-    ) -> Result<NotifyReply, Errno> {
-        if request.writes() {
-            self.rules.check_write_open(self.caller, through)?;
-            self.refuse_shared(through)?;
-        }
-        let through = format!("self/fd/{}", through.as_raw_fd());
-        // Without blocking: a FIFO without another end gives an error.
-        let flags =
-            (request.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
-        request.reply(rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?)
-    }
-
-    /// Denies opening for writing a file that also has a name outside: it has no name here that
-    /// could get a copy. A caller that already has it open for writing gains nothing, for example
-    /// through `/dev/stdout`.
-    pub(super) fn refuse_shared(&mut self, through: &OwnedFd) -> Result<(), Errno> {
-        let status = rustix::fs::fstat(through)?;
-        if proc_links::writes_to(self.caller, &status)?
-            || self.rules.names_of(self.caller, through, &status)? != Names::Outside
-        {
-            return Ok(());
-        }
-        Err(self.rules.refuse_shared(self.caller, through))
-    }
-
-    fn opened(
-        &mut self,
-        opened: Result<OwnedFd, Errno>,
-        request: &OpenRequest,
-        start: BorrowedFd<'_>,
-        path: &CStr,
-    ) -> Result<NotifyReply, Errno> {
-        match opened {
-            // A FIFO without another end: the caller wants to wait, the notify handler must not.
-            Err(Errno::NXIO)
-                if !request.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) =>
-            {
-                self.open_later(request, start, path)
-            }
-            Err(Errno::NXIO) if is_terminal_of_caller(start, path) => self.open_terminal(request),
-            Err(error) => Err(error),
-            Ok(opened) => {
-                // The path has no symlink, so its last component is the file's name.
-                if resolve::last_name(path).is_some_and(|name| name == "tty")
-                    && is_own_terminal(&opened)
-                {
-                    return self.open_terminal(request);
-                }
-                let opened = if request.writes() {
-                    self.prepare_writing(opened, request, start, path)?
-                } else {
-                    opened
-                };
-                // For a FIFO opened for reading it is unknown if there is a writer yet; for other
-                // modes the fd is as the caller expects it.
-                if request.may_wait_for_writer() {
-                    let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
-                    if kind == FileType::Fifo {
-                        drop(opened);
-                        return self.open_later(request, start, path);
-                    }
-                }
-                request.reply(opened)
-            }
-        }
-    }
-
-    /// Opens in a child process, which may wait as long as the caller would. A child, not a thread:
-    /// the supervisor's children are in another pid namespace than the supervisor itself.
-    fn open_later(
-        &self,
-        request: &OpenRequest,
-        start: BorrowedFd<'_>,
-        path: &CStr,
-    ) -> Result<NotifyReply, Errno> {
-        let (request, id, listener) =
-            (request.without_create(), self.caller.notification.id, self.caller.listener);
-        match process::fork().map_err(|_| Errno::AGAIN)? {
-            Fork::Parent(_) => Ok(NotifyReply::Later),
-            Fork::Child => {
-                let opened = if request.flags.contains(OFlags::WRONLY) {
-                    self.wait_for_reader(&request, start, path)
-                } else {
-                    rustix::fs::openat2(
-                        start,
-                        path,
-                        request.flags - OFlags::TRUNC,
-                        Mode::empty(),
-                        ResolveFlags::NO_SYMLINKS,
-                    )
-                    .map_err(|error| error.raw_os_error())
-                };
-                let _ = match opened {
-                    Ok(opened) => {
-                        seccomp::answer_with_fd(listener, id, opened.as_fd(), request.fd_flags())
-                    }
-                    Err(number) => seccomp::answer(listener, id, Err(number)),
-                };
-                process::exit_now(0)
-            }
-        }
-    }
-
-    /// Tries until the FIFO has a reader, the caller is gone, or a signal is pending for it.
-    fn wait_for_reader(
-        &self,
-        request: &OpenRequest,
-        start: BorrowedFd<'_>,
-        path: &CStr,
-    ) -> Result<OwnedFd, i32> {
-        loop {
-            match request.open_at(start, path) {
-                Err(Errno::NXIO) => {}
-                // A file that replaced the FIFO was not checked.
-                Ok(opened) if !is_fifo(&opened) => return Err(libc::ENXIO),
-                Ok(opened) => return request.clear_nonblock(opened).map_err(Errno::raw_os_error),
-                Err(error) => return Err(error.raw_os_error()),
-            }
-            if self.caller.ensure_waiting().is_err() {
-                process::exit_now(0);
-            }
-            if let Some(whose) = self.caller.pending_signal() {
-                return Err(whose.number());
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    }
-
     /// Resolves and checks the place of a name to be created.
     fn place(
         &mut self,
@@ -698,100 +471,12 @@ impl SyscallProxy<'_, '_> {
         rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags)
             .map(|()| NotifyReply::Value(0))
     }
-
-    fn bind(&mut self, socket: i32, address: u64, length: u64) -> Result<NotifyReply, Errno> {
-        const LONGEST: u64 = 128;
-        if length > LONGEST {
-            return Err(Errno::INVAL);
-        }
-        let address = self.caller.read_bytes(address, length as usize)?;
-        let socket = self.caller.copy_fd(socket)?;
-        self.caller.ensure_waiting()?;
-        let family = address.get(..2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
-        let path = address.get(2..).unwrap_or_default();
-        let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
-        let bind = |address: &[u8]| {
-            net::bind_raw(socket.as_fd(), address)
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        };
-        if family != Some(libc::AF_UNIX as u16)
-            && self.rules.has_egress()
-            && !connect::is_sandbox_socket(&socket)?
-        {
-            return Err(Errno::INVAL);
-        }
-        if family != Some(libc::AF_UNIX as u16) || path.is_empty() {
-            return bind(&address).map(|()| NotifyReply::Value(0));
-        }
-        self.umasks.adopt(self.caller);
-        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
-        // The address as written, so that `getsockname` returns it; but below `/proc`, `self` would
-        // be the notify handler.
-        let is_plain = !path.to_bytes().starts_with(b"/proc/");
-        if is_plain
-            && resolve::last_name(&path).is_some_and(|name| !self.rules.name_could_matter(name))
-        {
-            rustix::process::fchdir(self.caller.open_start(CWD_FD)?)?;
-            self.caller.ensure_waiting()?;
-            return bind(&address).map(|()| NotifyReply::Value(0)).inspect_err(|error| {
-                let _ = self.rules.report_failed(
-                    self.caller,
-                    *error,
-                    (CWD_FD, &path),
-                    CreatedKind::Name,
-                );
-            });
-        }
-        let place = resolve::resolve_parent(self.caller, CWD_FD, &path)?;
-        self.rules.lock.take(self.hold);
-        self.rules.check_create(self.caller, &place, Operation::Create)?;
-        rustix::process::fchdir(&place.directory)?;
-        let name = place.name.as_encoded_bytes();
-        bind(&[&(libc::AF_UNIX as u16).to_ne_bytes(), name, b"\0"].concat())
-            .map(|()| NotifyReply::Value(0))
-    }
-
-    /// `socket` and `bind` of 32-bit programs, whose arguments are in memory.
-    fn socketcall(&mut self) -> Result<NotifyReply, Errno> {
-        const SOCKET: i32 = 1;
-        const BIND: i32 = 2;
-        let words = self.caller.read_bytes(self.caller.raw_arg(1), 12)?;
-        let word = |i: usize| {
-            u32::from_ne_bytes([words[i * 4], words[i * 4 + 1], words[i * 4 + 2], words[i * 4 + 3]])
-        };
-        match self.caller.int_arg(0) {
-            BIND => self.bind(word(0) as i32, word(1).into(), word(2).into()),
-            SOCKET => {
-                let (family, kind, protocol) = (word(0) as i32, word(1) as i32, word(2) as i32);
-                let known = matches!(family, libc::AF_UNIX | libc::AF_INET | libc::AF_INET6)
-                    || (family == libc::AF_NETLINK && protocol == 0);
-                if !known {
-                    return Err(Errno::AFNOSUPPORT);
-                }
-                self.caller.ensure_waiting()?;
-                let socket = net::socket(family, kind | libc::SOCK_CLOEXEC, protocol)
-                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-                Ok(NotifyReply::Descriptor(socket, (kind & libc::SOCK_CLOEXEC) as u32))
-            }
-            _ => Err(Errno::NOSYS),
-        }
-    }
 }
 
 /// True if `place` is the file's only name.
 fn is_only_name(place: &ResolvedParent, file: &OwnedFd) -> bool {
     rustix::fs::fstat(file)
         .is_ok_and(|status| is_only_name_in(place.directory.as_fd(), &place.name, &status))
-}
-
-fn is_fifo(opened: &OwnedFd) -> bool {
-    rustix::fs::fstat(opened)
-        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
-}
-
-fn is_pipe(start: BorrowedFd<'_>, path: &CStr) -> bool {
-    status_of(start, path)
-        .is_some_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
 /// The status of the file at a path without symlinks.
