@@ -6,18 +6,25 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod enforcement;
 mod execute_result;
+mod host_facts;
+pub mod host_limits;
 mod line;
 mod optional;
 mod outcome;
+mod path_map;
 mod permission;
 mod sealed;
 pub mod session_protocol;
+mod signal;
 mod text;
 pub mod violations;
 
 pub use ask::{Ask, AskAnswer, Asker};
+pub use enforcement::Enforcement;
 pub use execute_result::{CapturedOutput, ExecuteResult};
+pub use host_facts::{CaTrust, HostFacts, SettingsCopy};
 pub use line::{Errors, OutputStream, ShellCommand, ShellCommandResult, ShellState, StdinInput};
 pub use optional::Attempt;
 pub use outcome::{
@@ -25,8 +32,10 @@ pub use outcome::{
     GrantedAccess, LimitBreach, ObservedAccesses, Operation, Outcome, QuarantinedFile,
     ResourceUsage, StreamOutput,
 };
+pub use path_map::{MappedDir, PathMap};
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use sealed::SecretValue;
+pub use signal::Signal;
 pub use text::{
     base64, causes, decode_base64, error_chain, escape_hidden, is_hidden, shell_quote, shell_word,
 };

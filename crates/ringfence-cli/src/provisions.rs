@@ -1,7 +1,7 @@
-//! Paths that a plan creates in a sandbox without a rule.
+//! Paths that a sandbox has without a rule.
 
-use ringfence_plan::{Plan, Step};
 use ringfence_policy::AbsPath;
+use ringfence_provider::{DescribedPath, PathRole, SandboxDescription};
 
 /// A path that every sandbox has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,57 +28,57 @@ const fn read_only(what: &'static str) -> Option<Provision> {
 const DIRECTORY: &str = "a directory of the sandbox that shows only allowed entries";
 
 /// Returns the provision at `path`, for a path that no rule allows.
-pub(crate) fn find_provision(plan: &Plan, path: &AbsPath) -> Option<Provision> {
-    let at = plan.steps.iter().find_map(|step| provision(step, path));
+pub(crate) fn find_provision(sandbox: &SandboxDescription, path: &AbsPath) -> Option<Provision> {
+    let at = sandbox.paths.iter().find_map(|described| provision(described, path));
     let is_ancestor = || {
-        plan.steps
-            .iter()
-            .filter_map(created_path)
-            .any(|below| below != path && below.is_within(path))
+        let mut created = sandbox.paths.iter().filter(|described| is_created(&described.role));
+        created.any(|below| below.path != *path && below.path.is_within(path))
     };
     at.or_else(|| if is_ancestor() { read_only(DIRECTORY) } else { None })
 }
 
-fn provision(step: &Step, path: &AbsPath) -> Option<Provision> {
-    let is_below = |root: &str| path.as_path().starts_with(root);
-    match step {
-        Step::Scratch { path: root } if path.is_within(root) => {
+fn provision(described: &DescribedPath, path: &AbsPath) -> Option<Provision> {
+    let DescribedPath { path: root, role } = described;
+    match role {
+        PathRole::Scratch if path.is_within(root) => {
             writable("private to the sandbox, gone when it ends")
         }
-        Step::Processes { .. } if is_below("/proc") => writable("the sandbox's own processes"),
-        Step::Devices if is_below("/dev") && is_device(path) => writable("a standard device"),
-        Step::File { path: at, .. } if at == path => {
+        PathRole::Processes if path.is_within(root) => writable("the sandbox's own processes"),
+        PathRole::Devices { names } if is_device(root, names, path) => {
+            writable("a standard device")
+        }
+        PathRole::GeneratedFile if root == path => {
             read_only("a file that ringfence generates for the sandbox")
         }
-        Step::Directory { path: at } if at == path => read_only(DIRECTORY),
-        Step::Symlink { path: at, .. } if at == path => {
-            read_only("a symbolic link to an allowed path")
-        }
+        PathRole::GeneratedDir if root == path => read_only(DIRECTORY),
+        PathRole::Link { .. } if root == path => read_only("a symbolic link to an allowed path"),
         _ => None,
     }
 }
 
-fn is_device(path: &AbsPath) -> bool {
-    const DEVICES: [&str; 13] = [
-        "null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx", "fd",
-        "stdin", "stdout", "stderr",
-    ];
-    let below = path.as_path().strip_prefix("/dev").ok().and_then(|below| below.iter().next());
-    below.is_none_or(|name| DEVICES.iter().any(|device| name == *device))
+/// True if `path` is the directory of devices, or is one of these devices or below one.
+fn is_device(root: &AbsPath, names: &[&str], path: &AbsPath) -> bool {
+    path.relative_to(root).is_some_and(|below| {
+        below.iter().next().is_none_or(|first| names.iter().any(|name| first == *name))
+    })
 }
 
-/// Returns the path that a step creates.
-fn created_path(step: &Step) -> Option<&AbsPath> {
-    match step {
-        Step::Symlink { path, .. }
-        | Step::File { path, .. }
-        | Step::Directory { path }
-        | Step::Bind { path, .. }
-        | Step::Private { path, .. }
-        | Step::Scratch { path }
-        | Step::Denied { path, .. }
-        | Step::Passage { path } => Some(path),
-        _ => None,
+/// True if the sandbox creates a path of this role, and the directories above it.
+fn is_created(role: &PathRole) -> bool {
+    match role {
+        PathRole::ReadWrite
+        | PathRole::ReadOnly
+        | PathRole::Private { .. }
+        | PathRole::Scratch
+        | PathRole::Link { .. }
+        | PathRole::GeneratedFile
+        | PathRole::GeneratedDir
+        | PathRole::Denied => true,
+        PathRole::Processes
+        | PathRole::Devices { .. }
+        | PathRole::Masked
+        | PathRole::Protected
+        | PathRole::ProtectedShallow => false,
     }
 }
 
@@ -89,14 +89,15 @@ mod tests {
     #[track_caller]
     fn check(path: &str, expect: Option<Writable>) {
         let at = |text: &str| AbsPath::new(text).unwrap();
-        let steps = vec![
-            Step::Processes { access: ringfence_plan::MountAccess::ReadWrite },
-            Step::Devices,
-            Step::Scratch { path: at("/tmp") },
-            Step::File { path: at("/etc/passwd"), content: String::new() },
-            Step::Directory { path: at("/home/me") },
+        let described = |path, role| DescribedPath { path: at(path), role };
+        let paths = vec![
+            described("/proc", PathRole::Processes),
+            described("/dev", PathRole::Devices { names: &["null", "pts"] }),
+            described("/tmp", PathRole::Scratch),
+            described("/etc/passwd", PathRole::GeneratedFile),
+            described("/home/me", PathRole::GeneratedDir),
         ];
-        let plan = Plan { steps, gaps: Vec::new() };
+        let plan = SandboxDescription { paths, ..SandboxDescription::default() };
         assert_eq!(find_provision(&plan, &at(path)).map(|found| found.writable), expect, "{path}");
     }
 

@@ -1,25 +1,46 @@
-//! Numbers of the Linux ABI in `ringfence-plan`, which also builds without the `libc` crate's Linux
-//! part, compared with `libc`.
+//! Numbers of the Linux ABI in `ringfence-plan` and `ringfence-api`, which also build without the
+//! `libc` crate's Linux part, compared with `libc`.
 
 #![cfg(target_os = "linux")]
 
+use ringfence_api::{Signal, host_limits};
 use ringfence_plan::abi;
 use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_plan::seccomp::ioctls;
 
 /// Compares constants of the same name.
 macro_rules! check_abi {
-    ($($name:ident)*) => {
-        $(assert_eq!(i64::from(abi::$name), i64::from(libc::$name), stringify!($name));)*
+    ($numbers:ident: $($name:ident)*) => {
+        $(assert_eq!(i64::from($numbers::$name), i64::from(libc::$name), stringify!($name));)*
     };
 }
 
 #[test]
 fn abi_numbers_match_libc() {
-    check_abi!(EPERM EAGAIN ENOMEM EXDEV ENFILE EMFILE ENOTTY ENOSPC ENOSYS EUSERS EOPNOTSUPP);
-    check_abi!(EAFNOSUPPORT);
-    check_abi!(O_WRONLY O_RDWR O_CREAT O_TRUNC O_DIRECTORY O_TMPFILE);
-    check_abi!(MSG_EOR MSG_NOSIGNAL MSG_FASTOPEN S_ISUID S_ISGID);
+    check_abi!(host_limits: EAGAIN ENOMEM ENFILE EMFILE ENOSPC EUSERS);
+    check_abi!(abi: EPERM EXDEV ENOTTY ENOSYS EOPNOTSUPP);
+    check_abi!(abi: EAFNOSUPPORT);
+    check_abi!(abi: O_WRONLY O_RDWR O_CREAT O_TRUNC O_DIRECTORY O_TMPFILE);
+    check_abi!(abi: MSG_EOR MSG_NOSIGNAL MSG_FASTOPEN S_ISUID S_ISGID);
+}
+
+#[test]
+fn signal_numbers_match_libc() {
+    for (signal, number) in [
+        (Signal::Hangup, libc::SIGHUP),
+        (Signal::Interrupt, libc::SIGINT),
+        (Signal::Quit, libc::SIGQUIT),
+        (Signal::Kill, libc::SIGKILL),
+        (Signal::User1, libc::SIGUSR1),
+        (Signal::User2, libc::SIGUSR2),
+        (Signal::Terminate, libc::SIGTERM),
+        (Signal::Continue, libc::SIGCONT),
+        (Signal::Stop, libc::SIGSTOP),
+        (Signal::WindowChange, libc::SIGWINCH),
+        (Signal::BadSyscall, libc::SIGSYS),
+    ] {
+        assert_eq!(signal.linux_number(), number, "{signal:?}");
+    }
 }
 
 #[track_caller]

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use ringfence_plan::SettingsCopy;
+use ringfence_api::SettingsCopy;
 use ringfence_policy::{AbsPath, Access, Grants, ValueCheck, Verdict};
 
 use crate::ResolvedPolicy;

@@ -9,8 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ringfence_api::SecretValue;
-use ringfence_plan::{SandboxUser, SettingsCopy};
+use ringfence_api::{HostFacts, SecretValue, SettingsCopy};
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, GitRemote, Grants, NetworkMode, Platform};
 use tracing::trace_span;
@@ -36,10 +35,10 @@ impl HostEnvironment {
     }
 
     /// The user of the command, for the files that ringfence writes for it.
-    pub fn sandbox_user(&self, grants: &Grants) -> SandboxUser {
+    pub fn host_facts(&self, grants: &Grants) -> HostFacts {
         let resolver = (grants.network.mode == NetworkMode::Full)
             .then(|| fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
-        SandboxUser {
+        HostFacts {
             user: self.facts.user.clone(),
             shell: self.shell.clone(),
             resolver,

@@ -63,14 +63,13 @@ pub use permanent_grant::{
 pub use policy_cache::CachedPolicy;
 pub use provider_registry::ProviderRegistry;
 pub use recorder::policy_digest;
-pub use run::{check_gaps, plan, run};
+pub use run::{SandboxPreview, check_gaps, plan, run};
 pub use run_streamed::{RunObserver, run_streamed};
 
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use ringfence_api::{Asker, StdioMode};
-use ringfence_plan::SettingsCopy;
+use ringfence_api::{Asker, SettingsCopy, StdioMode};
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, Rule, Source,
     Verdict, resolve, resolve_to_inspect,

@@ -12,7 +12,7 @@ mod yarn;
 use std::fs;
 use std::io;
 
-use ringfence_plan::SettingsCopy;
+use ringfence_api::SettingsCopy;
 use ringfence_policy::{
     AbsPath, Access, CargoConfigView, DecidingRule, Facts, Grants, Source, Verdict,
     are_public_urls, filter_cargo_config, holds_secret, is_cargo_config, is_host, is_public_url,

@@ -7,36 +7,36 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_plan::SandboxUser;
+use ringfence_api::HostFacts;
 use ringfence_policy::{Grants, ProviderOptions, ProviderSpec};
-use ringfence_provider::{PreparedSandbox, Provider, ProviderError};
+use ringfence_provider::{Capabilities, PreparedSandbox, Provider, ProviderError, Support};
 
 /// Makes a provider; checks its options.
 type RegistryFactory =
-    dyn Fn(&ProviderOptions) -> Result<Box<dyn Provider + Send>, ProviderError> + Send + Sync;
+    dyn Fn(&ProviderOptions) -> Result<Box<dyn Provider>, ProviderError> + Send + Sync;
 
 /// The known sandbox providers, each made when it is first used.
 #[derive(Default)]
 pub struct ProviderRegistry {
     factories: BTreeMap<String, Arc<RegistryFactory>>,
-    made: Mutex<Vec<(ProviderSpec, Box<dyn Provider + Send>)>>,
+    made: Mutex<Vec<(ProviderSpec, Box<dyn Provider>)>>,
 }
 
 impl ProviderRegistry {
     /// Adds a provider, or replaces the one of this name.
-    pub fn register<P: Provider + Send + 'static>(
+    pub fn register<P: Provider + 'static>(
         &mut self,
         name: &str,
         factory: impl Fn(&ProviderOptions) -> Result<P, ProviderError> + Send + Sync + 'static,
     ) {
         let boxed = move |options: &ProviderOptions| {
-            factory(options).map(|provider| Box::new(provider) as Box<dyn Provider + Send>)
+            factory(options).map(|provider| Box::new(provider) as Box<dyn Provider>)
         };
         self.factories.insert(name.to_owned(), Arc::new(boxed));
     }
 
     /// As [`ProviderRegistry::register`], for a provider without options.
-    pub fn register_plain<P: Provider + Send + 'static>(
+    pub fn register_plain<P: Provider + 'static>(
         &mut self,
         name: &'static str,
         make: impl Fn() -> P + Send + Sync + 'static,
@@ -48,7 +48,7 @@ impl ProviderRegistry {
     }
 
     /// A new provider by name, with its options.
-    pub fn get(&self, spec: &ProviderSpec) -> Result<Box<dyn Provider + Send>, ProviderError> {
+    pub fn get(&self, spec: &ProviderSpec) -> Result<Box<dyn Provider>, ProviderError> {
         match self.factories.get(&spec.name) {
             Some(factory) => factory(&spec.options),
             None => Err(ProviderError::UnknownProvider {
@@ -72,14 +72,27 @@ impl Clone for ProviderRegistry {
 }
 
 impl Provider for ProviderRegistry {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "registry"
     }
 
-    fn open(
+    /// The features that a registered provider may have. [`ProviderRegistry::get`] returns the
+    /// provider that knows.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            confinement: Support::Yes,
+            shells: Support::Yes,
+            terminals: Support::Yes,
+            live_policy: Support::Yes,
+            asks: Support::Yes,
+            files: Support::Yes,
+        }
+    }
+
+    fn prepare(
         &self,
         grants: &Grants,
-        user: &SandboxUser,
+        host_facts: &HostFacts,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
         let unconfined = ProviderSpec::named(ProviderSpec::PROCESS);
         let spec = if grants.is_confined() { &grants.sandbox.provider } else { &unconfined };
@@ -92,7 +105,7 @@ impl Provider for ProviderRegistry {
                 made.len() - 1
             }
         };
-        made[at].1.open(grants, user)
+        made[at].1.prepare(grants, host_facts)
     }
 }
 
@@ -110,14 +123,14 @@ mod tests {
     struct NamedProvider(&'static str);
 
     impl Provider for NamedProvider {
-        fn name(&self) -> &'static str {
+        fn name(&self) -> &str {
             self.0
         }
 
-        fn open(
+        fn prepare(
             &self,
-            _grants: &Grants,
-            _user: &SandboxUser,
+            _: &Grants,
+            _: &HostFacts,
         ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
             Err(ProviderError::Gone { what: self.0 })
         }
@@ -139,10 +152,11 @@ mod tests {
     /// The name of the provider, or the error.
     #[track_caller]
     fn check(spec: &str, expect: Result<&str, (&str, &str)>) {
-        let found = registry().get(&spec.parse().unwrap()).map(|provider| provider.name());
+        let found =
+            registry().get(&spec.parse().unwrap()).map(|provider| provider.name().to_owned());
         let found = found.map_err(|error| (error.to_string(), error.code()));
         let expect = expect.map_err(|(text, code)| (text.to_owned(), code));
-        assert_eq!(found, expect, "{spec}");
+        assert_eq!(found.as_deref().map_err(Clone::clone), expect, "{spec}");
     }
 
     #[test]
@@ -189,8 +203,8 @@ mod tests {
             let mut grants = ringfence_policy::resolve(&[], &flags, &facts).unwrap();
             edit(&mut grants);
             let surroundings = crate::HostEnvironment::for_other_user(facts.clone(), Vec::new());
-            let user = surroundings.sandbox_user(&grants);
-            match registry().open(&grants, &user) {
+            let user = surroundings.host_facts(&grants);
+            match registry().prepare(&grants, &user) {
                 Err(ProviderError::Gone { what }) => what,
                 _ => "none",
             }

@@ -5,11 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{CommandRequest, Denial, Gap, GapKind, Outcome, StdioMode};
+use ringfence_api::{CommandRequest, Denial, Enforcement, Gap, GapKind, Outcome, StdioMode};
 use ringfence_audit::AuditError;
-use ringfence_plan::Plan;
 use ringfence_policy::{Grants, OnGap};
-use ringfence_provider::{PreparedSandbox, Provider};
+use ringfence_provider::{PreparedSandbox, Provider, SandboxDescription};
 use tracing::{debug, info, trace_span};
 
 use crate::asking::RecordingAsker;
@@ -103,11 +102,29 @@ pub(crate) fn run_recorded<T: RunTarget<Output = Outcome>>(
     result
 }
 
-/// The plan: the rules that would be enforced, and the gaps.
-pub fn plan(provider: &dyn Provider, resolved: &ResolvedPolicy) -> Result<Plan, EngineError> {
-    let mut plan = open(provider, resolved)?.plan().clone();
-    plan.gaps.extend(output_gap(&resolved.grants, StdioMode::Inherit));
-    Ok(plan)
+/// A sandbox as it would be, without a command.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxPreview {
+    /// The protections.
+    pub enforced: Vec<Enforcement>,
+    /// The gaps.
+    pub gaps: Vec<Gap>,
+    /// The paths and protections as data.
+    pub description: SandboxDescription,
+}
+
+/// The sandbox that a command would get.
+pub fn plan(
+    provider: &dyn Provider,
+    resolved: &ResolvedPolicy,
+) -> Result<SandboxPreview, EngineError> {
+    let prepared = open(provider, resolved)?;
+    let gaps = prepared.gaps().iter().cloned();
+    Ok(SandboxPreview {
+        enforced: prepared.enforced().to_vec(),
+        gaps: gaps.chain(output_gap(&resolved.grants, StdioMode::Inherit)).collect(),
+        description: prepared.describe(),
+    })
 }
 
 /// Prepares a sandbox. Nothing runs yet.
@@ -115,19 +132,23 @@ pub(crate) fn open(
     provider: &dyn Provider,
     resolved: &ResolvedPolicy,
 ) -> Result<Box<dyn PreparedSandbox>, EngineError> {
-    let user = resolved.surroundings.sandbox_user(&resolved.grants);
-    let prepared = provider.open(&resolved.grants, &user)?;
+    let host_facts = resolved.surroundings.host_facts(&resolved.grants);
+    let prepared = provider.prepare(&resolved.grants, &host_facts)?;
     let sandbox = &resolved.grants.sandbox;
     if resolved.grants.is_confined() && sandbox.is_required && !prepared.is_confined() {
         let provider = sandbox.provider.name.clone();
         let origin = sandbox.provider_origin.to_string();
         return Err(EngineError::Unconfined { provider, origin });
     }
-    let plan = prepared.plan();
-    let (steps, gaps) = (plan.steps.len(), plan.gaps.len());
     let backend = &sandbox.provider.name;
-    debug!(target: "engine", backend, steps, gaps, "planned the sandbox");
-    for gap in &plan.gaps {
+    debug!(
+        target: "engine",
+        backend,
+        steps = prepared.enforced().len(),
+        gaps = prepared.gaps().len(),
+        "planned the sandbox"
+    );
+    for gap in prepared.gaps() {
         info!(target: "engine", what = gap.what, why = gap.why, "gap");
     }
     Ok(prepared)
@@ -175,7 +196,7 @@ impl RunTarget for OwnSandbox<'_> {
 
     fn prepare(&mut self) -> Result<Readiness, EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
-        let gaps = prepared.plan().gaps.iter().chain(&self.output_gap).cloned().collect();
+        let gaps = prepared.gaps().iter().chain(&self.output_gap).cloned().collect();
         Ok(Readiness {
             gaps,
             on_gap: self.resolved.grants.on_gap,

@@ -52,7 +52,7 @@ impl RunTarget for StreamedSandbox<'_, '_> {
     fn prepare(&mut self) -> Result<Readiness, EngineError> {
         let prepared = self.prepared.insert(open(self.provider, self.resolved)?);
         Ok(Readiness {
-            gaps: prepared.plan().gaps.clone(),
+            gaps: prepared.gaps().to_vec(),
             on_gap: self.resolved.grants.on_gap,
             is_confined: prepared.is_confined(),
         })
@@ -80,8 +80,8 @@ impl RunTarget for StreamedSandbox<'_, '_> {
             process.wait(self.observer.sink)
         });
         let ran = ran.inspect_err(|_| self.refused = sandbox.take_denials())?;
-        let enforced = sandbox.plan().steps.iter().map(ToString::to_string).collect();
-        let gaps: Vec<Gap> = sandbox.plan().gaps.iter().cloned().chain(sandbox.gaps()).collect();
+        let enforced = sandbox.enforced().iter().map(|one| one.text.clone()).collect();
+        let gaps: Vec<Gap> = sandbox.gaps().iter().cloned().chain(sandbox.found_gaps()).collect();
         let quarantined = sandbox.end()?;
         Ok(Outcome { quarantined, ..executed(ran, enforced, gaps).outcome })
     }

@@ -91,8 +91,8 @@ pub struct SessionStatus {
     pub commands: u64,
     /// True if the shell runs a command.
     pub is_busy: bool,
-    /// The shell's pid on the host, if there is one and it is idle.
-    pub shell: Option<i32>,
+    /// The shell's name in its sandbox, if there is one and it is idle.
+    pub shell: Option<String>,
     /// The rules in force.
     pub enforced: Vec<String>,
     /// The gaps: rules that are not enforced.
@@ -108,7 +108,7 @@ pub struct SessionStatus {
 impl Session {
     /// Opens a session with the shell `program`. Ignores the command of the request.
     pub fn open(
-        provider: Box<dyn Provider + Send>,
+        provider: Box<dyn Provider>,
         request: RunRequest,
         resolved: ResolvedPolicy,
         program: OsString,
@@ -122,7 +122,7 @@ impl Session {
     /// As [`Session::open`], for callers with rules of their own: `resolve` reads the policy again
     /// when a file changes.
     pub fn open_with(
-        provider: Box<dyn Provider + Send>,
+        provider: Box<dyn Provider>,
         request: RunRequest,
         resolved: ResolvedPolicy,
         program: OsString,
@@ -160,8 +160,8 @@ impl Session {
     pub fn follow_policy(&self) {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
-        if let Some(plan) = policy.poll_files(&self.request, sandbox.live_sandbox.as_deref()) {
-            sandbox.apply_plan(&plan);
+        if let Some(revision) = policy.poll_files(&self.request, sandbox.live_sandbox.as_deref()) {
+            sandbox.set_enforced(&revision.enforced, revision.gaps);
             if let Some(recording_asker) = &sandbox.recording_asker {
                 recording_asker.set_grants(&policy.in_force.grants);
             }
@@ -386,7 +386,8 @@ impl Session {
 
     /// The status of the session.
     pub fn status(&self) -> SessionStatus {
-        let shell = self.shell.try_lock().ok().map(|shell| shell.as_ref().map(|shell| shell.pid()));
+        let shell = self.shell.try_lock().ok();
+        let shell = shell.map(|shell| shell.as_ref().map(|shell| shell.id().to_owned()));
         let policy = lock(&self.policy);
         let sandbox = lock(&self.sandbox);
         SessionStatus {

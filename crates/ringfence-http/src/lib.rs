@@ -33,7 +33,7 @@ pub use state::{Profile, SANDBOX_POLICY};
 pub use tenants::{MIN_TOKEN_LENGTH, Quotas};
 
 /// Creates the provider for a new sandbox.
-pub type ProviderFactory = Box<dyn Fn() -> Box<dyn Provider + Send> + Send + Sync>;
+pub type ProviderFactory = Box<dyn Fn() -> Box<dyn Provider> + Send + Sync>;
 
 /// The settings of the service.
 #[derive(Debug, Clone)]

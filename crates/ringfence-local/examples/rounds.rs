@@ -9,9 +9,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ringfence_api::HostFacts;
 use ringfence_api::ShellCommand;
 use ringfence_local::LocalProvider;
-use ringfence_plan::SandboxUser;
 use ringfence_policy::{AbsPath, Facts, Flags, resolve};
 use ringfence_provider::{Provider, Sandbox, SandboxShell, ShellSpec};
 
@@ -133,9 +133,9 @@ impl Ours {
             state: store.join("state"),
             ..Facts::minimal(cwd.clone(), home, store.clone())
         };
-        let user = SandboxUser::without_settings(store.join("quarantine"));
+        let user = HostFacts::without_settings(store.join("quarantine"));
         let grants = resolve(&[], &Flags::none(cwd.clone()), &facts)?;
-        let live_sandbox = LocalProvider::default().open(&grants, &user)?.start_sandbox(&cwd)?;
+        let live_sandbox = LocalProvider::default().prepare(&grants, &user)?.start_sandbox(&cwd)?;
         let variables = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
         let shell = live_sandbox.start_shell(&ShellSpec {
             program: "bash".into(),

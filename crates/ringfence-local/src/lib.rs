@@ -9,6 +9,7 @@ mod command_loop;
 mod connection_log;
 mod deadline;
 mod denial_log;
+mod describe;
 mod egress;
 mod fd_limit;
 mod git_config;
@@ -22,13 +23,14 @@ mod process;
 mod run_registry;
 mod sandbox;
 mod shell;
+mod terminal;
 mod thread_pool;
 mod tripwire_server;
 mod unconfined;
 mod watcher_thread;
 mod zygote_pool;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -36,15 +38,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    Asker, CommandRequest, Denial, Gap, Outcome, QuarantinedFile, StdioMode, StreamOutput,
+    Asker, CommandRequest, Denial, Enforcement, Gap, HostFacts, Outcome, QuarantinedFile,
+    StdioMode, StreamOutput,
 };
 use ringfence_egress::dial::UpstreamProxies;
 use ringfence_enforce::apply::{self, FileIdentity, LaunchSpec, MemoryCounter, PrestartedSandbox};
 use ringfence_enforce::{Known, node_tree, skipped_directory_names, survey_with_known};
 use ringfence_plan::linux::plan;
-use ringfence_plan::{NetworkNamespace, Plan, SandboxUser, Step};
+use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::{AbsPath, Grants};
-use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
+use ringfence_provider::{
+    Capabilities, PreparedSandbox, Provider, ProviderError, Sandbox, SandboxDescription, Support,
+};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::fs::CWD;
 
@@ -118,28 +123,40 @@ pub fn provider_factory() -> impl Fn() -> LocalProvider {
 }
 
 impl Provider for LocalProvider {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "local"
     }
 
-    fn open(
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            confinement: Support::Yes,
+            shells: Support::Yes,
+            terminals: Support::Yes,
+            live_policy: Support::Yes,
+            asks: Support::Yes,
+            files: Support::No,
+        }
+    }
+
+    fn prepare(
         &self,
         grants: &Grants,
-        user: &SandboxUser,
+        host_facts: &HostFacts,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        let _stage = trace_span!(target: "stage", "open").entered();
+        let _stage = trace_span!(target: "stage", "prepare").entered();
         if !grants.is_confined() {
             // The engine passes such grants to the provider `process`.
             let source = std::io::ErrorKind::InvalidInput.into();
             return Err(ProviderError::System { what: "confine without a policy", source });
         }
-        let mut user = user.clone();
+        let mut user = host_facts.clone();
         let injector = SecretInjector::from_grants(grants, &mut user)?;
         let upstream = egress::upstream_proxies(grants, &user)?;
         let grants = Arc::new(grants.clone());
         let PlannedSandbox { plan, effective, begun, listed } = plan_for_host(&grants, &user);
         Ok(Box::new(PreparedNamespaceSandbox {
             plan,
+            enforced: OnceCell::new(),
             surveyed_at: Some(Instant::now()),
             begun,
             listed,
@@ -168,7 +185,7 @@ struct PlannedSandbox {
 }
 
 /// The plan for the host as it is now.
-fn plan_for_host(grants: &Arc<Grants>, user: &SandboxUser) -> PlannedSandbox {
+fn plan_for_host(grants: &Arc<Grants>, user: &HostFacts) -> PlannedSandbox {
     let begun = FsTimestamp::now();
     let listed =
         RunRegistry::open(&user.quarantine).map(|runs| runs.read_list(grants)).unwrap_or_default();
@@ -203,6 +220,8 @@ pub fn die_of_interrupt() {
 /// A sandbox made of namespaces.
 struct PreparedNamespaceSandbox {
     plan: Plan,
+    /// The steps of `plan` in plain words, made when first asked for.
+    enforced: OnceCell<Vec<Enforcement>>,
     /// Time of the survey for `plan`, if no command has run since.
     surveyed_at: Option<Instant>,
     begun: FsTimestamp,
@@ -210,7 +229,7 @@ struct PreparedNamespaceSandbox {
     grants: Arc<Grants>,
     /// The grants, with the additions of the host's own settings.
     effective: Arc<Grants>,
-    user: SandboxUser,
+    user: HostFacts,
     injector: Option<Arc<SecretInjector>>,
     /// The upstream proxies, if hosts are reached through them.
     upstream: UpstreamProxies,
@@ -227,8 +246,16 @@ struct PreparedNamespaceSandbox {
 const SURVEY_MAX_AGE: Duration = Duration::from_millis(50);
 
 impl PreparedSandbox for PreparedNamespaceSandbox {
-    fn plan(&self) -> &Plan {
-        &self.plan
+    fn enforced(&self) -> &[Enforcement] {
+        self.enforced.get_or_init(|| describe::enforcements(&self.plan))
+    }
+
+    fn gaps(&self) -> &[Gap] {
+        &self.plan.gaps
+    }
+
+    fn describe(&self) -> SandboxDescription {
+        describe::describe(&self.plan)
     }
 
     fn set_asker(&mut self, asker: Arc<dyn Asker>) {
@@ -314,6 +341,7 @@ impl PreparedNamespaceSandbox {
         }
         let stores = cache_dirs::create_stores(&mut self.plan);
         let plan = std::mem::take(&mut self.plan);
+        self.enforced.take();
         let baseline = SweepBaseline::new(
             &plan,
             self.begun,

@@ -1,16 +1,16 @@
 //! A process in a sandbox, next to its shells.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{OutputStream, ShellCommandResult, StdinInput};
+use ringfence_api::{OutputStream, ShellCommandResult, Signal, StdinInput};
 use ringfence_enforce::apply::{ExecId, ExecSpec, OrphanReaping};
 use ringfence_provider::{
     Interrupter, OutputSink, ProcessSpec, ProcessStdio, ProviderError, SandboxedProcess,
-    StdinFeeder,
+    StdinFeeder, Terminal,
 };
 use ringfence_shell::BoundedCapture;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -25,6 +25,7 @@ use crate::shell::stdin::{StdinFeed, StdinPipe};
 use crate::shell::{
     CommandEnd, ShellHost, StartedProcess, command_result, ended, pid_of, process_tree,
 };
+use crate::terminal::PtyMaster;
 
 /// Time to react to each signal: interrupt, terminate.
 const GRACE: Duration = Duration::from_secs(2);
@@ -207,8 +208,9 @@ impl SandboxProcess {
 }
 
 impl SandboxedProcess for SandboxProcess {
-    fn terminal(&self) -> Option<BorrowedFd<'_>> {
-        self.started.terminal.as_ref().map(AsFd::as_fd)
+    fn terminal(&self) -> Option<Box<dyn Terminal>> {
+        let master = self.started.terminal.as_ref()?.try_clone().ok()?;
+        Some(Box::new(PtyMaster::new(master)))
     }
 
     fn interrupter(&self) -> Box<dyn Interrupter> {
@@ -254,9 +256,9 @@ impl Interrupter for ProcessInterrupter {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    fn signal(&self, number: i32) {
+    fn signal(&self, signal: Signal) {
         if self.1 > 0 {
-            process_tree::signal_group(self.1, number);
+            process_tree::signal_group(self.1, signal.linux_number());
         }
     }
 }

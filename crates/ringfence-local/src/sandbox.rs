@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    ConnectionRecord, Denial, ExitStatus, Gap, GrantedAccess, LimitBreach, QuarantinedFile,
-    ResourceUsage, StreamOutput,
+    ConnectionRecord, Denial, Enforcement, ExitStatus, Gap, GrantedAccess, LimitBreach, PathMap,
+    QuarantinedFile, ResourceUsage, StreamOutput,
 };
 use ringfence_enforce::apply::{
     ExecEvent, ExecId, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
@@ -26,6 +26,7 @@ use rustix::time::Timespec;
 
 use crate::asks::ActivePolicy;
 use crate::command_loop::SandboxMonitor;
+use crate::describe::enforcements;
 use crate::fd_limit;
 use crate::git_sweep::Suspension;
 use crate::guess_denials::DenialGuesser;
@@ -41,7 +42,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running sandbox made of namespaces.
 pub(crate) struct NamespaceSandbox {
-    plan: Plan,
+    enforced: Vec<Enforcement>,
+    gaps: Vec<Gap>,
+    paths: PathMap,
     shared: Arc<SandboxShared>,
     thread: Option<PoolHandle>,
     cleanup: Option<PostRunCleanup>,
@@ -138,8 +141,11 @@ impl NamespaceSandbox {
         let thread = thread.map_err(system("start a thread"))?;
         let policy = ActivePolicy::new(confined.grants.clone(), confined.user.clone());
         let (thread, cleanup, policy) = (Some(thread), Some(cleanup), Mutex::new(policy));
+        let mut plan = launch.plan;
         let mut sandbox = Self {
-            plan: launch.plan,
+            enforced: Vec::new(),
+            gaps: Vec::new(),
+            paths: PathMap::identity(),
             shared,
             thread,
             cleanup,
@@ -152,10 +158,12 @@ impl NamespaceSandbox {
             .ok_or_else(|| sandbox.shared.end_error())?;
         drop(slot);
         let mut state = sandbox.shared.lock();
-        state.seen.correct_plan(&mut sandbox.plan);
-        sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).set_plan(&sandbox.plan);
-        if DenialGuesser::is_needed(&sandbox.plan, &confined.effective) {
-            state.guess_plan = Some(Arc::new(sandbox.plan.clone()));
+        state.seen.correct_plan(&mut plan);
+        sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).set_plan(&plan);
+        sandbox.enforced = enforcements(&plan);
+        sandbox.gaps.clone_from(&plan.gaps);
+        if DenialGuesser::is_needed(&plan, &confined.effective) {
+            state.guess_plan = Some(Arc::new(plan));
         }
         drop(state);
         Ok(sandbox)
@@ -201,8 +209,16 @@ fn add_runner(plan: &mut Plan) {
 }
 
 impl Sandbox for NamespaceSandbox {
-    fn plan(&self) -> &Plan {
-        &self.plan
+    fn enforced(&self) -> &[Enforcement] {
+        &self.enforced
+    }
+
+    fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    fn paths(&self) -> &PathMap {
+        &self.paths
     }
 
     fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError> {
@@ -220,7 +236,7 @@ impl Sandbox for NamespaceSandbox {
         ShellHost::take_denials(&*self.shared)
     }
 
-    fn gaps(&self) -> Vec<Gap> {
+    fn found_gaps(&self) -> Vec<Gap> {
         self.shared.lock().seen.watcher.gaps()
     }
 
@@ -272,7 +288,7 @@ impl Sandbox for NamespaceSandbox {
         let (changes, mut plan) = live_policy.revise(&mut policy, grants)?;
         add_runner(&mut plan);
         self.shared.lock().seen.limits.output = grants.limits.output;
-        Ok(PolicyRevision { changes, plan })
+        Ok(PolicyRevision { changes, enforced: enforcements(&plan), gaps: plan.gaps })
     }
 
     fn end(mut self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError> {

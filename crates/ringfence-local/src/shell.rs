@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ringfence_api::{
     ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, ResourceUsage, ShellCommand,
-    ShellCommandResult, ShellState, StreamOutput,
+    ShellCommandResult, ShellState, Signal, StreamOutput,
 };
 use ringfence_enforce::apply::{ExecId, ExecSpec, OrphanReaping};
 use ringfence_policy::{AbsPath, Limits};
@@ -166,6 +166,7 @@ pub(crate) struct PersistentShell {
     path: Vec<u8>,
     pipes: ShellPipes,
     pid: i32,
+    id: String,
     /// Usage of the shell and its reaped children.
     used: ResourceUsage,
     background: BackgroundProcesses,
@@ -244,6 +245,7 @@ impl PersistentShell {
             path,
             pipes,
             pid,
+            id: pid.to_string(),
             used: ResourceUsage::default(),
             background: BackgroundProcesses::new(pid),
             background_output: BackgroundOutput::default(),
@@ -335,8 +337,8 @@ impl SandboxShell for PersistentShell {
         })
     }
 
-    fn pid(&self) -> i32 {
-        self.pid
+    fn id(&self) -> &str {
+        &self.id
     }
 
     fn is_alive(&self) -> bool {
@@ -368,9 +370,9 @@ impl Interrupter for ShellInterrupter {
         process_tree::signal_group(self.pid, libc::SIGINT);
     }
 
-    fn signal(&self, number: i32) {
+    fn signal(&self, signal: Signal) {
         let command_start =
             self.command_start.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        process_tree::signal_since(self.pid, &command_start, number);
+        process_tree::signal_since(self.pid, &command_start, signal.linux_number());
     }
 }

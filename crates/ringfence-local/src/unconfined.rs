@@ -13,11 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_api::{Asker, CommandRequest, Denial, ExitStatus, Outcome, ResourceUsage};
+use ringfence_api::{
+    Asker, CommandRequest, Denial, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
+};
 use ringfence_enforce::apply::{LaunchError, SandboxEvent};
-use ringfence_plan::{Plan, SandboxUser};
 use ringfence_policy::{AbsPath, Grants, ProviderSpec};
-use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
+use ringfence_provider::{
+    Capabilities, PreparedSandbox, Provider, ProviderError, Sandbox, Support,
+};
 use ringfence_sys::process::{self, ChildStatus, Wait};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::event::epoll;
@@ -29,28 +32,35 @@ use crate::command_loop::{self, SupervisedCommand};
 pub struct ProcessProvider;
 
 impl Provider for ProcessProvider {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         ProviderSpec::PROCESS
     }
 
-    fn open(
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { shells: Support::Yes, ..Capabilities::default() }
+    }
+
+    fn prepare(
         &self,
         grants: &Grants,
-        _user: &SandboxUser,
+        _: &HostFacts,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        let plan = Plan { steps: Vec::new(), gaps: gaps::find_gaps(grants) };
-        Ok(Box::new(PreparedUnconfined { plan }))
+        Ok(Box::new(PreparedUnconfined { gaps: gaps::find_gaps(grants) }))
     }
 }
 
 /// No sandbox at all.
 struct PreparedUnconfined {
-    plan: Plan,
+    gaps: Vec<Gap>,
 }
 
 impl PreparedSandbox for PreparedUnconfined {
-    fn plan(&self) -> &Plan {
-        &self.plan
+    fn enforced(&self) -> &[Enforcement] {
+        &[]
+    }
+
+    fn gaps(&self) -> &[Gap] {
+        &self.gaps
     }
 
     fn is_confined(&self) -> bool {
@@ -82,11 +92,11 @@ impl PreparedSandbox for PreparedUnconfined {
         if let Some(errno) = exec_error {
             return Err(not_executed(errno));
         }
-        ran.map(|outcome| Outcome { gaps: self.plan.gaps.clone(), ..outcome })
+        ran.map(|outcome| Outcome { gaps: self.gaps.clone(), ..outcome })
     }
 
     fn start_sandbox(&mut self, _cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
-        Ok(Box::new(sandbox::UnconfinedSandbox::new(self.plan.clone())?))
+        Ok(Box::new(sandbox::UnconfinedSandbox::new(self.gaps.clone())?))
     }
 
     fn take_denials(&mut self) -> (Vec<Denial>, u64) {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use ringfence_api::HostFacts;
 use ringfence_api::{ExitStatus, ShellCommand, ShellState};
 use ringfence_local::LocalProvider;
-use ringfence_plan::SandboxUser;
 use ringfence_policy::{AbsPath, Facts, Flags, resolve};
 use ringfence_provider::{Provider, Sandbox, SandboxShell, ShellSpec};
 use ringfence_testkit::{ProcessPerTest, repetitions};
@@ -221,10 +221,10 @@ impl FuzzReport {
             state: directory.join("state"),
             ..Facts::minimal(workspace.clone(), directory.clone(), directory.join("store"))
         };
-        let user = SandboxUser::without_settings(directory.join("quarantine"));
+        let user = HostFacts::without_settings(directory.join("quarantine"));
         let grants = resolve(&[], &Flags::none(workspace.clone()), &facts)?;
         let live_sandbox =
-            LocalProvider::default().open(&grants, &user)?.start_sandbox(&workspace)?;
+            LocalProvider::default().prepare(&grants, &user)?.start_sandbox(&workspace)?;
         // No word of garbage is a program, with nothing on PATH.
         let variables = vec![("PATH".into(), "/nowhere".into()), ("LC_ALL".into(), "C".into())];
         let start =

@@ -5,24 +5,12 @@
 
 /// Operation not permitted.
 pub const EPERM: i32 = 1;
-/// Resource temporarily unavailable: the limit of processes.
-pub const EAGAIN: i32 = 11;
-/// Out of memory.
-pub const ENOMEM: i32 = 12;
 /// Cross-device link.
 pub const EXDEV: i32 = 18;
-/// Too many open files on the host.
-pub const ENFILE: i32 = 23;
-/// Too many open files in the process.
-pub const EMFILE: i32 = 24;
 /// Inappropriate `ioctl`.
 pub const ENOTTY: i32 = 25;
-/// No space left: also the limit of namespaces and mounts.
-pub const ENOSPC: i32 = 28;
 /// Syscall not implemented.
 pub const ENOSYS: i32 = 38;
-/// Too many users: the limit of nested user namespaces.
-pub const EUSERS: i32 = 87;
 /// Operation not supported.
 pub const EOPNOTSUPP: i32 = 95;
 /// Address family not supported.

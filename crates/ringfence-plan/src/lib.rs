@@ -13,11 +13,9 @@
 pub mod abi;
 mod gaps;
 mod git_index;
-pub mod limits;
 pub mod linux;
 mod plan;
 mod revision;
-mod sandbox_user;
 pub mod seccomp;
 mod support;
 mod survey;
@@ -31,6 +29,5 @@ pub use plan::{
     PinnedDir, Plan, Step, UPPER, UserIds, WORK,
 };
 pub use revision::{PlanRevision, PolicyView, RevisionStep, revise};
-pub use sandbox_user::{CaTrust, SandboxUser, SettingsCopy};
 pub use support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 pub use survey::{BuildSystem, CaseFolding, HardLinks, ResolvedRoot, Survey};

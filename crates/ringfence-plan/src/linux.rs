@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ringfence_api::{Gap, GapKind, HostFacts, SettingsCopy};
 use ringfence_policy::{
     AbsPath, Access as Wanted, CA_BUNDLE, Effect, Grants, NetworkMode, Observe, Verdict,
 };
@@ -11,7 +12,6 @@ use crate::gaps;
 use crate::plan::{
     FileKind, MountAccess, NetworkNamespace, Overmount, PinnedDir, Plan, Step, UserIds,
 };
-use crate::sandbox_user::{SandboxUser, SettingsCopy};
 use crate::support::{FuseSupport, HostSupport};
 use crate::survey::{BuildSystem, Survey};
 
@@ -20,7 +20,7 @@ pub fn plan(
     grants: &Grants,
     survey: &Survey,
     support: &HostSupport,
-    sandbox_user: &SandboxUser,
+    host_facts: &HostFacts,
 ) -> Plan {
     let _stage = trace_span!(target: "stage", "plan").entered();
     let mut draft = PlanBuilder {
@@ -46,13 +46,13 @@ pub fn plan(
             draft.gaps.extend(gaps::missing_hide(grants));
         }
     }
-    draft.skeleton(sandbox_user, support);
+    draft.skeleton(host_facts, support);
     draft.trees();
     draft.links();
     draft.private();
     draft.mount_in_caches();
-    draft.trust(sandbox_user);
-    draft.settings(sandbox_user);
+    draft.trust(host_facts);
+    draft.settings(host_facts);
     draft.add_masks();
     draft.final_steps(support);
     Plan { steps: draft.steps, gaps: draft.gaps }
@@ -90,7 +90,7 @@ struct PlanBuilder<'a> {
     private: BTreeSet<AbsPath>,
     /// Files replaced by a copy.
     copied: BTreeSet<AbsPath>,
-    gaps: Vec<ringfence_api::Gap>,
+    gaps: Vec<Gap>,
 }
 
 fn path(text: &str) -> AbsPath {
@@ -99,7 +99,7 @@ fn path(text: &str) -> AbsPath {
 
 impl PlanBuilder<'_> {
     /// Files and directories that every sandbox has.
-    fn skeleton(&mut self, sandbox_user: &SandboxUser, support: &HostSupport) {
+    fn skeleton(&mut self, host_facts: &HostFacts, support: &HostSupport) {
         // `/proc` checks the writer's uid, not capabilities, so root inside could change kernel
         // settings.
         let access = if support.uid == 0 { MountAccess::ReadOnly } else { MountAccess::ReadWrite };
@@ -120,10 +120,10 @@ impl PlanBuilder<'_> {
         }
         self.steps.push(Step::Directory { path: self.grants.home.clone() });
         let HostSupport { uid, gid, .. } = support;
-        let (user, home, shell) = (&sandbox_user.user, &self.grants.home, &sandbox_user.shell);
+        let (user, home, shell) = (&host_facts.user, &self.grants.home, &host_facts.shell);
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
-        let resolver = match &sandbox_user.resolver {
+        let resolver = match &host_facts.resolver {
             _ if self.grants.network.needs_egress() => {
                 "nameserver 127.0.0.1\noptions timeout:30\n".into()
             }
@@ -146,15 +146,15 @@ impl PlanBuilder<'_> {
         );
         file(path("/etc/hostname"), "ringfence\n".into());
         file(path("/etc/resolv.conf"), resolver);
-        if let Some(config) = &sandbox_user.git_config {
+        if let Some(config) = &host_facts.git_config {
             file(self.grants.home.join(".gitconfig"), config.clone());
         }
-        if let Some(trust) = &sandbox_user.trust {
+        if let Some(trust) = &host_facts.trust {
             file(path(CA_BUNDLE), trust.bundle.clone());
         }
         // Git looks here several times per command; the settings are in the file above.
         let git = self.grants.home.join(".config/git");
-        match &sandbox_user.git_ignore {
+        match &host_facts.git_ignore {
             Some(ignore) => file(git.join("ignore"), ignore.clone()),
             None => self.steps.push(Step::Directory { path: git }),
         }
@@ -218,8 +218,8 @@ impl PlanBuilder<'_> {
     }
 
     /// Replaces the host's CA bundles at the paths where programs find them by default.
-    fn trust(&mut self, sandbox_user: &SandboxUser) {
-        for place in sandbox_user.trust.iter().flat_map(|trust| &trust.bundle_paths) {
+    fn trust(&mut self, host_facts: &HostFacts) {
+        for place in host_facts.trust.iter().flat_map(|trust| &trust.bundle_paths) {
             if self.enclosing(place).is_some() {
                 self.steps.push(Step::Instead { path: place.clone(), with: path(CA_BUNDLE) });
             }
@@ -228,10 +228,9 @@ impl PlanBuilder<'_> {
 
     /// Copies of settings, where the files themselves are not visible: outside the granted trees,
     /// and in place of a masked file in a read-only tree.
-    fn settings(&mut self, sandbox_user: &SandboxUser) {
+    fn settings(&mut self, host_facts: &HostFacts) {
         let masked = Some(&Overmount::Deny(FileKind::File));
-        for (number, SettingsCopy { path: at, content }) in sandbox_user.settings.iter().enumerate()
-        {
+        for (number, SettingsCopy { path: at, content }) in host_facts.settings.iter().enumerate() {
             let file = |path| Step::File { path, content: content.clone() };
             match self.enclosing(at) {
                 None => self.steps.push(file(at.clone())),
@@ -343,13 +342,13 @@ impl PlanBuilder<'_> {
                 .any(|opened| opened != at && opened.is_within(at));
             match (self.enclosing(at), mask) {
                 (Some(_), Overmount::Deny(_)) if opened_below => {
-                    self.gaps.push(ringfence_api::Gap {
+                    self.gaps.push(Gap {
                         what: "filesystem.deny".into(),
                         why: format!(
                             "a path below {at} is granted, and ringfence cannot keep it reachable below a denied directory in a granted tree"
                         ),
                         hint: format!("deny the other entries of {at} by name"),
-                        kind: ringfence_api::GapKind::Enforcement,
+                        kind: GapKind::Enforcement,
                     });
                 }
                 (Some(_), Overmount::Deny(_)) => {

@@ -5,12 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_api::{GapKind, SecretValue};
+use ringfence_api::{CaTrust, GapKind, HostFacts, SecretValue, SettingsCopy};
 use ringfence_plan::linux::plan;
 use ringfence_plan::{
-    BuildSystem, CaTrust, CaseFolding, FileKind, FuseSupport, HostSupport, Overmount,
-    PidAllocation, PinReason, PinnedDir, Plan, ProcAccounting, ResolvedRoot, SandboxUser,
-    SettingsCopy, Step, Survey,
+    BuildSystem, CaseFolding, FileKind, FuseSupport, HostSupport, Overmount, PidAllocation,
+    PinReason, PinnedDir, Plan, ProcAccounting, ResolvedRoot, Step, Survey,
 };
 use ringfence_policy::{
     AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve,
@@ -98,8 +97,8 @@ const FILES: &[&str] = &[
 ];
 const LINKS: &[(&str, &str)] = &[("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
 
-fn user() -> SandboxUser {
-    SandboxUser {
+fn user() -> HostFacts {
+    HostFacts {
         user: "me".into(),
         shell: "/bin/bash".into(),
         resolver: None,
@@ -279,7 +278,7 @@ fn secrets_add_a_ca_bundle_and_stay_out_of_the_plan() {
     let grants = resolve(&[layer], &flags(), &facts).unwrap();
     let places = vec![path("/etc/ssl/certs/ca-certificates.crt"), path("/opt/unseen.crt")];
     let trust = Some(CaTrust { bundle: "us\n".into(), bundle_paths: places });
-    let user = SandboxUser {
+    let user = HostFacts {
         trust,
         secrets: [("TOKEN".into(), SecretValue::new("s3cret".into()))].into(),
         ..user()
@@ -302,7 +301,7 @@ fn secrets_add_a_ca_bundle_and_stay_out_of_the_plan() {
 fn copy_of_settings_replaces_a_masked_file_of_a_read_only_tree() {
     let copy = |at: &str| SettingsCopy { path: path(at), content: "copy\n".into() };
     let places = ["/home/me/.cargo/config.toml", "/home/me/.npmrc", "/home/me/app/.npmrc"];
-    let user = SandboxUser { settings: places.map(copy).to_vec(), ..user() };
+    let user = HostFacts { settings: places.map(copy).to_vec(), ..user() };
     let grants = resolve(&[], &flags(), &facts()).unwrap();
     let mut survey = host(&grants, DIRECTORIES, FILES, LINKS);
     for place in places {

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ringfence_api::HostFacts;
 use ringfence_plan::linux::plan;
 use ringfence_plan::{
     FileKind, FuseSupport, HostSupport, Overmount, PidAllocation, PolicyView, ProcAccounting,
-    ResolvedRoot, SandboxUser, Survey, revise,
+    ResolvedRoot, Survey, revise,
 };
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, NameRuleEffect, Source, Verdict, parse, resolve,
@@ -111,7 +112,7 @@ fn check(old: &str, new: &str, expect: &[&str]) {
         accounts: ProcAccounting::Full,
         numbers: PidAllocation::Own,
     };
-    let plan = plan(&old, &was, &support, &SandboxUser::without_settings(path("/q")));
+    let plan = plan(&old, &was, &support, &HostFacts::without_settings(path("/q")));
     let revision = revise(
         PolicyView { grants: &old, survey: &was },
         PolicyView { grants: &new, survey: &is },

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::Args;
 use ringfence_api::{Gap, GapKind};
 use ringfence_engine::{
-    FilteredVariable, WithheldSettings, existing_enclosing_policies, filtered_variables, plan,
-    withheld_settings,
+    FilteredVariable, SandboxPreview, WithheldSettings, existing_enclosing_policies,
+    filtered_variables, plan, withheld_settings,
 };
-use ringfence_plan::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_policy::AbsPath;
+use ringfence_provider::{DescribedPath, HardeningLine, PathRole, SandboxDescription};
 use serde_json::json;
 
 use super::policy::files::print_enclosing_policies;
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
     let withheld = withheld_settings(&resolved_args.resolved);
     let facts = &resolved_args.resolved.surroundings.facts;
     if arguments.json {
-        let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let steps: Vec<_> = plan.enforced.iter().map(|one| &one.text).collect();
         // The steps appear twice: as text for log readers, and as data for programs.
         let filtered: Vec<_> =
             filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
             .map(|around| json!({ "directory": around.directory, "file": around.file }))
             .collect();
         let is_confined = !is_unconfined(&resolved_args.resolved.grants);
-        let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered, "withheldSettings": withheld, "enclosingPolicies": enclosing });
+        let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.description.detail, "gaps": plan.gaps, "filteredVariables": filtered, "withheldSettings": withheld, "enclosingPolicies": enclosing });
         output::print_json(&plan)?;
     } else if resolved_args.resolved.grants.is_confined() {
         print_enclosing_policies(facts);
@@ -79,7 +79,6 @@ const WIDTH: usize = 80;
 /// The lines of each group.
 #[derive(Default)]
 struct PlanGroups {
-    isolate: Vec<String>,
     write: Vec<String>,
     private: Vec<String>,
     stores: Vec<AbsPath>,
@@ -88,12 +87,11 @@ struct PlanGroups {
     made: Vec<String>,
     deny: Vec<AbsPath>,
     protect: Vec<AbsPath>,
-    limits: Vec<String>,
     harden: Vec<String>,
 }
 
-fn as_text(plan: &Enforced, filter: Vec<String>, home: &AbsPath, paint: ColorMode) -> String {
-    let groups = groups(plan, home);
+fn as_text(plan: &SandboxPreview, filter: Vec<String>, home: &AbsPath, paint: ColorMode) -> String {
+    let groups = groups(&plan.description, home);
     let mut text = String::new();
     let mut group = |name: &str, lines: Vec<String>| {
         for (at, line) in lines.iter().flat_map(|line| wrap_line(&printable(line))).enumerate() {
@@ -101,7 +99,7 @@ fn as_text(plan: &Enforced, filter: Vec<String>, home: &AbsPath, paint: ColorMod
             text.push_str(&format!("{}{line}\n", paint.strong(&format!("{label:<INDENT$}"))));
         }
     };
-    group("isolate", groups.isolate);
+    group("isolate", plan.description.isolation.clone());
     group("write", groups.write);
     group("private", private_lines(groups.private, &groups.stores, home));
     group("scratch", groups.scratch);
@@ -114,7 +112,10 @@ fn as_text(plan: &Enforced, filter: Vec<String>, home: &AbsPath, paint: ColorMod
     group("protect", fold_siblings(&groups.protect, home));
     group(
         "limit",
-        vec![groups.limits.join(", ")].into_iter().filter(|line| !line.is_empty()).collect(),
+        vec![plan.description.limits.join(", ")]
+            .into_iter()
+            .filter(|line| !line.is_empty())
+            .collect(),
     );
     group("harden", groups.harden);
     group("filter", filter);
@@ -140,24 +141,13 @@ fn filter_lines(
     judged.chain(files).chain(listed).collect()
 }
 
-fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
+fn groups(description: &SandboxDescription, home: &AbsPath) -> PlanGroups {
     let mut groups = PlanGroups::default();
-    for step in &plan.steps {
-        match step {
-            Step::Namespaces { network: NetworkNamespace::Own } => {
-                groups.isolate.push("mounts, processes, ipc, host name, cgroup, network".into())
-            }
-            Step::Namespaces { network: NetworkNamespace::Host } => groups.isolate.push(
-                "mounts, processes, ipc, host name, cgroup; the network is the host's".into(),
-            ),
-            Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
-            Step::Bind { path, access: MountAccess::ReadWrite, .. } => {
-                groups.write.push(tilde_path(path, home))
-            }
-            Step::Bind { path, access: MountAccess::ReadOnly, .. } => {
-                groups.read.push(path.clone())
-            }
-            Step::Private { path, store, beneath, .. } => {
+    for DescribedPath { path, role } in &description.paths {
+        match role {
+            PathRole::ReadWrite => groups.write.push(tilde_path(path, home)),
+            PathRole::ReadOnly => groups.read.push(path.clone()),
+            PathRole::Private { store, beneath } => {
                 groups.private.push(format!(
                     "{}{}",
                     tilde_path(path, home),
@@ -165,49 +155,25 @@ fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
                 ));
                 groups.stores.extend(store.parent());
             }
-            Step::Scratch { path } => groups.scratch.push(path.to_string()),
-            Step::Symlink { path, target } => {
+            PathRole::Scratch => groups.scratch.push(path.to_string()),
+            PathRole::Link { target } => {
                 groups.made.push(format!("{path} -> {}", target.display()))
             }
-            Step::File { path, .. } | Step::Directory { path } => {
-                groups.made.push(tilde_path(path, home))
-            }
-            Step::Processes { .. } => groups.made.push("/proc".into()),
-            Step::Devices => groups.made.push("/dev".into()),
-            Step::Mask { path, mask: Overmount::Deny(_) }
-            | Step::Denied { path, .. }
-            | Step::Passage { path } => groups.deny.push(path.clone()),
-            Step::Mask { path, mask: Overmount::ReadOnly | Overmount::Shallow } => {
-                groups.protect.push(path.clone())
-            }
-            Step::Tripwire => groups.harden.push("watch: report access to any other path".into()),
-            Step::Watcher { trees } => {
-                let trees: Vec<String> = trees.iter().map(|tree| tilde_path(tree, home)).collect();
-                groups.harden.push(format!(
-                    "watch: mask denied or protected paths that appear in {}",
-                    trees.join(", ")
-                ));
-            }
-            Step::Limit { limit, most } => {
-                groups.limits.push(format!("{limit} {}", limit.format_amount(*most)))
-            }
-            Step::Seal => groups.harden.push("seal everything else".into()),
-            Step::Lock => groups.harden.push("lock the mounts, drop every capability".into()),
-            Step::Landlock => {
-                groups.harden.push("Landlock: no signals or abstract sockets out".into())
-            }
-            Step::Guards(_)
-            | Step::Egress
-            | Step::Secret { .. }
-            | Step::Instead { .. }
-            | Step::Proxy
-            | Step::Observe
-            | Step::Seccomp => groups
-                .harden
-                .push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" ")),
+            PathRole::GeneratedFile
+            | PathRole::GeneratedDir
+            | PathRole::Processes
+            | PathRole::Devices { .. } => groups.made.push(tilde_path(path, home)),
+            PathRole::Masked | PathRole::Denied => groups.deny.push(path.clone()),
+            PathRole::Protected | PathRole::ProtectedShallow => groups.protect.push(path.clone()),
         }
     }
+    groups.harden = description.hardening.iter().map(|line| hardening_line(line, home)).collect();
     groups
+}
+
+fn hardening_line(line: &HardeningLine, home: &AbsPath) -> String {
+    let paths: Vec<String> = line.paths.iter().map(|path| tilde_path(path, home)).collect();
+    if paths.is_empty() { line.text.clone() } else { format!("{} {}", line.text, paths.join(", ")) }
 }
 
 /// Formats the private paths, and the directory that stores them.
@@ -264,8 +230,6 @@ fn wrap_line(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_plan::FileKind;
-
     use super::*;
 
     fn path(text: &str) -> AbsPath {
@@ -273,32 +237,25 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_grouped_and_files_of_one_directory_share_a_line() {
-        let read = |text: &str| Step::Bind {
-            path: path(text),
-            access: MountAccess::ReadOnly,
-            kind: FileKind::Directory,
+    fn protections_are_grouped_and_files_of_one_directory_share_a_line() {
+        let described = |text: &str, role| DescribedPath { path: path(text), role };
+        let read = |text: &str| described(text, PathRole::ReadOnly);
+        let private = PathRole::Private { store: path("/h/s/.cache"), beneath: None };
+        let line = |text: &str, paths| HardeningLine { text: text.into(), paths };
+        let description = SandboxDescription {
+            isolation: vec!["mounts, processes, ipc, host name, cgroup, network".into()],
+            paths: vec![
+                read("/usr"),
+                read("/etc/a"),
+                read("/etc/b"),
+                read("/etc/c"),
+                read("/etc/d"),
+                described("/h/p", PathRole::ReadWrite),
+                described("/h/.cache", private),
+            ],
+            hardening: vec![line("watch", vec![path("/h/p")]), line("seal", Vec::new())],
+            ..SandboxDescription::default()
         };
-        let steps = vec![
-            Step::Namespaces { network: NetworkNamespace::Own },
-            read("/usr"),
-            read("/etc/a"),
-            read("/etc/b"),
-            read("/etc/c"),
-            read("/etc/d"),
-            Step::Bind {
-                path: path("/h/p"),
-                access: MountAccess::ReadWrite,
-                kind: FileKind::Directory,
-            },
-            Step::Private {
-                path: path("/h/.cache"),
-                store: path("/h/s/.cache"),
-                beneath: None,
-                beside: None,
-            },
-            Step::Seal,
-        ];
         let gap = |what: &str, kind| Gap {
             what: what.into(),
             why: "cannot".into(),
@@ -318,7 +275,8 @@ private   ~/.cache
           kept in ~/s
 read      /usr
           /etc: a, b, c, d
-harden    seal everything else
+harden    watch ~/p
+          seal
 filter    PIP_INDEX_URL: a token
           ~/.m2/settings.xml: not understood
           variables A, B
@@ -329,7 +287,7 @@ silent    t: cannot
 ";
         assert_eq!(
             as_text(
-                &Enforced { steps, gaps },
+                &SandboxPreview { gaps, description, ..SandboxPreview::default() },
                 filter_lines(&filtered, &withheld, &path("/h")),
                 &path("/h"),
                 ColorMode::Plain

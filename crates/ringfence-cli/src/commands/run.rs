@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::session_protocol::CommandReport;
-use ringfence_api::{Asker, ExitStatus, Outcome, Permission, StdioMode};
+use ringfence_api::{Asker, ExitStatus, HostFacts, Outcome, Permission, StdioMode};
 use ringfence_engine::{
     EngineError, ResolvedPolicy, check_gaps, permission_for_outcome, run as run_engine,
     with_directory_report,
 };
-use ringfence_plan::SandboxUser;
 use ringfence_policy::{Asking, Grants, Observe};
-use ringfence_provider::{PreparedSandbox, Provider, ProviderError};
+use ringfence_provider::{Capabilities, PreparedSandbox, Provider, ProviderError};
 
 use super::resolve_args::{RunOverrides, TypedCommand, agent_from_env, parse_duration_ms};
 use super::session::conversation;
@@ -64,20 +63,24 @@ fn in_bash(line: String) -> Vec<OsString> {
 struct WarnsUnconfined<'a>(&'a EarlyProviders);
 
 impl Provider for WarnsUnconfined<'_> {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.0.registry.name()
     }
 
-    fn open(
+    fn capabilities(&self) -> Capabilities {
+        self.0.registry.capabilities()
+    }
+
+    fn prepare(
         &self,
         grants: &Grants,
-        user: &SandboxUser,
+        host_facts: &HostFacts,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        let prepared = self.0.registry.open(grants, user)?;
+        let prepared = self.0.registry.prepare(grants, host_facts)?;
         if !prepared.is_confined() {
             self.0.end_early_start();
             let is_refused = grants.is_confined() && grants.sandbox.is_required;
-            if !is_refused && check_gaps(&prepared.plan().gaps, grants.on_gap).is_ok() {
+            if !is_refused && check_gaps(prepared.gaps(), grants.on_gap).is_ok() {
                 messages::print_warning(
                     "nothing is confined: the command has all your permissions",
                 );

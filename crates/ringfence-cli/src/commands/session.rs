@@ -21,8 +21,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand, ValueEnum};
-use ringfence_api::AskAnswer;
 use ringfence_api::session_protocol::protocol_schema;
+use ringfence_api::{AskAnswer, Signal};
 
 pub(crate) use ask_socket::AskSocket;
 
@@ -203,21 +203,19 @@ enum SignalName {
 }
 
 impl SignalName {
-    fn number(self) -> i32 {
-        use rustix::process::Signal as Known;
-        let known = match self {
-            SignalName::Hup => Known::HUP,
-            SignalName::Int => Known::INT,
-            SignalName::Quit => Known::QUIT,
-            SignalName::Kill => Known::KILL,
-            SignalName::Usr1 => Known::USR1,
-            SignalName::Usr2 => Known::USR2,
-            SignalName::Term => Known::TERM,
-            SignalName::Cont => Known::CONT,
-            SignalName::Stop => Known::STOP,
-            SignalName::Winch => Known::WINCH,
-        };
-        known.as_raw()
+    fn signal(self) -> Signal {
+        match self {
+            SignalName::Hup => Signal::Hangup,
+            SignalName::Int => Signal::Interrupt,
+            SignalName::Quit => Signal::Quit,
+            SignalName::Kill => Signal::Kill,
+            SignalName::Usr1 => Signal::User1,
+            SignalName::Usr2 => Signal::User2,
+            SignalName::Term => Signal::Terminate,
+            SignalName::Cont => Signal::Continue,
+            SignalName::Stop => Signal::Stop,
+            SignalName::Winch => Signal::WindowChange,
+        }
     }
 }
 

@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
         resolved_args.resolved.settings_copies().into_iter().map(|copy| copy.path).collect();
     let chooser = ProbeChooser {
         grants: &resolved_args.resolved.grants,
-        plan: &plan,
+        sandbox: &plan.description,
         name: unique_name(),
         baits: baits.decoys(),
         copies,

@@ -10,8 +10,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage};
-use ringfence_plan::{NetworkNamespace, limits};
+use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage, host_limits};
+use ringfence_plan::NetworkNamespace;
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::SignalSet;
@@ -78,9 +78,9 @@ impl LaunchError {
     pub fn hint(&self) -> &'static str {
         match self {
             LaunchError::Helper { source, .. } | LaunchError::Step { source, .. }
-                if limits::limit_hint(source).is_some() =>
+                if host_limits::limit_hint(source).is_some() =>
             {
-                limits::limit_hint(source).unwrap_or_default()
+                host_limits::limit_hint(source).unwrap_or_default()
             }
             LaunchError::Step { what, .. } if what.starts_with("unshare") => {
                 "this host forbids unprivileged user namespaces; `ringfence doctor` shows the cause and the fix"

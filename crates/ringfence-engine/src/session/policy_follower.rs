@@ -13,7 +13,7 @@ use ringfence_audit::{AuditLog, LogOptions, Record, RecordSubject, now_ms};
 use ringfence_policy::{
     AbsPath, Access, ChangeDirection, ChangeKind, PolicyChange, Verdict, revise,
 };
-use ringfence_provider::{ProviderError, Sandbox};
+use ringfence_provider::{PolicyRevision, ProviderError, Sandbox};
 
 use crate::asking::SessionGrants;
 use crate::permanent_grant::GrantTarget;
@@ -111,13 +111,13 @@ impl PolicyFollower {
         self.refusing.clear();
     }
 
-    /// Checks the files for changes and applies them to `live_sandbox`. Returns the new plan, if it
-    /// changed.
+    /// Checks the files for changes and applies them to `live_sandbox`. Returns the
+    /// revision of its protections, if they changed.
     pub(super) fn poll_files(
         &mut self,
         request: &RunRequest,
         live_sandbox: Option<&dyn Sandbox>,
-    ) -> Option<ringfence_plan::Plan> {
+    ) -> Option<PolicyRevision> {
         let seen = policy_file_stamps(&request.files, &self.newest);
         if seen == self.seen {
             return None;
@@ -164,7 +164,7 @@ impl PolicyFollower {
         request: &RunRequest,
         opening: GrantTarget,
         live_sandbox: Option<&dyn Sandbox>,
-    ) -> Option<ringfence_plan::Plan> {
+    ) -> Option<PolicyRevision> {
         let one = SessionGrants::with_grant(opening.clone());
         self.requested.add(opening);
         let new = Arc::new(one.apply_to(&self.newest));
@@ -196,7 +196,7 @@ impl PolicyFollower {
         new: Arc<ResolvedPolicy>,
         live_sandbox: Option<&dyn Sandbox>,
         changed: &[AbsPath],
-    ) -> Option<ringfence_plan::Plan> {
+    ) -> Option<PolicyRevision> {
         // Adds files that were not known before. Known files keep the stamp taken before the read.
         let more = policy_file_stamps(&request.files, &new)
             .into_iter()
@@ -218,17 +218,17 @@ impl PolicyFollower {
         let old = self.in_force.clone();
         let (grants, mut changes) = revise(&old.grants, &new.grants);
         changes.extend(environment_changes(request, &old, &new));
-        let mut plan = None;
+        let mut revision = None;
         if grants.is_confined() && new.grants.is_confined() {
             match live_sandbox.apply_policy(&grants) {
-                Ok(revised) => {
-                    changes.extend(revised.changes);
-                    plan = Some(revised.plan);
+                Ok(mut revised) => {
+                    changes.append(&mut revised.changes);
+                    revision = Some(revised);
                 }
                 Err(error) => changes.push(failed_change(&error)),
             }
         }
-        self.refusing = plan.as_ref().map(|plan| plan.gaps.clone()).unwrap_or_default();
+        self.refusing = revision.as_ref().map(|revision| revision.gaps.clone()).unwrap_or_default();
         // A pending narrowing stays pending until another edit reverts it. Until then the next edit
         // is compared with the rules still in force.
         let is_owed = changes.iter().any(PolicyChange::is_pending_narrowing);
@@ -241,7 +241,7 @@ impl PolicyFollower {
         }
         self.pending = changes.iter().filter(|change| change.pending.is_some()).cloned().collect();
         self.news.changes.extend(changes);
-        plan.filter(|_| !is_owed)
+        revision.filter(|_| !is_owed)
     }
 
     /// Records the change. An error is ignored here: the next command reports it.

@@ -1,11 +1,10 @@
 //! A program of a session that runs without the shell.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use ringfence_api::{Gap, Outcome, OutputStream, ShellState, StreamOutput};
+use ringfence_api::{Gap, Outcome, OutputStream, ShellState, Signal, StreamOutput};
 use ringfence_audit::AuditError;
-use ringfence_provider::{Interrupter, OutputSink, SandboxedProcess};
+use ringfence_provider::{Interrupter, OutputSink, SandboxedProcess, Terminal};
 
 use super::sandbox::executed;
 use super::{CommandControl, PolicyNews, SessionOutcome};
@@ -35,12 +34,12 @@ struct NoopInterrupter;
 impl Interrupter for NoopInterrupter {
     fn interrupt(&self) {}
 
-    fn signal(&self, _: i32) {}
+    fn signal(&self, _: Signal) {}
 }
 
 impl SessionProcess {
-    /// The master side of its terminal, if it has one.
-    pub fn terminal(&self) -> Option<BorrowedFd<'_>> {
+    /// A handle of its terminal, if it has one.
+    pub fn terminal(&self) -> Option<Box<dyn Terminal>> {
         match &self.state {
             ProcessState::Runs(process) => process.terminal(),
             ProcessState::Refused(_) => None,

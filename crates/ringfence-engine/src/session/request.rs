@@ -152,10 +152,10 @@ impl Session {
         } else {
             let mut policy = lock(&self.policy);
             let mut sandbox = lock(&self.sandbox);
-            if let Some(plan) =
+            if let Some(revision) =
                 policy.add_grant(&self.request, opening.clone(), sandbox.live_sandbox.as_deref())
             {
-                sandbox.apply_plan(&plan);
+                sandbox.set_enforced(&revision.enforced, revision.gaps);
                 if let Some(recording_asker) = &sandbox.recording_asker {
                     recording_asker.set_grants(&policy.in_force.grants);
                 }

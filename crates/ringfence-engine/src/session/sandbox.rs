@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Denial, Gap, Outcome, QuarantinedFile, ShellCommandResult};
-use ringfence_plan::Plan;
+use ringfence_api::{Denial, Enforcement, Gap, Outcome, QuarantinedFile, ShellCommandResult};
 use ringfence_policy::OnGap;
 use ringfence_provider::{
     ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox, SandboxedProcess,
@@ -21,7 +20,7 @@ use crate::{EngineError, ResolvedPolicy, RunRequest};
 
 /// The shared state of a session's sandbox. Each lock is short.
 pub(super) struct SandboxSlot {
-    pub(super) provider: Arc<Mutex<Box<dyn Provider + Send>>>,
+    pub(super) provider: Arc<Mutex<Box<dyn Provider>>>,
     /// The thread that started the sandbox, unless it was the thread that opened the session.
     pub(super) maker: MakerThread,
     pub(super) live_sandbox: Option<Box<dyn Sandbox>>,
@@ -65,7 +64,7 @@ impl SandboxSlot {
                 }
             };
             info!(target: "session", session = request.session, "started the sandbox");
-            self.apply_plan(live_sandbox.plan());
+            self.set_enforced(live_sandbox.enforced(), live_sandbox.gaps().to_vec());
             self.is_confined = live_sandbox.is_confined();
             self.live_sandbox = Some(live_sandbox);
         }
@@ -95,9 +94,9 @@ impl SandboxSlot {
         Ok(live_sandbox)
     }
 
-    pub(super) fn apply_plan(&mut self, plan: &Plan) {
-        self.enforced = plan.steps.iter().map(ToString::to_string).collect();
-        self.gaps = plan.gaps.clone();
+    pub(super) fn set_enforced(&mut self, enforced: &[Enforcement], gaps: Vec<Gap>) {
+        self.enforced = enforced.iter().map(|one| one.text.clone()).collect();
+        self.gaps = gaps;
     }
 
     pub(super) fn readiness(&self, on_gap: OnGap) -> Readiness {
@@ -128,7 +127,7 @@ impl SandboxSlot {
     }
 
     pub(super) fn executed(&mut self, ran: ShellCommandResult) -> SessionOutcome {
-        let found = self.live_sandbox.iter().flat_map(|live_sandbox| live_sandbox.gaps());
+        let found = self.live_sandbox.iter().flat_map(|live_sandbox| live_sandbox.found_gaps());
         let gaps = self.gaps.iter().cloned().chain(found).collect();
         let mut executed = executed(ran, self.enforced.clone(), gaps);
         executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
@@ -188,14 +187,14 @@ pub(super) enum MakerThread {
 }
 
 fn make(
-    provider: &Mutex<Box<dyn Provider + Send>>,
+    provider: &Mutex<Box<dyn Provider>>,
     request: &RunRequest,
     resolved: &ResolvedPolicy,
     recording_asker: Option<Arc<RecordingAsker>>,
 ) -> Result<Box<dyn Sandbox>, EngineError> {
     let provider = provider.lock().unwrap_or_else(PoisonError::into_inner);
     let mut prepared = open(provider.as_ref(), resolved)?;
-    check_gaps(&prepared.plan().gaps, resolved.grants.on_gap)?;
+    check_gaps(prepared.gaps(), resolved.grants.on_gap)?;
     if let Some(recording_asker) = recording_asker {
         prepared.set_asker(recording_asker);
     }

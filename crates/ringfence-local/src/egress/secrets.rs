@@ -6,11 +6,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringfence_api::SecretValue;
+use ringfence_api::{CaTrust, HostFacts, SecretValue};
 use ringfence_egress::tls_terminate::{
     BUNDLE_VARIABLE, CaBundle, SYSTEM_BUNDLES, SecretSwap, TerminateRequest, TlsTerminator,
 };
-use ringfence_plan::{CaTrust, SandboxUser};
 use ringfence_policy::{AbsPath, Grants, SecretRule};
 use ringfence_provider::ProviderError;
 
@@ -25,7 +24,7 @@ impl SecretInjector {
     /// The injector that `grants` ask for, if any; adds its CA to the trust of `user`.
     pub(crate) fn from_grants(
         grants: &Grants,
-        user: &mut SandboxUser,
+        user: &mut HostFacts,
     ) -> Result<Option<Arc<Self>>, ProviderError> {
         if !grants.network.terminates_tls() {
             return Ok(None);

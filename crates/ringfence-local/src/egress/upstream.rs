@@ -1,14 +1,14 @@
 //! Upstream proxy of the host's network, if it needs one.
 
+use ringfence_api::HostFacts;
 use ringfence_egress::dial::UpstreamProxies;
-use ringfence_plan::SandboxUser;
 use ringfence_policy::Grants;
 use ringfence_provider::ProviderError;
 
 /// The proxies of the environment variables of `user`, if any host can be reached.
 pub(crate) fn upstream_proxies(
     grants: &Grants,
-    user: &SandboxUser,
+    user: &HostFacts,
 ) -> Result<UpstreamProxies, ProviderError> {
     if !grants.network.needs_egress() {
         return Ok(UpstreamProxies::default());

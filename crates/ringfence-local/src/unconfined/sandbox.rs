@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_api::{Denial, ExitStatus, GrantedAccess, QuarantinedFile, ResourceUsage};
+use ringfence_api::{
+    Denial, Enforcement, ExitStatus, Gap, GrantedAccess, PathMap, QuarantinedFile, ResourceUsage,
+};
 use ringfence_enforce::apply::{ExecId, ExecSpec};
-use ringfence_plan::Plan;
 use ringfence_policy::Grants;
 use ringfence_provider::{
     PolicyRevision, ProcessSpec, ProcessStdio, ProviderError, Sandbox, SandboxShell,
@@ -29,7 +30,8 @@ const RUNNER: i32 = 60;
 
 /// No sandbox, for many commands.
 pub(super) struct UnconfinedSandbox {
-    plan: Plan,
+    gaps: Vec<Gap>,
+    paths: PathMap,
     shared: Arc<UnconfinedShared>,
 }
 
@@ -41,7 +43,7 @@ struct UnconfinedShared {
 }
 
 impl UnconfinedSandbox {
-    pub(super) fn new(plan: Plan) -> Result<Self, ProviderError> {
+    pub(super) fn new(gaps: Vec<Gap>) -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System {
             what: "create a memfd",
             source: error.into(),
@@ -59,13 +61,21 @@ impl UnconfinedSandbox {
             shells: Mutex::default(),
             next: AtomicU64::new(1),
         };
-        Ok(Self { plan, shared: Arc::new(shared) })
+        Ok(Self { gaps, paths: PathMap::identity(), shared: Arc::new(shared) })
     }
 }
 
 impl Sandbox for UnconfinedSandbox {
-    fn plan(&self) -> &Plan {
-        &self.plan
+    fn enforced(&self) -> &[Enforcement] {
+        &[]
+    }
+
+    fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    fn paths(&self) -> &PathMap {
+        &self.paths
     }
 
     fn is_confined(&self) -> bool {
@@ -93,8 +103,7 @@ impl Sandbox for UnconfinedSandbox {
 
     fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError> {
         // Nothing is enforced under any rules. The gaps tell the caller.
-        let plan = Plan { steps: Vec::new(), gaps: find_gaps(grants) };
-        Ok(PolicyRevision { changes: Vec::new(), plan })
+        Ok(PolicyRevision { gaps: find_gaps(grants), ..PolicyRevision::default() })
     }
 
     fn end(self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError> {

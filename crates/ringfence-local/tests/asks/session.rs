@@ -70,14 +70,14 @@ fn session_grant_holds_in_a_persistent_shell(stage: &AskFixture) {
         if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
     });
     let mut living = stage.shell(asker.clone());
-    let pid = living.shell.pid();
+    let id = living.shell.id().to_owned();
     assert_eq!(living.say("cd /tmp; kept=1; cat ~/.ssh/id_test"), ("the key\n".into(), 0, 1));
     assert_eq!(
         living.say("cat ~/.ssh/id_test; echo $kept; pwd"),
         ("the key\n1\n/tmp\n".into(), 0, 0)
     );
     assert_eq!(living.say("cat ~/.ssh/other"), (String::new(), 1, 0));
-    assert_eq!((living.shell.pid(), asker.asked().len()), (pid, 2));
+    assert_eq!((living.shell.id(), asker.asked().len()), (id.as_str(), 2));
     living.end();
 }
 

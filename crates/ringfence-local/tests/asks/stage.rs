@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ringfence_api::HostFacts;
 use ringfence_api::{Ask, AskAnswer, Asker, CommandRequest, Outcome, ShellCommand, StdioMode};
 use ringfence_local::LocalProvider;
-use ringfence_plan::SandboxUser;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
 use ringfence_provider::{PreparedSandbox, Provider, Sandbox, SandboxShell, ShellSpec};
 
@@ -67,8 +67,8 @@ impl AskFixture {
     }
 
     pub(crate) fn open(&self, grants: &Grants, asker: Arc<dyn Asker>) -> Box<dyn PreparedSandbox> {
-        let user = SandboxUser::without_settings(self.base.join("store/quarantine"));
-        let mut session = LocalProvider::default().open(grants, &user).expect("it opens");
+        let user = HostFacts::without_settings(self.base.join("store/quarantine"));
+        let mut session = LocalProvider::default().prepare(grants, &user).expect("it opens");
         session.set_asker(asker);
         session
     }
@@ -115,9 +115,9 @@ impl AskFixture {
 
     /// Runs a line without an asker.
     pub(crate) fn unasked(&self, line: &str) -> Ran {
-        let user = SandboxUser::without_settings(self.base.join("store/quarantine"));
+        let user = HostFacts::without_settings(self.base.join("store/quarantine"));
         let outcome = LocalProvider::default()
-            .open(&self.grants(), &user)
+            .prepare(&self.grants(), &user)
             .expect("it opens")
             .run(&self.request(line))
             .expect("it runs");

@@ -346,7 +346,7 @@ fn session_write_grant_holds_in_a_persistent_shell(stage: &AskFixture) {
         if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
     });
     let mut living = stage.shell(asker.clone());
-    let pid = living.shell.pid();
+    let id = living.shell.id().to_owned();
     assert_eq!(living.say("cd /tmp; kept=1; echo a > ~/papers/new"), (String::new(), 0, 1));
     assert_eq!(
         living.say("echo b >> ~/papers/new; cat ~/papers/new; echo $kept; pwd"),
@@ -355,7 +355,7 @@ fn session_write_grant_holds_in_a_persistent_shell(stage: &AskFixture) {
     // The shell itself holds it open.
     assert_eq!(living.say("exec 7>> ~/notes.txt; echo c >&7"), (String::new(), 0, 1));
     assert_eq!(living.say("echo d >&7; echo x > ~/.ssh/other"), (String::new(), 1, 0));
-    assert_eq!((living.shell.pid(), asker.asked().len()), (pid, 3));
+    assert_eq!((living.shell.id(), asker.asked().len()), (id.as_str(), 3));
     living.end();
     assert_eq!(
         (read(stage, "home/notes.txt").as_deref(), read(stage, "home/papers/new").as_deref()),

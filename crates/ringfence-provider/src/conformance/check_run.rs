@@ -50,7 +50,7 @@ impl CheckRun<'_> {
         &self,
         grants: &Grants,
     ) -> Result<PreparedCheck<'_>, CheckFailure> {
-        let opened = self.provider.open(grants, &self.fixture.user());
+        let opened = self.provider.prepare(grants, &self.fixture.user());
         let sandbox =
             opened.map_err(|source| CheckFailure::NotRun { command: "open".into(), source })?;
         Ok(PreparedCheck { sandbox, fixture: self.fixture })

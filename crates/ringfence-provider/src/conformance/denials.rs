@@ -29,17 +29,21 @@ pub(super) const CHECKS: &[ConformanceCheck] = &[
 
 fn enforced_steps_are_reported(check_run: &CheckRun<'_>) -> CheckResult {
     let mut prepared = check_run.open()?;
-    expect_equal("the plan has steps", prepared.sandbox.plan().steps.is_empty(), false)?;
+    expect_equal("something is enforced", prepared.sandbox.enforced().is_empty(), false)?;
     let refusing: Vec<&Gap> =
-        prepared.sandbox.plan().gaps.iter().filter(|gap| gap.refuses_run()).collect();
+        prepared.sandbox.gaps().iter().filter(|gap| gap.refuses_run()).collect();
     expect_equal("gaps in the built-in policy", refusing, Vec::new())?;
     for _ in 0..2 {
         let ran = prepared.sh("echo over")?;
         ran.expect_output("over")?;
-        let planned: Vec<String> =
-            prepared.sandbox.plan().steps.iter().map(ToString::to_string).collect();
-        expect_equal("the steps in the outcome", &ran.outcome.enforced, &planned)?;
-        expect_equal("the gaps in the outcome", &ran.outcome.gaps, &prepared.sandbox.plan().gaps)?;
+        let enforced: Vec<String> =
+            prepared.sandbox.enforced().iter().map(|one| one.text.clone()).collect();
+        expect_equal("the protections in the outcome", &ran.outcome.enforced, &enforced)?;
+        expect_equal(
+            "the gaps in the outcome",
+            ran.outcome.gaps.as_slice(),
+            prepared.sandbox.gaps(),
+        )?;
         expect_equal("the number of denials", ran.outcome.denials.len(), 0)?;
     }
     Ok(())
@@ -92,7 +96,7 @@ fn limit_holds_or_is_a_gap(check_run: &CheckRun<'_>) -> CheckResult {
         let mut prepared = check_run.open_with_grants(&grants)?;
         let ran = prepared.sh(&format!("echo alive >&2; {line}"))?;
         expect_equal("the command ran", ran.stderr().contains("alive"), true)?;
-        let is_gap = has_gap(&prepared.sandbox.plan().gaps, gap);
+        let is_gap = has_gap(prepared.sandbox.gaps(), gap);
         expect_equal(
             "the outcome reports the gap as the plan does",
             has_gap(&ran.outcome.gaps, gap),
@@ -115,7 +119,7 @@ fn host_list_holds_or_is_a_gap(check_run: &CheckRun<'_>) -> CheckResult {
         vec![ListedHost { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
     let mut prepared = check_run.open_with_grants(&grants)?;
     prepared.sh("echo over")?.expect_output("over")?;
-    if has_gap(&prepared.sandbox.plan().gaps, "network.allow-list") {
+    if has_gap(prepared.sandbox.gaps(), "network.allow-list") {
         return Ok(());
     }
     let listeners = HostListeners::open().during("listen on the host's network")?;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use ringfence_plan::SandboxUser;
+use ringfence_api::HostFacts;
 use ringfence_policy::{AbsPath, Facts};
 
 /// The content of every file that no command may read.
@@ -90,8 +90,8 @@ impl ConformanceFixture {
         Facts::minimal(self.workspace.clone(), self.home.clone(), self.store.clone())
     }
 
-    pub(super) fn user(&self) -> SandboxUser {
-        SandboxUser::without_settings(self.store.join("quarantine"))
+    pub(super) fn user(&self) -> HostFacts {
+        HostFacts::without_settings(self.store.join("quarantine"))
     }
 
     /// All entries except the provider's own, with the content of each file.

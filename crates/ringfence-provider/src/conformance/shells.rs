@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    ExitStatus, OutputStream, ShellCommand, ShellCommandResult, ShellState, StdinInput,
+    ExitStatus, OutputStream, ShellCommand, ShellCommandResult, ShellState, Signal, StdinInput,
 };
 
 use super::check_run::{CheckRun, difference, expect_equal};
@@ -98,9 +98,6 @@ impl CheckRun<'_> {
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The signal number of SIGUSR1.
-const USR1: i32 = 10;
-
 impl RunningShell {
     fn run(&mut self, line: &ShellCommand) -> Result<ShellCommandResult, CheckFailure> {
         let failed = |source| CheckFailure::NotRun {
@@ -154,9 +151,9 @@ fn shell_state_persists_between_commands(check_run: &CheckRun<'_>) -> CheckResul
         "echo to seven >&7; cat ../seven; kill -0 $job && jobs -r | wc -l; basename $PWD",
         ("to seven\n1\nsub", 0),
     )?;
-    let pid = live.shell.pid();
+    let id = live.shell.id().to_owned();
     live.says("kill $job; wait $job 2>/dev/null; echo $?", ("143", 0))?;
-    expect_equal("the pid of the shell", live.shell.pid(), pid)
+    expect_equal("the id of the shell", live.shell.id(), id.as_str())
 }
 
 fn shell_reports_each_exit_status(check_run: &CheckRun<'_>) -> CheckResult {
@@ -314,7 +311,7 @@ fn shell_command_reads_only_its_own_input(check_run: &CheckRun<'_>) -> CheckResu
 fn interrupted_shell_lives_on(check_run: &CheckRun<'_>) -> CheckResult {
     let mut live = check_run.start_shell()?;
     live.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
-    let pid = live.shell.pid();
+    let id = live.shell.id().to_owned();
     for text in [
         "sleep 40; echo after",
         "while :; do :; done; echo after",
@@ -351,7 +348,7 @@ fn interrupted_shell_lives_on(check_run: &CheckRun<'_>) -> CheckResult {
         ShellCommand { deadline: Some(Duration::from_millis(200)), ..ShellCommand::new(text) };
     let ran = live.run(&line)?;
     expect_equal("it was ended", (ran.timed_out, ran.shell), (true, ShellState::Alive))?;
-    expect_equal("the pid of the shell", live.shell.pid(), pid)
+    expect_equal("the id of the shell", live.shell.id(), id.as_str())
 }
 
 /// Promise: session-state
@@ -372,7 +369,7 @@ fn command_is_interrupted_from_another_thread(check_run: &CheckRun<'_>) -> Check
     let interrupter = live.shell.interrupter();
     let other = thread::spawn(move || {
         thread::sleep(Duration::from_millis(500));
-        interrupter.signal(USR1);
+        interrupter.signal(Signal::User1);
     });
     let ran = live.sh("sh -c 'trap \"echo heard; exit 3\" USR1; while :; do sleep 0.05; done'; echo $?; kill -0 $job && echo there");
     let _ = other.join();
@@ -465,7 +462,7 @@ fn large_output_is_counted_exactly(check_run: &CheckRun<'_>) -> CheckResult {
 fn background_output_is_kept_separate(check_run: &CheckRun<'_>) -> CheckResult {
     let mut live = check_run.start_shell()?;
     let begun = Instant::now();
-    let pid = live.shell.pid();
+    let id = live.shell.id().to_owned();
     live.says("exec 9>&1; (sleep 1; echo late; echo error >&2) & echo now", ("now", 0))?;
     expect_equal("it was waited for", begun.elapsed() < Duration::from_millis(900), true)?;
     let ran = live.sh("wait; echo mine >&9; echo also")?;
@@ -508,7 +505,7 @@ fn background_output_is_kept_separate(check_run: &CheckRun<'_>) -> CheckResult {
         live.sh("true")?.background.bytes(),
         Vec::new(),
     )?;
-    expect_equal("the pid of the shell", live.shell.pid(), pid)
+    expect_equal("the id of the shell", live.shell.id(), id.as_str())
 }
 
 fn shell_command_is_fed_while_it_runs(check_run: &CheckRun<'_>) -> CheckResult {

@@ -8,10 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    CommandRequest, Denial, DenialEvidence, ExitStatus, Operation, Outcome, ResourceUsage,
-    StreamOutput,
+    CommandRequest, Denial, DenialEvidence, Enforcement, ExitStatus, Gap, HostFacts, Operation,
+    Outcome, ResourceUsage, StreamOutput,
 };
-use ringfence_plan::{Plan, SandboxUser};
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
 
@@ -47,29 +46,32 @@ pub(crate) struct Broken {
 }
 
 impl Provider for Broken {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "broken"
     }
 
-    fn open(&self, _: &Grants, _: &SandboxUser) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        Ok(Box::new(BrokenSandbox {
-            fault: self.fault,
-            plan: Plan::default(),
-            before: RefCell::default(),
-        }))
+    fn prepare(
+        &self,
+        _: &Grants,
+        _: &HostFacts,
+    ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
+        Ok(Box::new(BrokenSandbox { fault: self.fault, before: RefCell::default() }))
     }
 }
 
 struct BrokenSandbox {
     fault: Fault,
-    plan: Plan,
     /// The outcome of the first command.
     before: RefCell<Option<Outcome>>,
 }
 
 impl PreparedSandbox for BrokenSandbox {
-    fn plan(&self) -> &Plan {
-        &self.plan
+    fn enforced(&self) -> &[Enforcement] {
+        &[]
+    }
+
+    fn gaps(&self) -> &[Gap] {
+        &[]
     }
 
     fn start_sandbox(&mut self, _: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {

@@ -6,12 +6,13 @@ use std::fs;
 
 use ringfence_enforce::grant_if_tracked;
 use ringfence_engine::plan;
-use ringfence_plan::Plan;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Disguise, Effect, Grants, Verdict,
 };
 
 use super::{ExplainAccess, ExplainVerdict, Explanation};
+use ringfence_provider::SandboxDescription;
+
 use crate::commands::resolve_args::{ResolvedArgs, expand_path};
 use crate::error::CliError;
 use crate::providers::plain_registry;
@@ -31,10 +32,10 @@ pub(super) fn explain(
     let paths = both(&given);
     // A plan walks the whole project, so it is built only if no rule matches.
     let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
-    let plan = if is_silent {
-        plan(&plain_registry(), &resolved_args.resolved)?
+    let sandbox = if is_silent {
+        plan(&plain_registry(), &resolved_args.resolved)?.description
     } else {
-        Plan { steps: Vec::new(), gaps: Vec::new() }
+        SandboxDescription::default()
     };
     let copies = if query == ExplainAccess::Read {
         resolved_args.resolved.settings_copies()
@@ -43,7 +44,8 @@ pub(super) fn explain(
     };
     let with_copy = |path: &AbsPath| {
         let is_copied = copies.iter().any(|copy| copy.path == *path);
-        answer(grants, &plan, path, access).line_if_some("copy", is_copied.then(|| COPY.to_owned()))
+        answer(grants, &sandbox, path, access)
+            .line_if_some("copy", is_copied.then(|| COPY.to_owned()))
     };
     Ok(paths.iter().map(with_copy).collect())
 }
@@ -57,7 +59,7 @@ pub(super) fn explain_by_rules(
     path: &AbsPath,
     grants: &Grants,
 ) -> Vec<Explanation> {
-    let nothing = Plan { steps: Vec::new(), gaps: Vec::new() };
+    let nothing = SandboxDescription::default();
     both(path).iter().map(|path| answer(grants, &nothing, path, access_for_query(query))).collect()
 }
 
@@ -104,12 +106,17 @@ fn real(path: &AbsPath) -> AbsPath {
     found.unwrap_or_else(|| path.clone())
 }
 
-fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Explanation {
+fn answer(
+    grants: &Grants,
+    sandbox: &SandboxDescription,
+    path: &AbsPath,
+    access: Access,
+) -> Explanation {
     let tracked = with_tracked(grants, path, access);
     let grants = tracked.as_ref().unwrap_or(grants);
     let decision = grants.decide(path, access);
     if decision.verdict == Verdict::Absent
-        && let Some(made) = made(plan, path, access)
+        && let Some(made) = made(sandbox, path, access)
     {
         return made;
     }
@@ -182,8 +189,8 @@ fn kept(decision: &Decision) -> Option<String> {
 }
 
 /// Explains a path that every sandbox provides without a rule.
-fn made(plan: &Plan, path: &AbsPath, access: Access) -> Option<Explanation> {
-    let found = find_provision(plan, path)?;
+fn made(sandbox: &SandboxDescription, path: &AbsPath, access: Access) -> Option<Explanation> {
+    let found = find_provision(sandbox, path)?;
     let (verdict, result) = match (access, found.writable) {
         (Access::Write, Writable::No) => ("read-only", ExplainVerdict::Refused),
         _ => ("allowed", ExplainVerdict::Allowed),

@@ -81,7 +81,7 @@ pub(super) fn inspect(arguments: &SessionRef) -> Result<ExitCode, CliError> {
 }
 
 pub(super) fn signal(arguments: &SessionSignalArgs) -> Result<ExitCode, CliError> {
-    let signal = arguments.signal.number();
+    let signal = arguments.signal.signal().linux_number();
     find(&arguments.session)?.ask(&SessionRequest::Signal { signal })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,10 +18,10 @@ use ringfence_api::session_protocol::{
     PolicyProblemReport, PolicyState, SessionError, SessionReply, SessionReport, SessionRequest,
     SessionSandboxState,
 };
-use ringfence_api::{Asker, StdioMode};
+use ringfence_api::{Asker, Signal, StdioMode};
 use ringfence_audit::now_ms;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::{CommandControl, PolicyProblem, Session};
+use ringfence_engine::session::{CommandControl, PolicyProblem, Session, SessionStatus};
 use ringfence_local::LocalProvider;
 use ringfence_policy::Asking;
 
@@ -239,7 +239,7 @@ impl SessionServer {
     /// removed or its lifetime is over.
     fn watch_socket(&self) {
         const LOOK: Duration = Duration::from_secs(1);
-        let shell = || self.session.status().shell;
+        let shell = || shell_pid(&self.session.status());
         let has_socket =
             || self.socket.as_ref().is_none_or(|socket| fs::symlink_metadata(socket).is_ok());
         while has_socket() && !self.lifetime.is_over(shell) {
@@ -331,14 +331,14 @@ impl SessionServer {
 
     /// Sends a signal to the processes that all running commands have started.
     fn signal(&self, number: i32) -> RequestResult {
-        if !(1..=64).contains(&number) {
+        let Some(signal) = Signal::from_linux_number(number) else {
             return Err(SessionError::new("usage", "no such signal"));
-        }
+        };
         let running: Vec<_> = self.running().iter().filter_map(Weak::upgrade).collect();
         if running.is_empty() {
             return Err(SessionError::new("idle", "no command is running in this session"));
         }
-        running.iter().for_each(|control| control.interrupter.signal(number));
+        running.iter().for_each(|control| control.interrupter.signal(signal));
         Ok(Some(SessionReply::Signalled { signalled: running.len() }))
     }
 
@@ -353,12 +353,13 @@ impl SessionServer {
 
     fn inspect(&self) -> SessionReply {
         let status = self.session.status();
+        let shell_pid = shell_pid(&status);
         let policy = PolicyState {
             files: status.policy_files.iter().map(ToString::to_string).collect(),
             pending: status.pending,
             problem: status.problem.map(problem_report),
         };
-        let (shell_pid, enforced, gaps) = (status.shell, status.enforced, status.gaps);
+        let (enforced, gaps) = (status.enforced, status.gaps);
         SessionReply::State(Box::new(SessionReport {
             session: self.id.clone(),
             name: self.name.clone(),
@@ -370,6 +371,11 @@ impl SessionServer {
             sandbox: Some(SessionSandboxState { shell_pid, enforced, gaps, policy }),
         }))
     }
+}
+
+/// The pid of the session's shell, if it is a process of this host.
+fn shell_pid(status: &SessionStatus) -> Option<i32> {
+    status.shell.as_ref()?.parse().ok()
 }
 
 fn problem_report(problem: PolicyProblem) -> PolicyProblemReport {

@@ -7,8 +7,8 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use ringfence_plan::{Overmount, Plan, Step};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NetworkMode, Verdict};
+use ringfence_provider::{PathRole, SandboxDescription};
 
 use super::probe::{ProbeAttempt, ProbeFunction, ProbeTrial, PromiseProbe};
 use crate::output::tilde_path;
@@ -31,7 +31,7 @@ pub(super) struct DecoyFiles {
 
 pub(super) struct ProbeChooser<'a> {
     pub(super) grants: &'a Grants,
-    pub(super) plan: &'a Plan,
+    pub(super) sandbox: &'a SandboxDescription,
     /// A unique name.
     pub(super) name: String,
     pub(super) baits: DecoyFiles,
@@ -101,7 +101,7 @@ impl ProbeChooser<'_> {
 
     /// Probes files that a pattern denies in the project, and a new file that it would deny.
     fn project_secrets(&self) -> PromiseProbe {
-        let caught = self.masked_paths(|mask| matches!(mask, Overmount::Deny(_)));
+        let caught = self.paths_with_role(&PathRole::Masked);
         let mut acts: Vec<ProbeAttempt> =
             caught.filter_map(|path| readable(path, &self.copies)).take(ENOUGH).collect();
         let mut tried =
@@ -124,7 +124,7 @@ impl ProbeChooser<'_> {
             .chain(directories(&AbsPath::root()));
         let is_absent = |path: &AbsPath| {
             self.grants.verdict(path, Access::Read) == Verdict::Absent
-                && find_provision(self.plan, path).is_none()
+                && find_provision(self.sandbox, path).is_none()
         };
         let found = others
             .filter(|path| {
@@ -143,7 +143,7 @@ impl ProbeChooser<'_> {
         let file = self.grants.home.join(format!(".{}", self.name));
         let is_open = self.grants.verdict(&file, Access::Write) == Verdict::Allowed;
         // A home below /tmp is in the sandbox's own /tmp: only a file visible on the host counts.
-        let deed = if find_provision(self.plan, &file).is_some() {
+        let deed = if find_provision(self.sandbox, &file).is_some() {
             ProbeFunction::Leave
         } else {
             ProbeFunction::Make
@@ -159,7 +159,7 @@ impl ProbeChooser<'_> {
             false => ProbeAttempt::new(ProbeFunction::Append, path.as_path()),
         };
         let masked: Vec<&AbsPath> =
-            self.masked_paths(|mask| *mask == Overmount::ReadOnly).take(ENOUGH).collect();
+            self.paths_with_role(&PathRole::Protected).take(ENOUGH).collect();
         let first = masked
             .iter()
             .find(|path| path.name().is_some_and(|name| name == "hooks"))
@@ -239,12 +239,11 @@ impl ProbeChooser<'_> {
         self.grants.verdict(path, Access::Read) == Verdict::Denied
     }
 
-    fn masked_paths(&self, is_wanted: fn(&Overmount) -> bool) -> impl Iterator<Item = &AbsPath> {
+    /// The paths of the project with this role.
+    fn paths_with_role(&self, role: &PathRole) -> impl Iterator<Item = &AbsPath> {
         let workspace = &self.grants.workspace;
-        self.plan.steps.iter().filter_map(move |step| match step {
-            Step::Mask { path, mask } if is_wanted(mask) && path.is_within(workspace) => Some(path),
-            _ => None,
-        })
+        let paths = self.sandbox.paths.iter().filter(move |described| described.role == *role);
+        paths.map(|described| &described.path).filter(|path| path.is_within(workspace))
     }
 
     fn listed(&self, acts: &[ProbeAttempt]) -> String {

@@ -10,9 +10,9 @@ use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use ringfence_api::TerminalSize;
+use ringfence_api::{Signal, TerminalSize};
 use ringfence_engine::session::{CommandControl, SessionProcess};
-use rustix::termios::Winsize;
+use ringfence_provider::Terminal;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::unix::AsyncFd;
@@ -44,6 +44,12 @@ pub(in crate::server) struct TerminalQuery {
     columns: u16,
     #[param(minimum = 1, maximum = 65535, default = 24)]
     rows: u16,
+}
+
+impl TerminalQuery {
+    fn size(&self) -> TerminalSize {
+        TerminalSize { rows: self.rows.max(1), columns: self.columns.max(1) }
+    }
 }
 
 impl Default for TerminalQuery {
@@ -80,10 +86,7 @@ pub(in crate::server) async fn terminal(
         ApiError::bad_request("websocket", rejection.body_text())
             .hint("POST …/exec works without a WebSocket")
     })?;
-    let (process, slot) = run_blocking(move || {
-        sandbox.attach(TerminalSize { rows: size.rows.max(1), columns: size.columns.max(1) })
-    })
-    .await?;
+    let (process, slot) = run_blocking(move || sandbox.attach(size.size())).await?;
     let client = TerminalClient::new(process, slot)?;
     Ok(upgrade.protocols([PROTOCOL]).max_message_size(1 << 20).on_upgrade(|socket| async move {
         tokio::select! {
@@ -95,6 +98,8 @@ pub(in crate::server) async fn terminal(
 
 /// The client of a terminal. Dropping it ends the shell.
 struct TerminalClient {
+    terminal: Box<dyn Terminal>,
+    /// The same terminal, which does not block.
     master: AsyncFd<OwnedFd>,
     reach: CommandControl,
     /// The exit status of the shell.
@@ -105,10 +110,10 @@ impl TerminalClient {
     fn new(process: SessionProcess, slot: TerminalSlot) -> ApiResult<Self> {
         let internal = |error: &(dyn std::error::Error + 'static)| ApiError::internal(error);
         let reach = process.control();
-        let held = process
-            .terminal()
-            .ok_or_else(|| internal(&io::Error::other("the process has no terminal")))?;
-        let master = rustix::io::fcntl_dupfd_cloexec(held, 3).map_err(|error| internal(&error))?;
+        let absent = || internal(&io::Error::other("the process has no terminal of this host"));
+        let terminal = process.terminal().ok_or_else(absent)?;
+        let pty = terminal.as_fd().ok_or_else(absent)?;
+        let master = rustix::io::fcntl_dupfd_cloexec(pty, 3).map_err(|error| internal(&error))?;
         rustix::io::ioctl_fionbio(&master, true).map_err(|error| internal(&error))?;
         let master = async_fd(master).map_err(|error| internal(&error))?;
         let (ends, status) = oneshot::channel();
@@ -122,7 +127,7 @@ impl TerminalClient {
             .name("terminal".into())
             .spawn(wait)
             .map_err(|error| internal(&error))?;
-        Ok(Self { master, reach, status })
+        Ok(Self { terminal, master, reach, status })
     }
 
     async fn serve_socket(mut self, mut socket: WebSocket) {
@@ -150,8 +155,7 @@ impl TerminalClient {
                     Some(Ok(Message::Binary(bytes))) => queued_input.extend_from_slice(&bytes),
                     Some(Ok(Message::Text(text))) => {
                         if let Ok(TerminalMessage { resize }) = serde_json::from_str(&text) {
-                            let size = Winsize { ws_row: resize.rows.max(1), ws_col: resize.columns.max(1), ws_xpixel: 0, ws_ypixel: 0 };
-                            let _ = rustix::termios::tcsetwinsize(self.master.get_ref(), size);
+                            let _ = self.terminal.resize(resize.size());
                         }
                     }
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
@@ -175,7 +179,7 @@ impl Drop for TerminalClient {
     fn drop(&mut self) {
         // SIGHUP, as for any terminal that closes; a shell that ignores it is killed a little
         // later.
-        self.reach.interrupter.signal(rustix::process::Signal::HUP.as_raw());
+        self.reach.interrupter.signal(Signal::Hangup);
         self.reach.interrupter.interrupt();
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use ringfence_api::{Operation, error_chain};
+use ringfence_api::{HostFacts, Operation, error_chain};
 use ringfence_enforce::apply::{LaunchError, MountGrant, PolicyReplacement, SandboxFds, support};
 use ringfence_enforce::{Known, RememberedFiles, survey_with_known};
 use ringfence_plan::linux::plan;
 use ringfence_plan::{
     FileKind, MountAccess as Bound, Overmount, PinnedDir, Plan, PlanRevision, PolicyView,
-    RevisionStep, SandboxUser, Step, Survey, revise,
+    RevisionStep, Step, Survey, revise,
 };
 use ringfence_policy::{
     AbsPath, Access, ChangeDirection, ChangeKind, Effect, Grants, ListedHost, PolicyChange, Rule,
@@ -29,7 +29,7 @@ const MAX_REVISIONS: usize = 500;
 pub(crate) struct ActivePolicy {
     /// The policy as given, without the user's answers since.
     given: Arc<Grants>,
-    user: SandboxUser,
+    user: HostFacts,
     /// Mounts of the sandbox.
     plan: Plan,
     /// Masked paths.
@@ -40,7 +40,7 @@ pub(crate) struct ActivePolicy {
 }
 
 impl ActivePolicy {
-    pub(crate) fn new(given: Arc<Grants>, user: SandboxUser) -> Self {
+    pub(crate) fn new(given: Arc<Grants>, user: HostFacts) -> Self {
         Self {
             given,
             user,

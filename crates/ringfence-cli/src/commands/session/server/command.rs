@@ -130,7 +130,11 @@ impl SessionServer {
             let status = ExitStatus::REFUSED as u8;
             return Err(SessionError { status, ..SessionError::new("command-refused", message) });
         }
-        if !process.terminal().is_some_and(|terminal| peer.send_terminal(terminal)) {
+        let terminal = process.terminal().ok_or_else(gone)?;
+        let Some(pty) = terminal.as_fd() else {
+            return Err(SessionError::new("unsupported", "the sandbox is not on this host"));
+        };
+        if !peer.send_terminal(pty) {
             return Err(gone());
         }
         self.wait_watched(connection, OutputMode::Kept, process)

@@ -1,10 +1,11 @@
-//! The user, and files that ringfence writes for the command.
+//! Facts about the user and the host that a provider gets with the grants.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ringfence_api::SecretValue;
 use ringfence_policy::AbsPath;
+
+use crate::SecretValue;
 
 /// A copy of a settings file without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +16,9 @@ pub struct SettingsCopy {
     pub content: String,
 }
 
-/// The user, and the settings that ringfence writes for the command.
+/// The user, and host settings that a command may see or that a provider uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SandboxUser {
+pub struct HostFacts {
     /// Login name.
     pub user: String,
     /// Login shell.
@@ -51,7 +52,7 @@ pub struct CaTrust {
     pub bundle_paths: Vec<AbsPath>,
 }
 
-impl SandboxUser {
+impl HostFacts {
     /// A user without settings, for tests.
     pub fn without_settings(quarantine: AbsPath) -> Self {
         let (user, shell) = ("user".into(), "/bin/sh".into());
