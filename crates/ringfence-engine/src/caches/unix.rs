@@ -1,7 +1,4 @@
-//! Private caches of projects: list, size and removal.
-//!
-//! A cache is a directory with an `upper` in it, below `~/.cache/ringfence/projects/PROJECT`. The
-//! quarantine and the run marks are in the same directory and stay: they are not copies.
+//! Linux and macOS: every directory is opened below an open one, and no link is followed.
 
 use std::ffi::{CStr, OsString};
 use std::io;
@@ -11,37 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_plan::CONCURRENT;
 use ringfence_policy::{AbsPath, Facts};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RawMode};
 use rustix::io::Errno;
+
+use super::{Cleared, ProjectCaches};
 
 /// The depth limit for directories of a cache.
 const MAX_DEPTH: usize = 400;
-
-/// The caches of one project.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProjectCaches {
-    /// The directory of the project, if the cache's name encodes it.
-    pub project: Option<AbsPath>,
-    /// The directory of the caches.
-    pub store: AbsPath,
-    /// Their names, such as `.npm`.
-    pub names: Vec<String>,
-    /// Bytes on disk, all together.
-    pub bytes: u64,
-    /// The time of the last run that used them.
-    pub last_use: Option<SystemTime>,
-    /// True while a run has them open.
-    pub in_use: bool,
-}
-
-/// Outcome of clearing the caches of a project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cleared {
-    /// The caches were removed.
-    Removed,
-    /// A run has them open, so they stay.
-    InUse,
-}
 
 /// The caches of all projects of this user, by path.
 pub fn list_caches(facts: &Facts) -> io::Result<Vec<ProjectCaches>> {
@@ -157,7 +130,7 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<std::ffi::CString>> {
         .collect())
 }
 
-fn is_directory(mode: u32) -> bool {
+fn is_directory(mode: RawMode) -> bool {
     FileType::from_raw_mode(mode) == FileType::Directory
 }
 
