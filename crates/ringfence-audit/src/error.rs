@@ -71,15 +71,9 @@ pub(crate) trait AuditStep<T> {
     fn during(self, what: &'static str, path: impl Into<PathBuf>) -> Result<T, AuditError>;
 }
 
-impl<T> AuditStep<T> for rustix::io::Result<T> {
+impl<T, E: Into<io::Error>> AuditStep<T> for Result<T, E> {
     fn during(self, what: &'static str, path: impl Into<PathBuf>) -> Result<T, AuditError> {
         self.map_err(|error| error_of(error.into(), what, path.into()))
-    }
-}
-
-impl<T> AuditStep<T> for io::Result<T> {
-    fn during(self, what: &'static str, path: impl Into<PathBuf>) -> Result<T, AuditError> {
-        self.map_err(|error| error_of(error, what, path.into()))
     }
 }
 

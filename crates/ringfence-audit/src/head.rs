@@ -3,16 +3,16 @@
 //! It has a fixed size and is written in place with one call. Every writer holds its lock, so there
 //! is no other lock file.
 
-use std::os::fd::OwnedFd;
+use std::fs::{File, TryLockError};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::chain::{RecordHash, digest};
 use crate::error::{AuditError, AuditStep};
+use crate::platform;
 
 /// The position of the log's end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -64,24 +64,24 @@ impl LogHead {
     }
 
     /// Reads the head; `None` if the file is not a valid head.
-    pub(crate) fn load(file: &OwnedFd, path: &Path) -> Result<Option<LogHead>, AuditError> {
+    pub(crate) fn load(file: &File, path: &Path) -> Result<Option<LogHead>, AuditError> {
         let mut text = [0; LENGTH + 1];
-        let length = rustix::io::pread(file, &mut text, 0).during("read", path)?;
+        let length = platform::read_at(file, &mut text, 0).during("read", path)?;
         Ok(LogHead::read(&text[..length]))
     }
 
-    pub(crate) fn store(&self, file: &OwnedFd, path: &Path) -> Result<(), AuditError> {
+    pub(crate) fn store(&self, file: &File, path: &Path) -> Result<(), AuditError> {
         let text = self.write();
-        let written = rustix::io::pwrite(file, text.as_bytes(), 0).during("write", path)?;
+        let written = platform::write_at(file, text.as_bytes(), 0).during("write", path)?;
         if written < text.len() {
-            return Err(Errno::NOSPC).during("write", path);
+            return Err(io::Error::from(io::ErrorKind::StorageFull)).during("write", path);
         }
         Ok(())
     }
 }
 
 /// The lock of the log, released when dropped.
-pub(crate) struct LogLock<'a>(&'a OwnedFd);
+pub(crate) struct LogLock<'a>(&'a File);
 
 /// The mode of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,22 +96,24 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<'a> LogLock<'a> {
     pub(crate) fn take(
-        file: &'a OwnedFd,
+        file: &'a File,
         path: &Path,
         share: LogLockMode,
     ) -> Result<Self, AuditError> {
-        let operation = match share {
-            LogLockMode::Shared => FlockOperation::NonBlockingLockShared,
-            LogLockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        let try_lock = match share {
+            LogLockMode::Shared => File::try_lock_shared,
+            LogLockMode::Exclusive => File::try_lock,
         };
         let mut begun = None;
         let mut pause = Duration::from_micros(10);
         loop {
-            match flock(file, operation) {
+            match try_lock(file) {
                 Ok(()) => return Ok(LogLock(file)),
-                Err(Errno::INTR) => continue,
-                Err(Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(error).during("lock", path),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {
+                    continue;
+                }
+                Err(TryLockError::Error(error)) => return Err(error).during("lock", path),
             }
             if begun.get_or_insert_with(Instant::now).elapsed() > LOCK_TIMEOUT {
                 return Err(AuditError::Busy { path: path.to_owned() });
@@ -124,7 +126,7 @@ impl<'a> LogLock<'a> {
 
 impl Drop for LogLock<'_> {
     fn drop(&mut self) {
-        let _ = flock(self.0, FlockOperation::Unlock);
+        let _ = self.0.unlock();
     }
 }
 

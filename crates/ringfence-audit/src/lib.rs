@@ -18,6 +18,7 @@ mod error;
 mod head;
 mod log;
 pub mod ocsf;
+mod platform;
 mod read;
 mod record;
 mod repair;

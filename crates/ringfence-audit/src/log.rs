@@ -1,17 +1,16 @@
 //! The writer of the log.
 
-use std::os::fd::OwnedFd;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::Fsync;
-use rustix::fs::{OFlags, Stat};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Resource, getrlimit};
 
 use crate::chain::seal;
 use crate::directory::{LogDir, file_name};
 use crate::error::{AuditError, AuditStep};
 use crate::head::{self, LogHead, LogLock, LogLockMode};
+use crate::platform::{self, WriteMode};
 use crate::record::Record;
 use crate::repair::repaired_end;
 
@@ -27,7 +26,7 @@ pub struct LogOptions {
 /// A log open for writing. Any number of processes may have it open.
 #[derive(Debug)]
 pub struct AuditLog {
-    head: OwnedFd,
+    head: File,
     files: LogFiles,
     options: LogOptions,
 }
@@ -39,7 +38,7 @@ impl AuditLog {
     /// other user may have write access.
     pub fn open(path: &Path, options: LogOptions) -> Result<AuditLog, AuditError> {
         let directory = LogDir::open_for_writing(path)?;
-        let head = directory.open_writable(head::NAME, OFlags::empty())?;
+        let head = directory.open_writable(head::NAME, WriteMode::InPlace)?;
         Ok(AuditLog { head, files: LogFiles { directory, current: None }, options })
     }
 
@@ -66,9 +65,8 @@ impl AuditLog {
 
     /// Reopens the log if its files were removed.
     fn reopen_if_removed(&mut self) -> Result<(), AuditError> {
-        let is_gone =
-            rustix::fs::fstat(&self.head).during("stat", self.files.head_path())?.st_nlink == 0;
-        if is_gone {
+        let head = self.head.metadata().during("stat", self.files.head_path())?;
+        if platform::is_removed(&head) {
             *self = AuditLog::open(&self.files.directory.path.clone(), self.options)?;
         }
         Ok(())
@@ -77,7 +75,7 @@ impl AuditLog {
 
 /// A writer that holds the lock.
 struct LogWriter<'a> {
-    head: &'a OwnedFd,
+    head: &'a File,
     files: &'a mut LogFiles,
     options: LogOptions,
 }
@@ -118,22 +116,16 @@ impl LogWriter<'_> {
             return Ok(());
         }
         let path = self.files.path(end.file);
-        // Above this limit the kernel also kills the process (SIGXFSZ).
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| last.length > limit) {
-            return Err(Errno::FBIG).during("write", path);
+        if platform::file_size_limit().is_some_and(|limit| last.length > limit) {
+            return Err(io::Error::from(ErrorKind::FileTooLarge)).during("write", path);
         }
-        let file = self.files.file(end.file)?;
-        let written = match retry_on_intr(|| rustix::io::write(file, lines)) {
-            // A short write means the disk is full.
-            Ok(length) if length < lines.len() => Err(Errno::NOSPC),
-            other => other.map(drop),
-        };
+        let written = write_once(self.files.file(end.file)?, lines);
         let done = written
             .during("write", path)
             .and_then(|()| last.store(self.head, &self.files.head_path()));
         if done.is_err() {
             // If this fails too, the next writer truncates it.
-            let _ = rustix::fs::ftruncate(self.files.file(end.file)?, end.length);
+            let _ = self.files.file(end.file)?.set_len(end.length);
         }
         done?;
         if self.options.fsync == Fsync::Always { self.files.sync(self.head) } else { Ok(()) }
@@ -152,11 +144,22 @@ impl LogWriter<'_> {
     }
 }
 
+/// Writes with one call: a short write means that the disk is full.
+fn write_once(mut file: &File, lines: &[u8]) -> io::Result<()> {
+    loop {
+        match file.write(lines) {
+            Ok(length) if length < lines.len() => return Err(ErrorKind::StorageFull.into()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
 /// The files of the log; the last one is open.
 #[derive(Debug)]
 pub(crate) struct LogFiles {
     pub(crate) directory: LogDir,
-    current: Option<(u64, OwnedFd)>,
+    current: Option<(u64, File)>,
 }
 
 impl LogFiles {
@@ -169,32 +172,34 @@ impl LogFiles {
     }
 
     /// The file with this number; created if it is missing.
-    pub(crate) fn file(&mut self, number: u64) -> Result<&OwnedFd, AuditError> {
+    pub(crate) fn file(&mut self, number: u64) -> Result<&File, AuditError> {
         let is_open = self.current.as_ref().is_some_and(|(open, _)| *open == number);
         if !is_open {
-            self.current =
-                Some((number, self.directory.open_writable(&file_name(number), OFlags::APPEND)?));
+            self.current = Some((
+                number,
+                self.directory.open_writable(&file_name(number), WriteMode::Append)?,
+            ));
         }
         Ok(&self.current.as_ref().expect("opened just above").1)
     }
 
-    /// The status of that file. A file that was removed while open is opened again.
-    pub(crate) fn status(&mut self, number: u64) -> Result<Stat, AuditError> {
+    /// The metadata of that file. A file that was removed while open is opened again.
+    pub(crate) fn metadata(&mut self, number: u64) -> Result<Metadata, AuditError> {
         let path = self.path(number);
-        let status = rustix::fs::fstat(self.file(number)?).during("stat", &path)?;
-        if status.st_nlink > 0 {
-            return Ok(status);
+        let metadata = self.file(number)?.metadata().during("stat", &path)?;
+        if !platform::is_removed(&metadata) {
+            return Ok(metadata);
         }
         self.current = None;
-        rustix::fs::fstat(self.file(number)?).during("stat", &path)
+        self.file(number)?.metadata().during("stat", &path)
     }
 
-    fn sync(&self, head: &OwnedFd) -> Result<(), AuditError> {
+    fn sync(&self, head: &File) -> Result<(), AuditError> {
         if let Some((number, file)) = &self.current {
-            rustix::fs::fdatasync(file).during("sync", self.path(*number))?;
+            file.sync_data().during("sync", self.path(*number))?;
         }
-        rustix::fs::fdatasync(head).during("sync", self.head_path())?;
+        head.sync_data().during("sync", self.head_path())?;
         // The directory entries of new files.
-        rustix::fs::fsync(&self.directory.fd).during("sync", &self.directory.path)
+        self.directory.file.sync_all().during("sync", &self.directory.path)
     }
 }

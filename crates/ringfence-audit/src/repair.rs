@@ -1,14 +1,14 @@
 //! Finds the end of the log after a crash of the last writer.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
-use std::os::fd::OwnedFd;
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 
 use crate::chain::{ChainLink, RecordHash};
 use crate::directory::file_name;
 use crate::error::{AuditError, AuditStep};
 use crate::head::{self, LogHead};
 use crate::log::LogFiles;
+use crate::platform;
 use crate::record::{Record, RecordAction, RecordDetails, RecordResult};
 use crate::time::now_ms;
 
@@ -17,7 +17,7 @@ use crate::time::now_ms;
 /// A complete record is never removed; an incomplete one, which was never acknowledged, is
 /// truncated. Missing records stay visible as a gap: the next record continues from the head.
 pub(crate) fn repaired_end(
-    head: &OwnedFd,
+    head: &File,
     files: &mut LogFiles,
 ) -> Result<(LogHead, Vec<RepairNote>), AuditError> {
     let mut notes = Vec::new();
@@ -26,13 +26,13 @@ pub(crate) fn repaired_end(
         None => rebuild_head(head, files, &mut notes)?,
     };
     let (name, path) = (file_name(end.file), files.path(end.file));
-    let size = files.status(end.file)?.st_size as u64;
+    let size = files.metadata(end.file)?.len();
     let mut note = |reason: String| notes.push(RepairNote { target: name.clone(), reason });
     if size > end.length {
         let file = files.file(end.file)?;
         let tail = TailScan::read(file, end).during("read", &path)?;
         if tail.torn > 0 {
-            rustix::fs::ftruncate(file, size - tail.torn).during("repair", &path)?;
+            file.set_len(size - tail.torn).during("repair", &path)?;
             note(format!("removed {} bytes of an unfinished record", tail.torn));
         }
         if tail.foreign > 0 {
@@ -75,7 +75,7 @@ impl RepairNote {
 
 /// The end according to the last file, if the head is missing.
 fn rebuild_head(
-    head: &OwnedFd,
+    head: &File,
     files: &mut LogFiles,
     notes: &mut Vec<RepairNote>,
 ) -> Result<LogHead, AuditError> {
@@ -85,7 +85,7 @@ fn rebuild_head(
         return Ok(LogHead::START);
     };
     // The head may be too long, and a write in place would leave it so.
-    rustix::fs::ftruncate(head, 0).during("repair", files.head_path())?;
+    head.set_len(0).during("repair", files.head_path())?;
     let path = files.path(number);
     let whole = TailScan::read(files.file(number)?, LogHead { file: number, ..LogHead::START })
         .during("read", path)?;
@@ -100,12 +100,12 @@ fn rebuild_head(
 }
 
 /// Terminates the last line of a truncated file. Returns the number of bytes written.
-fn terminate_line(file: &OwnedFd, size: u64) -> rustix::io::Result<u64> {
+fn terminate_line(mut file: &File, size: u64) -> io::Result<u64> {
     let mut last = [b'\n'];
     if size > 0 {
-        rustix::io::pread(file, &mut last, size - 1)?;
+        platform::read_at(file, &mut last, size - 1)?;
     }
-    if last == *b"\n" { Ok(0) } else { rustix::io::write(file, b"\n").map(|length| length as u64) }
+    if last == *b"\n" { Ok(0) } else { file.write(b"\n").map(|length| length as u64) }
 }
 
 /// The content behind the end that the head names.
@@ -123,8 +123,8 @@ struct TailScan {
 }
 
 impl TailScan {
-    fn read(file: &OwnedFd, end: LogHead) -> io::Result<TailScan> {
-        let mut file = File::from(file.try_clone()?);
+    fn read(file: &File, end: LogHead) -> io::Result<TailScan> {
+        let mut file = file.try_clone()?;
         file.seek(SeekFrom::Start(end.length))?;
         let mut reader = BufReader::with_capacity(64 * 1024, file);
         let mut tail = TailScan { end, foreign: 0, torn: 0, length: end.length, last: None };

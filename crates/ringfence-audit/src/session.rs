@@ -1,14 +1,12 @@
 //! Names of runs.
 
-use rustix::rand::{GetRandomFlags, getrandom};
-
 use crate::time::now_ms;
 
 /// A new UUID of version 7 (RFC 9562): unique, and sorted by time.
 pub fn session_id() -> String {
     let mut bytes = [0; 16];
-    // Blocks only in the first seconds after boot, and is never short for 16 bytes.
-    if !matches!(getrandom(&mut bytes, GetRandomFlags::empty()), Ok(16)) {
+    // Blocks only in the first seconds after boot.
+    if getrandom::fill(&mut bytes).is_err() {
         bytes = fallback_bytes();
     }
     bytes[..6].copy_from_slice(&now_ms().to_be_bytes()[2..]);

@@ -239,7 +239,7 @@ struct LogSnapshot {
 impl LogSnapshot {
     fn take(directory: &LogDir) -> Result<LogSnapshot, AuditError> {
         let path = directory.path_of(head::NAME);
-        let file = directory.open_readable(head::NAME)?.map(std::os::fd::OwnedFd::from);
+        let file = directory.open_readable(head::NAME)?;
         let _lock = file
             .as_ref()
             .map(|file| LogLock::take(file, &path, LogLockMode::Shared))

@@ -6,7 +6,6 @@ use ringfence_api::Gap;
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, PolicyChange, PolicyError};
 use ringfence_provider::ProviderError;
-use ringfence_tools::ToolError;
 
 /// The reason a command was not run.
 #[derive(Debug, thiserror::Error)]
@@ -102,12 +101,6 @@ pub enum EngineError {
         /// The narrowings not applied.
         changes: Vec<PolicyChange>,
     },
-    /// The in-process tools could not be opened.
-    #[error("cannot open the file tools")]
-    Tool {
-        /// The cause.
-        source: Box<ToolError>,
-    },
     /// The provider could not run the command.
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -138,7 +131,6 @@ impl EngineError {
             EngineError::Unconfined { .. } => "provider-unconfined",
             EngineError::Audit { source } => source.code(),
             EngineError::Narrowed { .. } => "policy-narrowed",
-            EngineError::Tool { source } => source.code(),
             EngineError::Provider(error) => error.code(),
         }
     }
@@ -170,7 +162,6 @@ impl EngineError {
                 source.hint()
             )),
             EngineError::Narrowed { session, .. } => Some(format!("run `ringfence session stop {session}`, then `ringfence session start`")),
-            EngineError::Tool { source } => source.hint(),
             EngineError::Provider(error) => error.hint(),
         }
     }

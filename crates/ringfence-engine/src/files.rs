@@ -5,11 +5,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use ringfence_policy::{AbsPath, Facts, PolicyLayer, Source, check_cycle, parse_bytes};
-use rustix::fs::OFlags;
 
 use crate::EngineError;
 use crate::agents::{AgentDefinition, find_agent};
-use crate::host::config_directory;
+use crate::host::{config_directory, system};
 use crate::own_policy::{
     EnclosingPolicy, check_named, check_not_own, check_own, enclosing_policies,
     has_no_own_policies, own_policy_file,
@@ -27,8 +26,9 @@ pub struct PolicyFiles {
     pub service: Option<AbsPath>,
 }
 
-/// The managed policy.
-const MANAGED: &str = "/etc/ringfence/policy.toml";
+fn managed_policy_file() -> AbsPath {
+    AbsPath::new(system::MANAGED_POLICY).expect("an absolute path")
+}
 
 /// The path of the user's own policy, even if the file does not exist.
 pub fn user_policy_file(facts: &Facts) -> AbsPath {
@@ -37,7 +37,7 @@ pub fn user_policy_file(facts: &Facts) -> AbsPath {
 
 /// The paths of the policy files, weakest first, existing or not.
 pub fn policy_file_paths(files: &PolicyFiles, facts: &Facts) -> Vec<AbsPath> {
-    let managed = AbsPath::new(MANAGED).expect("an absolute path");
+    let managed = managed_policy_file();
     let unless_served = |file: fn(&Facts) -> AbsPath| files.service.is_none().then(|| file(facts));
     let extended = [managed].into_iter().chain(files.service.clone());
     let around = files.service.is_none().then(|| enclosing_policies(facts)).into_iter().flatten();
@@ -65,7 +65,7 @@ pub(crate) fn read_layers_and_agent(
     files: &PolicyFiles,
     facts: &Facts,
 ) -> Result<(Vec<PolicyLayer>, Option<AgentDefinition>), EngineError> {
-    let managed = AbsPath::new(MANAGED).expect("an absolute path");
+    let managed = managed_policy_file();
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
     if let Some(file) = &files.service {
         layers.extend(read_file_layers(file, &Source::User)?);
@@ -186,13 +186,7 @@ pub fn read_regular_file(file: &Path, mebibytes: u64) -> io::Result<Vec<u8>> {
     if !fs::metadata(file)?.is_file() {
         return Err(not_plain());
     }
-    // `NONBLOCK`: the file may have been replaced by a pipe since.
-    let opened = rustix::fs::open(
-        file,
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
-    let opened = fs::File::from(opened);
+    let opened = system::open_nonblocking(file)?;
     if !opened.metadata()?.is_file() {
         return Err(not_plain());
     }

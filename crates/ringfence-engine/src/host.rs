@@ -1,11 +1,17 @@
 //! Facts about the host, the user and the project.
 
+#[cfg(unix)]
+#[path = "host/unix.rs"]
+pub(crate) mod system;
+#[cfg(windows)]
+#[path = "host/windows.rs"]
+pub(crate) mod system;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -100,9 +106,8 @@ pub fn gather_host_environment(cwd: &AbsPath) -> Result<HostEnvironment, EngineE
         .iter()
         .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
         .collect();
-    let uid = rustix::process::geteuid().as_raw();
-    let account = PasswdEntry::from_uid(uid);
-    let home = match text.get("HOME").filter(|home| !home.is_empty()) {
+    let account = system::account();
+    let home = match text.get(system::HOME_VARIABLE).filter(|home| !home.is_empty()) {
         Some(home) => home.clone(),
         None => account.home.clone(),
     };
@@ -189,8 +194,8 @@ fn nearest(path: &AbsPath) -> AbsPath {
 
 /// The owner of the project, if ringfence runs as root and the owner is another user.
 pub(crate) fn foreign_owner(workspace: &AbsPath) -> Option<u32> {
-    let owner = fs::metadata(workspace.as_path()).ok()?.uid();
-    (rustix::process::geteuid().is_root() && owner != 0).then_some(owner)
+    let owner = system::owner(&fs::metadata(workspace.as_path()).ok()?)?;
+    (system::user_id() == Some(0) && owner != 0).then_some(owner)
 }
 
 fn canonical(path: &Path) -> io::Result<AbsPath> {
@@ -316,8 +321,11 @@ fn is_checked_out_in(git_dir: &AbsPath, workspace: &AbsPath) -> bool {
         let found = fs::symlink_metadata(workspace.join(&entry.path).as_path());
         let recorded = (entry.inode, entry.modified, entry.size);
         found.is_ok_and(|found| {
-            found.is_file()
-                && recorded == (found.ino() as u32, found.mtime() as u32, found.size() as u32)
+            let stamp = system::stamp(&found);
+            let current = |FileNumbers { inode, .. }| {
+                (inode as u32, stamp.modified.0 as u32, stamp.size as u32)
+            };
+            found.is_file() && stamp.numbers.map(current) == Some(recorded)
         })
     })
 }
@@ -373,31 +381,31 @@ pub(crate) fn slug(workspace: &AbsPath) -> PathBuf {
     PathBuf::from(name)
 }
 
-struct PasswdEntry {
+/// The account of the user that runs ringfence.
+struct Account {
     name: String,
     home: String,
     shell: String,
 }
 
-impl PasswdEntry {
-    /// Reads `/etc/passwd`: a static binary cannot use the name service.
-    fn from_uid(uid: u32) -> Self {
-        let file = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let found = file.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(':').collect();
-            let [name, _, id, _, _, home, shell] = fields.as_slice() else { return None };
-            (id.parse() == Ok(uid)).then(|| PasswdEntry {
-                name: (*name).into(),
-                home: (*home).into(),
-                shell: (*shell).into(),
-            })
-        });
-        found.unwrap_or_else(|| PasswdEntry {
-            name: env::var("USER").unwrap_or_else(|_| uid.to_string()),
-            home: "/".into(),
-            shell: "/bin/sh".into(),
-        })
-    }
+/// The version of a file: it changes with the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileStamp {
+    /// `None` where files have no numbers.
+    pub(crate) numbers: Option<FileNumbers>,
+    pub(crate) size: u64,
+    /// Seconds and nanoseconds since 1970.
+    pub(crate) modified: (i64, i64),
+    /// The same, of the last change of content or metadata.
+    pub(crate) changed: (i64, i64),
+}
+
+/// The numbers of a file, which all its names share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileNumbers {
+    /// The major and the minor number.
+    pub(crate) device: (u32, u32),
+    pub(crate) inode: u64,
 }
 
 #[cfg(test)]

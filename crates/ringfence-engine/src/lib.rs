@@ -1,7 +1,7 @@
 //! The lifecycle of a command, from a frontend's request to an outcome.
 //!
 //! Gathers the facts, resolves the policy, opens a sandbox, refuses unenforceable policies, records
-//! and runs. Prints nothing and has no code for a specific operating system.
+//! and runs. Prints nothing; `host` and `caches` have the code for a specific operating system.
 
 #![forbid(unsafe_code)]
 

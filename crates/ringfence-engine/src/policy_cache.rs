@@ -1,28 +1,20 @@
 //! A cache of a resolved policy, valid while its files are unchanged.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_policy::{AbsPath, Flags};
 
 use crate::files::{self, PolicyFiles};
+use crate::host::{FileStamp, system};
 use crate::{EngineError, HostEnvironment, ResolvedPolicy, resolve_in};
 
-/// The identity of a file version: device, inode, size and times; `None` if the file is missing.
-pub(crate) type FileStamp = Option<[i64; 7]>;
-
-pub(crate) fn file_stamp(file: &AbsPath) -> FileStamp {
-    let found = fs::metadata(file.as_path()).ok()?;
-    let identity = [found.dev() as i64, found.ino() as i64, found.len() as i64];
-    let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
-    let mut stamp = [0; 7];
-    stamp[..3].copy_from_slice(&identity);
-    stamp[3..].copy_from_slice(&times);
-    Some(stamp)
+/// The version of a file; `None` if it is missing.
+pub(crate) fn file_stamp(file: &AbsPath) -> Option<FileStamp> {
+    fs::metadata(file.as_path()).ok().map(|found| system::stamp(&found))
 }
 
-fn stamped(files: Vec<AbsPath>) -> Vec<(AbsPath, FileStamp)> {
+fn stamped(files: Vec<AbsPath>) -> Vec<(AbsPath, Option<FileStamp>)> {
     files.into_iter().map(|file| (file.clone(), file_stamp(&file))).collect()
 }
 
@@ -30,7 +22,7 @@ fn stamped(files: Vec<AbsPath>) -> Vec<(AbsPath, FileStamp)> {
 pub(crate) fn policy_file_stamps(
     files: &PolicyFiles,
     resolved: &ResolvedPolicy,
-) -> Vec<(AbsPath, FileStamp)> {
+) -> Vec<(AbsPath, Option<FileStamp>)> {
     let mut all = files::policy_file_paths(files, &resolved.surroundings.facts);
     all.extend(resolved.files.iter().cloned());
     all.sort();
@@ -40,9 +32,9 @@ pub(crate) fn policy_file_stamps(
 
 /// True if a change at `now` or later is visible in the stamp. File times advance in steps, of two
 /// seconds on the coarsest file systems: within the step a change may be invisible.
-fn is_reliable(stamp: FileStamp, now: SystemTime) -> bool {
+fn is_reliable(stamp: Option<FileStamp>, now: SystemTime) -> bool {
     const STEP: Duration = Duration::from_secs(2);
-    let Some([_, _, _, _, _, seconds, nanos]) = stamp else { return true };
+    let Some(FileStamp { changed: (seconds, nanos), .. }) = stamp else { return true };
     let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u64::try_from(nanos)) else {
         return true;
     };
@@ -54,7 +46,7 @@ fn is_reliable(stamp: FileStamp, now: SystemTime) -> bool {
 #[derive(Debug)]
 pub struct CachedPolicy {
     resolved: ResolvedPolicy,
-    seen: Vec<(AbsPath, FileStamp)>,
+    seen: Vec<(AbsPath, Option<FileStamp>)>,
 }
 
 impl CachedPolicy {

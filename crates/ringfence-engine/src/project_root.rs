@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::AbsPath;
 
 use crate::files::read_policy_file;
-use crate::host::config_directory_in;
+use crate::host::{config_directory_in, system};
 use crate::own_policy::own_policy_name;
 
 /// The project around `cwd`: the nearest directory with a repository's policy, else the nearest one
@@ -20,11 +19,11 @@ pub(crate) fn find_project(
 ) -> AbsPath {
     // Owned by this user or by the owner of `cwd`. Another user could create a project above, such
     // as in `/tmp`, and so open everything in it.
-    let owners = [
-        Some(rustix::process::geteuid().as_raw()),
-        fs::metadata(cwd.as_path()).ok().map(|metadata| metadata.uid()),
-    ];
-    let is_ours = |metadata: &fs::Metadata| owners.contains(&Some(metadata.uid()));
+    let owner_of_cwd = fs::metadata(cwd.as_path()).ok().and_then(|found| system::owner(&found));
+    let is_ours = |found: &fs::Metadata| {
+        let owner = system::owner(found);
+        owner.is_some() && [system::user_id(), owner_of_cwd].contains(&owner)
+    };
     // A policy wins, at any level: a repository created below it must not hide it.
     let nearest_with = |has: &dyn Fn(&AbsPath) -> bool| {
         let up = cwd.ancestors().take_while(|directory| !home.is_within(directory));

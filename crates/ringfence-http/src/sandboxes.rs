@@ -142,8 +142,10 @@ impl ServiceSandbox {
         if let Some(tools) = &*tools {
             return Ok(tools.clone());
         }
-        let opened =
-            self.session.tools(Box::new(|error| crate::server::log::log_failure(error)))?;
+        let opened = FileTools::for_session(
+            &self.session,
+            Box::new(|error| crate::server::log::log_failure(error)),
+        )?;
         Ok(tools.insert(Arc::new(opened.limited_to(self.workspace.clone()))).clone())
     }
 

@@ -10,12 +10,11 @@
 
 mod filter;
 mod json;
+mod platform;
 
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,8 +100,11 @@ impl LogError {
 
 /// The output of a process that logs.
 enum LogSink {
-    /// Standard error, without blocking where that is possible.
-    Stderr(NonBlockingStderr),
+    Stderr,
+    /// Standard error, opened again without blocking. The command shares standard error and may
+    /// stop its reader: a write that waited would also stop the launcher, and with it the time
+    /// limits.
+    NonBlockingStderr(File),
     File(File),
     /// A helper process: lines go through [`relay`], if at all.
     Helper,
@@ -131,47 +133,17 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// first call has an effect.
 pub fn start(filter: &LogFilter, file: Option<&Path>, format: LineFormat) -> Result<(), LogError> {
     let sink = match file {
-        None => LogSink::Stderr(NonBlockingStderr::open()),
-        Some(path) => LogSink::File(open_log_file(path)?),
+        None => platform::reopen_stderr().map_or(LogSink::Stderr, LogSink::NonBlockingStderr),
+        Some(path) => LogSink::File(platform::open_log_file(path)?),
     };
     install(LogOutput { sink, format, filter: filter.clone(), sandbox: None });
     Ok(())
 }
 
-/// Opens a log file. A command may have put a symlink, a hard link or a FIFO in its place, or a
-/// symlink in the place of one of its directories.
-fn open_log_file(path: &Path) -> Result<File, LogError> {
-    let fail = |source| LogError::File { path: path.to_owned(), source };
-    let absolute = std::path::absolute(path).map_err(fail)?;
-    let directory = absolute.parent().unwrap_or(&absolute);
-    let real = directory.canonicalize().map_err(fail)?;
-    if real != directory {
-        return Err(LogError::Linked { path: path.to_owned(), real });
-    }
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(&absolute).map_err(fail)?;
-    let found = file.metadata().map_err(fail)?;
-    // A directory may have become a symlink since.
-    let opened = path_of(&file).map_err(fail)?;
-    if opened != absolute {
-        Err(LogError::Linked { path: path.to_owned(), real: opened })
-    } else if found.is_file() && found.nlink() == 1 {
-        Ok(file)
-    } else {
-        Err(LogError::NotPlain { path: path.to_owned() })
-    }
-}
-
-/// The path of an open file.
-fn path_of(file: &File) -> io::Result<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
 /// The log file's path, if this process logs to a file.
 pub fn log_file() -> Option<PathBuf> {
     let LogSink::File(file) = &OUTPUT.get()?.sink else { return None };
-    path_of(file).ok()
+    platform::path_of(file).ok()
 }
 
 fn install(output: LogOutput) {
@@ -256,41 +228,12 @@ pub fn relay(send: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
 pub fn write_line(line: &[u8]) {
     let Some(output) = OUTPUT.get() else { return };
     let written = match &output.sink {
-        LogSink::Stderr(stderr) => stderr.write_all(line),
-        LogSink::File(file) => (&*file).write_all(line),
+        LogSink::Stderr => io::stderr().lock().write_all(line),
+        LogSink::NonBlockingStderr(file) | LogSink::File(file) => (&*file).write_all(line),
         LogSink::Helper => Ok(()),
     };
     if written.is_err() {
         DROPPED.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Standard error of the launcher. The command shares it and may stop its reader: a write that
-/// waited would also stop the launcher, and with it the time limits.
-enum NonBlockingStderr {
-    /// A pipe or terminal that was opened again with `O_NONBLOCK`. The command's own open file does
-    /// not get that flag.
-    Reopened(File),
-    /// A regular file, where writes do not wait, or a file that cannot be opened again.
-    AsIs,
-}
-
-impl NonBlockingStderr {
-    fn open() -> Self {
-        let is_file = std::fs::metadata("/proc/self/fd/2").is_ok_and(|found| found.is_file());
-        let mut options = OpenOptions::new();
-        options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-        match options.open("/proc/self/fd/2") {
-            Ok(reopened) if !is_file => NonBlockingStderr::Reopened(reopened),
-            _ => NonBlockingStderr::AsIs,
-        }
-    }
-
-    fn write_all(&self, line: &[u8]) -> io::Result<()> {
-        match self {
-            NonBlockingStderr::Reopened(file) => (&*file).write_all(line),
-            NonBlockingStderr::AsIs => io::stderr().lock().write_all(line),
-        }
     }
 }
 

@@ -53,7 +53,7 @@ impl ClientSandbox {
         let owner = thread::Builder::new().name("sandbox".into()).spawn(own).map_err(failed)?;
         let session = opened_rx.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
         // An agent cannot fix a failed audit write where the policy allows one.
-        let tools = session.tools(Box::new(|_| ()))?;
+        let tools = FileTools::for_session(&session, Box::new(|_| ()))?;
         let outputs = Outputs::default();
         Ok(Self {
             session,

@@ -27,7 +27,7 @@ impl ToolRecorder {
         rules: &AuditRules,
         subject: RecordSubject,
         on_unrecorded: Box<OnUnrecorded>,
-    ) -> Result<ToolRecorder, ToolError> {
+    ) -> Result<ToolRecorder, AuditError> {
         let program = std::env::current_exe()
             .ok()
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -147,14 +147,14 @@ impl ToolRecorder {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         match log.as_mut().map_or(Ok(()), |log| log.append(&[record]).and_then(|_| log.finish())) {
             Ok(()) => Ok(()),
-            Err(error) => self.decide(error),
+            Err(error) => self.decide(error).map_err(|source| ToolError::Audit { source }),
         }
     }
 
     /// Refuses or reports a call that cannot be recorded, as the policy says.
-    fn decide(&self, error: AuditError) -> Result<(), ToolError> {
+    fn decide(&self, error: AuditError) -> Result<(), AuditError> {
         match self.on_error {
-            OnError::Refuse => Err(ToolError::Audit { source: error }),
+            OnError::Refuse => Err(error),
             OnError::Run => {
                 (self.on_unrecorded)(&error);
                 Ok(())

@@ -43,6 +43,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Operation};
 use ringfence_audit::RecordSubject;
+use ringfence_engine::EngineError;
+use ringfence_engine::session::Session;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Effect, Grants, Tool, ToolRule, Verdict,
 };
@@ -101,8 +103,28 @@ impl FileTools {
         on_unrecorded: Box<OnUnrecorded>,
     ) -> Result<FileTools, ToolError> {
         let grants = policy_source().map_err(|source| ToolError::Policy { source })?;
-        let journal = ToolRecorder::open(&grants.audit, subject, on_unrecorded)?;
+        let journal = ToolRecorder::open(&grants.audit, subject, on_unrecorded)
+            .map_err(|source| ToolError::Audit { source })?;
         Ok(FileTools { policy_source, known: Mutex::new(None), journal, cwd, within: None })
+    }
+
+    /// Opens the tools for the agent of a session, under the policy in force in its sandbox. Like
+    /// commands, they refuse to work while a narrowing is pending. They end with the session.
+    pub fn for_session(
+        session: &Arc<Session>,
+        on_unrecorded: Box<OnUnrecorded>,
+    ) -> Result<FileTools, EngineError> {
+        let grants_source = session.grants_source();
+        let rules = &grants_source()?.audit;
+        let journal = ToolRecorder::open(rules, session.record_subject(), on_unrecorded)
+            .map_err(|source| EngineError::Audit { source })?;
+        Ok(FileTools {
+            policy_source: Box::new(move || Ok(grants_source()?)),
+            known: Mutex::new(None),
+            journal,
+            cwd: session.cwd().clone(),
+            within: None,
+        })
     }
 
     /// Limits the tools to one directory, whatever else the policy allows: no path and no link

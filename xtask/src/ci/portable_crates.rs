@@ -1,4 +1,4 @@
-//! Compiles the pure crates for the systems that ringfence does not run on yet.
+//! Compiles the portable crates for the systems that ringfence does not run on yet.
 
 use std::process::{Command, Stdio};
 
@@ -6,8 +6,13 @@ use super::{finish, is_ci, linted};
 use crate::{TaskResult, workspace};
 
 /// The crates that compile for every system.
-const CRATES: &[&str] =
-    &["ringfence-policy", "ringfence-api", "ringfence-cmdline", "ringfence-plan"];
+const CRATES: &[&str] = &[
+    "ringfence-policy",
+    "ringfence-api",
+    "ringfence-cmdline",
+    "ringfence-plan",
+    "ringfence-audit",
+];
 /// Windows and macOS; the other steps compile for Linux.
 const TARGETS: &[&str] = &["x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
 

@@ -18,11 +18,11 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-egress", "connections to the outside; the decision is made above"),
     ("ringfence-audit", "the audit log; enforcement does not depend on it"),
     ("ringfence-enforce", "surveys the host, and makes a process from a plan"),
-    ("ringfence-tools", "file tools in process: the same decisions, on opened files"),
     ("ringfence-skills", "skills of tenants on disk; it runs nothing"),
     ("ringfence-provider", "the trait of every backend"),
     ("ringfence-local", "the backend for this machine"),
     ("ringfence-engine", "the pipeline of a command, with any backend"),
+    ("ringfence-tools", "file tools in process: the same decisions, on opened files"),
     ("ringfence", "the library for programs that embed ringfence"),
     ("ringfence-mcp", "the MCP server; it knows no backend"),
     ("ringfence-http", "the HTTP service; it knows no backend"),
@@ -50,6 +50,10 @@ const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-provider", "ringfence-audit", "a backend runs commands; the engine records them"),
     ("ringfence-local", "ringfence-audit", "a backend runs commands; the engine records them"),
     ("ringfence-engine", "ringfence-local", "the engine knows backends by their trait only"),
+    ("ringfence-engine", "ringfence-enforce", "the engine compiles for systems that are not Linux"),
+    ("ringfence-engine", "ringfence-sys", "the engine compiles for systems that are not Linux"),
+    ("ringfence-provider", "ringfence-sys", "a backend may confine by other means than Linux's"),
+    ("ringfence-audit", "ringfence-sys", "the audit log compiles for systems that are not Linux"),
     ("ringfence-mcp", "ringfence-local", "the caller picks the backend"),
     ("ringfence-http", "ringfence-local", "the caller picks the backend"),
 ];
@@ -221,12 +225,15 @@ mod tests {
         check(
             findings,
             &tree(&[])
-                .with("ringfence-audit", &[])
-                .with("ringfence-tools", &[("ringfence-audit", Always)])
-                .with("ringfence-skills", &[("ringfence-tools", Always)])
-                .with("ringfence-provider", &[("ringfence-skills", Test)]),
+                .with("ringfence-enforce", &[])
+                .with("ringfence-local", &[("ringfence-enforce", Always)])
+                .with("ringfence-provider", &[("ringfence-local", Always)])
+                .with("ringfence-engine", &[("ringfence-provider", Test)]),
             &[
-                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-audit through ringfence-skills, ringfence-tools: a backend",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-local: dependencies point down",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-enforce through ringfence-local: a backend",
+                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-local through ringfence-provider: the engine knows",
+                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-enforce through ringfence-provider, ringfence-local: the engine compiles",
             ],
         );
     }

@@ -1,28 +1,44 @@
-//! Which system we run on is the business of two crates.
+//! The system is chosen in a few files; all other code is the same on every system.
 
 use super::Finding;
 use super::source::find_word;
 use super::tree::Tree;
 
-/// Where `target_os` may be asked for: the calls, and what applies a plan with them.
-const KNOWING: &[&str] = &["crates/ringfence-sys/", "crates/ringfence-enforce/"];
+/// Where a system is chosen: the syscalls and the crate that applies a plan with them, and in the
+/// portable crates the named files. Below `unix.rs`, Linux and macOS differ in a few calls.
+const CHOOSING: &[&str] = &[
+    "crates/ringfence-sys/",
+    "crates/ringfence-enforce/",
+    "crates/ringfence-audit/src/platform.rs",
+    "crates/ringfence-audit/src/platform/unix.rs",
+    "crates/ringfence-engine/src/caches.rs",
+    "crates/ringfence-engine/src/host.rs",
+    "crates/ringfence-log/src/platform.rs",
+    "crates/ringfence-log/src/platform/unix.rs",
+    "crates/ringfence-plan/src/git_index.rs",
+    "crates/ringfence-policy/src/path.rs",
+];
 
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, code) in
-        tree.rust().filter(|(path, _)| !KNOWING.iter().any(|knowing| path.starts_with(knowing)))
+        tree.rust().filter(|(path, _)| !CHOOSING.iter().any(|choosing| path.starts_with(choosing)))
     {
-        for (index, _) in
-            code.lines().enumerate().filter(|(_, line)| find_word(line, "target_os").is_some())
-        {
+        for (index, _) in code.lines().enumerate().filter(|(_, line)| chooses_system(line)) {
             findings.push(Finding::new(
                 path,
                 index + 1,
-                "target_os outside sys and enforce: shared code is the same on every system",
+                "a system is chosen here: do it in a `platform` module, with the same functions on every system",
             ));
         }
     }
     findings
+}
+
+fn chooses_system(line: &str) -> bool {
+    let has = |word: &&str| find_word(line, word).is_some();
+    let in_cfg = ["cfg", "cfg_attr"].iter().any(has) && ["unix", "windows"].iter().any(has);
+    in_cfg || ["target_os", "target_family"].iter().any(has)
 }
 
 #[cfg(test)]
@@ -43,8 +59,16 @@ mod tests {
         check(
             findings,
             &tree(&[(
-                "crates/ringfence-policy/src/path.rs",
-                "#[cfg(unix)]\n// cfg(target_os)\nfn f() {}",
+                "crates/ringfence-audit/src/platform.rs",
+                "#[cfg(unix)]\nmod unix;\n#[cfg(windows)]\nmod windows;",
+            )]),
+            &[],
+        );
+        check(
+            findings,
+            &tree(&[(
+                "crates/ringfence-audit/src/log.rs",
+                "use std::os::unix::fs::MetadataExt;\n// cfg(target_os)\nfn windows() {}",
             )]),
             &[],
         );
@@ -54,7 +78,18 @@ mod tests {
                 "crates/a/src/lib.rs",
                 "#[cfg(not(target_os = \"linux\"))]\nfn f() {\n    cfg!(any(target_os = \"macos\"))\n}",
             )]),
-            &["crates/a/src/lib.rs:1: target_os", "crates/a/src/lib.rs:3: target_os"],
+            &["crates/a/src/lib.rs:1: a system", "crates/a/src/lib.rs:3: a system"],
+        );
+        check(
+            findings,
+            &tree(&[(
+                "crates/ringfence-audit/src/log.rs",
+                "#[cfg(unix)]\nfn f() {}\n#[cfg_attr(not(windows), path = \"x\")]\nmod g;",
+            )]),
+            &[
+                "crates/ringfence-audit/src/log.rs:1: a system",
+                "crates/ringfence-audit/src/log.rs:3: a system",
+            ],
         );
     }
 }

@@ -1,16 +1,15 @@
 //! Atomic replacement of a policy file through a draft in the same directory.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_policy::AbsPath;
-use rustix::fs::OFlags;
 
 use super::AllowError;
 use crate::files::read_policy_file;
+use crate::host::system;
 
 /// The time to wait for another writer.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,10 +66,7 @@ impl PolicyFilePath {
     /// that the name is gone and creates another draft. A draft left by a crash is reused.
     pub(crate) fn lock(self) -> Result<LockedPolicyFile, AllowError> {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory.as_path())
+        system::create_private_dir(directory.as_path())
             .map_err(|error| failed("create", &directory, error))?;
         let begun = Instant::now();
         loop {
@@ -86,15 +82,7 @@ impl PolicyFilePath {
     }
 
     fn open(&self) -> io::Result<File> {
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
-        let draft = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(flags)
-            .open(self.draft.as_path())?;
+        let draft = system::open_private_file(self.draft.as_path())?;
         if draft.metadata()?.is_file() {
             Ok(draft)
         } else {
@@ -127,19 +115,11 @@ impl LockedPolicyFile {
 
     fn write(&mut self, text: &str) -> io::Result<()> {
         self.draft.set_len(0)?;
-        match fs::metadata(self.place.file.as_path()) {
-            Ok(kept) => {
-                let own = self.draft.metadata()?;
-                if (own.uid(), own.gid()) != (kept.uid(), kept.gid()) {
-                    std::os::unix::fs::fchown(&self.draft, Some(kept.uid()), Some(kept.gid()))?;
-                }
-                self.draft.set_permissions(Permissions::from_mode(kept.mode() & 0o7777))?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.draft.set_permissions(Permissions::from_mode(0o600))?
-            }
-            Err(error) => return Err(error),
-        }
+        let kept = match fs::metadata(self.place.file.as_path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            found => Some(found?),
+        };
+        system::copy_access(kept.as_ref(), &self.draft)?;
         self.draft.write_all(text.as_bytes())?;
         self.draft.sync_all()
     }
@@ -156,9 +136,9 @@ impl Drop for LockedPolicyFile {
 
 /// True if `path` still names this file.
 fn is_same_file(file: &File, path: &AbsPath) -> bool {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let found = fs::symlink_metadata(path.as_path()).map(identity).ok();
-    found.is_some() && found == file.metadata().map(identity).ok()
+    let numbers = |found: io::Result<fs::Metadata>| system::stamp(&found.ok()?).numbers;
+    let found = numbers(fs::symlink_metadata(path.as_path()));
+    found.is_some() && found == numbers(file.metadata())
 }
 
 fn absolute(path: std::path::PathBuf) -> io::Result<AbsPath> {

@@ -16,8 +16,9 @@ use ringfence_policy::{
 use ringfence_provider::{PolicyRevision, ProviderError, Sandbox};
 
 use crate::asking::SessionGrants;
+use crate::host::FileStamp;
 use crate::permanent_grant::GrantTarget;
-use crate::policy_cache::{FileStamp, policy_file_stamps};
+use crate::policy_cache::policy_file_stamps;
 use crate::recorder::policy_digest;
 use crate::variables::variables;
 use crate::{
@@ -51,7 +52,7 @@ pub struct PolicyProblem {
 /// The policy of a session and its source files.
 pub(super) struct PolicyFollower {
     resolve: Box<PolicyResolver>,
-    seen: Vec<(AbsPath, FileStamp)>,
+    seen: Vec<(AbsPath, Option<FileStamp>)>,
     /// The newest readable policy.
     pub(super) newest: Arc<ResolvedPolicy>,
     /// The policy in force.
@@ -262,7 +263,10 @@ impl PolicyFollower {
     }
 }
 
-fn differing(old: &[(AbsPath, FileStamp)], new: &[(AbsPath, FileStamp)]) -> Vec<AbsPath> {
+fn differing(
+    old: &[(AbsPath, Option<FileStamp>)],
+    new: &[(AbsPath, Option<FileStamp>)],
+) -> Vec<AbsPath> {
     new.iter().filter(|one| !old.contains(one)).map(|(file, _)| file.clone()).collect()
 }
 

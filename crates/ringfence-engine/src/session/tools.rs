@@ -1,25 +1,26 @@
-//! In-process file tools of a session.
+//! The parts of a session that the file tools of its agent need.
 
 use std::sync::{Arc, Mutex};
 
 use ringfence_audit::RecordSubject;
 use ringfence_policy::Grants;
-use ringfence_tools::{FileTools, OnUnrecorded, ToolError};
+use ringfence_provider::ProviderError;
 
 use super::{Session, lock};
 use crate::{EngineError, ResolvedPolicy};
 
 impl Session {
-    /// File tools for the session's agent, under the policy in force in its sandbox. Like commands,
-    /// they refuse to work while a narrowing is pending. They end with the session.
-    pub fn tools(
+    /// A function that returns the grants in force in the sandbox. Like commands, it fails while a
+    /// narrowing is pending, and after the end of the session. An unchanged policy is the same
+    /// `Arc`.
+    pub fn grants_source(
         self: &Arc<Self>,
-        on_audit_error: Box<OnUnrecorded>,
-    ) -> Result<FileTools, EngineError> {
+    ) -> impl Fn() -> Result<Arc<Grants>, EngineError> + Send + Sync + use<> {
         let opened = Arc::downgrade(self);
         let known: Mutex<Option<(Arc<ResolvedPolicy>, Arc<Grants>)>> = Mutex::new(None);
-        let current_grants = move || {
-            let resolved = opened.upgrade().ok_or("the session has ended")?.policy_for_start()?;
+        move || {
+            let session = opened.upgrade().ok_or(ProviderError::Gone { what: "session" })?;
+            let resolved = session.policy_for_start()?;
             let mut known = lock(&known);
             if let Some((policy, grants)) = &*known
                 && Arc::ptr_eq(policy, &resolved)
@@ -29,26 +30,11 @@ impl Session {
             let grants = Arc::new(resolved.grants.clone());
             *known = Some((resolved, grants.clone()));
             Ok(grants)
-        };
-        let subject = RecordSubject {
-            agent: self.request.agent.clone(),
-            session: self.request.session.clone(),
-        };
-        FileTools::open_with(
-            Box::new(current_grants),
-            subject,
-            self.request.cwd.clone(),
-            on_audit_error,
-        )
-        .map_err(EngineError::from)
-    }
-}
-
-impl From<ToolError> for EngineError {
-    fn from(error: ToolError) -> Self {
-        match error {
-            ToolError::Audit { source } => EngineError::Audit { source },
-            source => EngineError::Tool { source: Box::new(source) },
         }
+    }
+
+    /// The agent and the session, as in audit records.
+    pub fn record_subject(&self) -> RecordSubject {
+        RecordSubject { agent: self.request.agent.clone(), session: self.request.session.clone() }
     }
 }

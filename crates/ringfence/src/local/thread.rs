@@ -75,7 +75,8 @@ impl SandboxThread {
         let ended = || SandboxError::Ended { id: self.id.clone() };
         let opened = self.opened.upgrade().filter(|_| self.is_open()).ok_or_else(ended)?;
         // An embedding program has no log for calls that may go unrecorded.
-        opened.tools(Box::new(|_| ())).map_err(|error| to_sandbox_error(error, &self.id))
+        FileTools::for_session(&opened, Box::new(|_| ()))
+            .map_err(|error| to_sandbox_error(error, &self.id))
     }
 
     pub(super) fn permission(&self, denial: &Denial) -> Option<Permission> {
