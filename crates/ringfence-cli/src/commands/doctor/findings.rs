@@ -8,139 +8,101 @@ use std::time::Duration;
 use ringfence_engine::{FilteredVariable, OwnPolicy, WithheldSettings};
 use ringfence_plan::{FuseSupport, HostSupport};
 use ringfence_policy::AbsPath;
+use ringfence_provider::{DoctorFinding, FindingState};
 
 use crate::commands::policy::files::unused_reason;
 use crate::output;
 
-/// The state of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FindingState {
-    Ok,
-    Limited,
-    Missing,
-}
-
-impl FindingState {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            FindingState::Ok => "ok",
-            FindingState::Limited => "limited",
-            FindingState::Missing => "missing",
+/// Reports if a sandbox was created, and how long it took.
+pub(super) fn report_sandbox(took: Option<&Duration>) -> DoctorFinding {
+    match took {
+        Some(took) => DoctorFinding::new(
+            "sandbox",
+            FindingState::Ok,
+            format!("created and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
+        ),
+        None => {
+            DoctorFinding::new("sandbox", FindingState::Missing, "cannot be created: see below")
         }
     }
 }
 
-/// One line of the diagnosis.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DoctorFinding {
-    pub(super) name: &'static str,
-    pub(super) state: FindingState,
-    /// The benefit if it is present, or the consequence if it is missing.
-    pub(super) what: String,
-    pub(super) fix: Option<&'static str>,
+/// Reports proxy and registry variables that are filtered because of their values.
+pub(super) fn report_variables(filtered: &[FilteredVariable]) -> Option<DoctorFinding> {
+    let judged: Vec<String> = filtered
+        .iter()
+        .filter_map(|one| Some(format!("{} ({})", output::printable(&one.name), one.why?)))
+        .collect();
+    let what = format!("not passed to commands: {}", judged.join(", "));
+    let fix = "ringfence run --env NAME, if the command may see the value";
+    (!judged.is_empty())
+        .then(|| DoctorFinding::new("variables", FindingState::Limited, what).fix(fix))
 }
 
-impl DoctorFinding {
-    fn new(name: &'static str, state: FindingState, what: impl Into<String>) -> Self {
-        Self { name, state, what: what.into(), fix: None }
-    }
+/// Reports settings of package managers that have no copy in the sandbox.
+pub(super) fn report_settings(withheld: &[WithheldSettings]) -> Option<DoctorFinding> {
+    let files: Vec<String> = withheld
+        .iter()
+        .map(|one| format!("{} ({})", output::printable(&one.path.to_string()), one.why))
+        .collect();
+    let what = format!("not visible to commands: {}", files.join(", "));
+    let fix = "ringfence run --read FILE, if the command may see the file itself";
+    (!files.is_empty())
+        .then(|| DoctorFinding::new("settings", FindingState::Limited, what).fix(fix))
+}
 
-    fn fix(self, fix: &'static str) -> Self {
-        Self { fix: Some(fix), ..self }
+/// Reports denied project files that are in the git object store, where commands can read them.
+pub(super) fn report_history(tracked: &[String]) -> DoctorFinding {
+    const NAME: &str = "git store";
+    const FEW: usize = 3;
+    if tracked.is_empty() {
+        return DoctorFinding::new(NAME, FindingState::Ok, "no tracked file is denied");
     }
+    let mut named =
+        tracked.iter().take(FEW).map(|name| output::printable(name)).collect::<Vec<_>>().join(", ");
+    if tracked.len() > FEW {
+        named.push_str(", …");
+    }
+    let files =
+        if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
+    DoctorFinding::new(
+        NAME,
+        FindingState::Limited,
+        format!("{} {files}, and readable in `.git`: {named}", tracked.len()),
+    )
+    .fix("git rm --cached FILE, and replace the secret: history keeps it")
+}
 
-    /// Reports if a sandbox was created, and how long it took.
-    pub(super) fn sandbox(took: Option<&Duration>) -> Self {
-        match took {
-            Some(took) => Self::new(
-                "sandbox",
-                FindingState::Ok,
-                format!("created and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
-            ),
-            None => Self::new("sandbox", FindingState::Missing, "cannot be created: see below"),
+/// Reports the user's policies for single projects that are not in use.
+pub(super) fn report_own_policies(unused: &[OwnPolicy]) -> Option<DoctorFinding> {
+    let first = unused.first()?;
+    let more =
+        if unused.len() > 1 { format!(", and {} more", unused.len() - 1) } else { String::new() };
+    let what = format!("{} is unused: {}{more}", first.file, unused_reason(first));
+    Some(
+        DoctorFinding::new("own policies", FindingState::Limited, output::printable(&what))
+            .fix("ringfence policy list"),
+    )
+}
+
+/// Reports if the trial run was recorded.
+pub(super) fn report_log(directory: &AbsPath, unrecorded: Option<&str>) -> DoctorFinding {
+    match unrecorded {
+        None => {
+            DoctorFinding::new("audit log", FindingState::Ok, format!("written to {directory}"))
         }
-    }
-
-    /// Reports proxy and registry variables that are filtered because of their values.
-    pub(super) fn variables(filtered: &[FilteredVariable]) -> Option<Self> {
-        let judged: Vec<String> = filtered
-            .iter()
-            .filter_map(|one| Some(format!("{} ({})", output::printable(&one.name), one.why?)))
-            .collect();
-        let what = format!("not passed to commands: {}", judged.join(", "));
-        let fix = "ringfence run --env NAME, if the command may see the value";
-        (!judged.is_empty()).then(|| Self::new("variables", FindingState::Limited, what).fix(fix))
-    }
-
-    /// Reports settings of package managers that have no copy in the sandbox.
-    pub(super) fn settings(withheld: &[WithheldSettings]) -> Option<Self> {
-        let files: Vec<String> = withheld
-            .iter()
-            .map(|one| format!("{} ({})", output::printable(&one.path.to_string()), one.why))
-            .collect();
-        let what = format!("not visible to commands: {}", files.join(", "));
-        let fix = "ringfence run --read FILE, if the command may see the file itself";
-        (!files.is_empty()).then(|| Self::new("settings", FindingState::Limited, what).fix(fix))
-    }
-
-    /// Reports denied project files that are in the git object store, where commands can read them.
-    pub(super) fn history(tracked: &[String]) -> Self {
-        const NAME: &str = "git store";
-        const FEW: usize = 3;
-        if tracked.is_empty() {
-            return Self::new(NAME, FindingState::Ok, "no tracked file is denied");
-        }
-        let mut named = tracked
-            .iter()
-            .take(FEW)
-            .map(|name| output::printable(name))
-            .collect::<Vec<_>>()
-            .join(", ");
-        if tracked.len() > FEW {
-            named.push_str(", …");
-        }
-        let files =
-            if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
-        Self::new(
-            NAME,
-            FindingState::Limited,
-            format!("{} {files}, and readable in `.git`: {named}", tracked.len()),
+        Some(why) => DoctorFinding::new(
+            "audit log",
+            FindingState::Missing,
+            format!("runs are refused unless the policy allows unrecorded runs: {why}"),
         )
-        .fix("git rm --cached FILE, and replace the secret: history keeps it")
-    }
-
-    /// Reports the user's policies for single projects that are not in use.
-    pub(super) fn own_policies(unused: &[OwnPolicy]) -> Option<Self> {
-        let first = unused.first()?;
-        let more = if unused.len() > 1 {
-            format!(", and {} more", unused.len() - 1)
-        } else {
-            String::new()
-        };
-        let what = format!("{} is unused: {}{more}", first.file, unused_reason(first));
-        Some(
-            Self::new("own policies", FindingState::Limited, output::printable(&what))
-                .fix("ringfence policy list"),
-        )
-    }
-
-    /// Reports if the trial run was recorded.
-    pub(super) fn log(directory: &AbsPath, unrecorded: Option<&str>) -> Self {
-        match unrecorded {
-            None => Self::new("audit log", FindingState::Ok, format!("written to {directory}")),
-            Some(why) => Self::new(
-                "audit log",
-                FindingState::Missing,
-                format!("runs are refused unless the policy allows unrecorded runs: {why}"),
-            )
-            .fix("export XDG_STATE_HOME=DIRECTORY  # a directory that you can write"),
-        }
+        .fix("export XDG_STATE_HOME=DIRECTORY  # a directory that you can write"),
     }
 }
 
 /// Facts about the host, read from files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HostFacts {
+pub(super) struct HostDiagnosis {
     pub(super) kernel: String,
     pub(super) support: HostSupport,
     /// The container that ringfence itself runs in.
@@ -153,7 +115,7 @@ pub(super) struct HostFacts {
     grouping: Option<String>,
 }
 
-impl HostFacts {
+impl HostDiagnosis {
     pub(super) fn detect(support: HostSupport) -> Self {
         let has_word = |path: &str, word: &str| {
             read(path).map(|text| text.split_whitespace().any(|found| found == word))
@@ -342,17 +304,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(host: &HostFacts, name: &str, state: FindingState, text: &str) {
+    fn check(host: &HostDiagnosis, name: &str, state: FindingState, text: &str) {
         let finding = host.findings().into_iter().find(|finding| finding.name == name).unwrap();
         assert_eq!(finding.state, state, "{finding:?}");
-        assert!(finding.what.contains(text), "{finding:?}");
+        assert!(finding.text.contains(text), "{finding:?}");
         assert_eq!(finding.fix.is_none(), state == FindingState::Ok, "{finding:?}");
     }
 
     #[test]
     fn each_problem_is_reported_with_consequence_and_fix() {
-        let good = HostFacts::example();
-        let landlock = |landlock| HostFacts {
+        let good = HostDiagnosis::example();
+        let landlock = |landlock| HostDiagnosis {
             support: HostSupport { landlock, ..good.support.clone() },
             ..good.clone()
         };
@@ -361,18 +323,18 @@ mod tests {
         check(&landlock(3), "Landlock", FindingState::Limited, "`--net full`");
         check(&good, "seccomp notify", FindingState::Ok, "");
         check(
-            &HostFacts { notify: Some(false), ..good.clone() },
+            &HostDiagnosis { notify: Some(false), ..good.clone() },
             "seccomp notify",
             FindingState::Missing,
             "refuse",
         );
         check(
-            &HostFacts { overlay: false, ..good.clone() },
+            &HostDiagnosis { overlay: false, ..good.clone() },
             "overlay",
             FindingState::Limited,
             "not listed",
         );
-        let fuse = |fuse| HostFacts {
+        let fuse = |fuse| HostDiagnosis {
             support: HostSupport { fuse, ..good.support.clone() },
             ..good.clone()
         };
@@ -380,7 +342,7 @@ mod tests {
         check(&fuse(FuseSupport::Shut), "/dev/fuse", FindingState::Limited, "cannot be opened");
         check(&good, "control groups", FindingState::Ok, "v2 counts memory");
         check(
-            &HostFacts { grouping: None, ..good.clone() },
+            &HostDiagnosis { grouping: None, ..good.clone() },
             "control groups",
             FindingState::Limited,
             "per process",
@@ -390,25 +352,25 @@ mod tests {
     #[test]
     fn tracked_secrets_are_counted_and_the_first_are_named() {
         let history = |names: &[&str]| {
-            DoctorFinding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+            report_history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
         assert_eq!(history(&[]).state, FindingState::Ok);
-        assert!(history(&["a.pem"]).what.starts_with("1 denied file is tracked"));
-        assert!(history(&["a.pem", "b", "c", "d\n"]).what.ends_with(": a.pem, b, c, …"));
+        assert!(history(&["a.pem"]).text.starts_with("1 denied file is tracked"));
+        assert!(history(&["a.pem", "b", "c", "d\n"]).text.ends_with(": a.pem, b, c, …"));
         assert!(history(&["a.pem"]).fix.is_some());
     }
 
     #[test]
     fn no_finding_is_wider_than_a_terminal() {
-        let good = HostFacts::example();
-        let poor = HostFacts {
+        let good = HostDiagnosis::example();
+        let poor = HostDiagnosis {
             support: HostSupport { landlock: 3, fuse: FuseSupport::Shut, ..good.support.clone() },
             overlay: false,
             grouping: None,
             ..good.clone()
         };
         for finding in good.findings().into_iter().chain(poor.findings()) {
-            assert!(28 + finding.what.chars().count() <= 80, "{finding:?}");
+            assert!(28 + finding.text.chars().count() <= 80, "{finding:?}");
         }
     }
 }
