@@ -9,20 +9,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ringfence_api::{StdioMode, error_chain};
 use ringfence_audit::session_id;
-use ringfence_enforce::apply::{UsernsObstacle, probe, support};
 use ringfence_engine::{
     EngineError, OwnPolicy, OwnPolicyState, PolicyFiles, ResolvedPolicy, RunRequest,
     filtered_variables, gather_host_environment, own_policies, resolve_for, run as run_engine,
     withheld_settings,
 };
-use ringfence_local::LocalProvider;
+use ringfence_linux::{HostDiagnosis, LocalProvider, UsernsObstacle, probe};
+
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
 use ringfence_provider::{DoctorFinding, FindingState, ProviderError};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::output::{self, ColorMode};
-use findings::HostDiagnosis;
 
 /// Check this host, and show how to fix problems
 ///
@@ -48,7 +47,7 @@ struct Diagnosis {
 }
 
 pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
-    let host = HostDiagnosis::detect(support());
+    let host = HostDiagnosis::detect();
     let tried = match probe() {
         Some(obstacle) => Err(obstacle),
         None => try_sandbox().map_err(|error| sandbox_obstacle(&error, &host)),
