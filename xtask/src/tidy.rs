@@ -6,6 +6,7 @@
 mod dependencies;
 mod docs;
 mod layers;
+mod lines;
 mod names;
 mod platform;
 mod promises;
@@ -99,5 +100,10 @@ pub(crate) fn print_stats() -> TaskResult {
         "  that begin with What, Whether, Who …    {openers} ({:.1} %)",
         percent(openers, comments)
     );
+    let lines = lines::count_production_lines(&tree);
+    println!("production lines                          {}", lines.values().sum::<usize>());
+    for (name, count) in lines {
+        println!("  {name:<39} {count}");
+    }
     Ok(())
 }
