@@ -73,7 +73,7 @@ impl SymlinkCache {
         match plain {
             ParentState::Missing => None,
             ParentState::Linked => self.walk(path),
-            ParentState::Plain => match PathNode::at(path)? {
+            ParentState::Plain => match self.look(path)? {
                 PathNode::Other(file_type) => Some(ResolvedRoot {
                     links: Vec::new(),
                     real: path.clone(),

@@ -115,13 +115,17 @@ impl ValueCheck {
 impl EnvironmentRules {
     /// The check by which `name` passes although no list allows it; `None` if other rules decide.
     pub fn value_check(&self, name: &str) -> Option<ValueCheck> {
+        // Found first: most names have no check, and the lists of a policy are long.
+        let (_, check) = CHECKED.iter().find(|(glob, _)| name_matches(glob, name))?;
         match self.decide(name) {
-            EnvDecision::Filtered { because: EnvReason::Unlisted } => {}
+            EnvDecision::Filtered { because: EnvReason::Unlisted } => Some(*check),
             EnvDecision::Filtered { because: EnvReason::Denied(glob) }
-                if ENV_DENY.iter().any(|entry| entry.text == glob) => {}
-            _ => return None,
+                if ENV_DENY.iter().any(|entry| entry.text == glob) =>
+            {
+                Some(*check)
+            }
+            _ => None,
         }
-        CHECKED.iter().find(|(glob, _)| name_matches(glob, name)).map(|(_, check)| *check)
     }
 }
 
