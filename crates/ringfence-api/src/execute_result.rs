@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The result of a command.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ExecuteResult {
     /// Standard output.
     pub stdout: CapturedOutput,
@@ -134,6 +134,12 @@ impl From<StreamOutput> for CapturedOutput {
             dropped: output.dropped,
             bytes: if output.tail.is_empty() { output.head } else { output.bytes() },
         }
+    }
+}
+
+impl From<Vec<u8>> for CapturedOutput {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, dropped: 0 }
     }
 }
 

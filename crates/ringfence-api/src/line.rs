@@ -77,9 +77,10 @@ pub enum OutputStream {
 }
 
 /// The state of a shell after a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ShellState {
     /// Waiting for the next command.
+    #[default]
     Alive,
     /// Ended by the command, with `exit` or otherwise.
     Ended,

@@ -175,6 +175,8 @@ pub struct RunStarted {
     pub cwd_base64: Option<String>,
     /// True if the command runs in a sandbox.
     pub confined: bool,
+    /// The sandbox provider.
+    pub provider: String,
     /// The policy files that apply, weakest first.
     pub policy_files: Vec<String>,
     /// The SHA-256 of the rules in force; equal rules have equal digests.

@@ -3,6 +3,7 @@
 //! A registry is itself a [`Provider`]: it opens a sandbox of the provider that the grants name.
 //! Grants without confinement go to `process`, so no other provider has to run commands unconfined.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,8 +95,7 @@ impl Provider for ProviderRegistry {
         grants: &Grants,
         host_facts: &HostFacts,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        let unconfined = ProviderSpec::named(ProviderSpec::PROCESS);
-        let spec = if grants.is_confined() { &grants.sandbox.provider } else { &unconfined };
+        let spec = &*chosen_provider(grants);
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let at = match made.iter().position(|(known, _)| known == spec) {
             Some(at) => at,
@@ -106,6 +106,15 @@ impl Provider for ProviderRegistry {
             }
         };
         made[at].1.prepare(grants, host_facts)
+    }
+}
+
+/// The provider of a sandbox for `grants`.
+pub(crate) fn chosen_provider(grants: &Grants) -> Cow<'_, ProviderSpec> {
+    if grants.is_confined() {
+        Cow::Borrowed(&grants.sandbox.provider)
+    } else {
+        Cow::Owned(ProviderSpec::named(ProviderSpec::PROCESS))
     }
 }
 

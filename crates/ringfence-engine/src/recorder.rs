@@ -10,6 +10,7 @@ use ringfence_audit::{
 use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 use tracing::trace_span;
 
+use crate::provider_registry::chosen_provider;
 use crate::run::Readiness;
 use crate::{EngineError, ResolvedPolicy, RunRequest, command_guard};
 
@@ -147,6 +148,7 @@ impl<'a> RunRecorder<'a> {
             cwd,
             cwd_base64,
             confined: grants.is_confined() && ready.is_confined,
+            provider: chosen_provider(grants).name.clone(),
             policy_files: files.iter().map(AbsPath::to_string).collect(),
             policy_digest: policy_digest(grants),
             gaps: ready.gaps.iter().map(|gap| gap.what.clone()).collect(),

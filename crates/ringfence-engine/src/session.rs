@@ -140,6 +140,7 @@ impl Session {
             enforced: Vec::new(),
             gaps: Vec::new(),
             is_confined: true,
+            shares_project: false,
             quarantined: Vec::new(),
             commands: 0,
         };
@@ -171,6 +172,16 @@ impl Session {
     /// The initial working directory of its commands.
     pub fn cwd(&self) -> &AbsPath {
         &self.request.cwd
+    }
+
+    /// False if its commands run without any confinement.
+    pub fn is_confined(&self) -> bool {
+        lock(&self.sandbox).is_confined
+    }
+
+    /// True if its commands see the files of the project at the same paths as this process.
+    pub fn shares_project(&self) -> bool {
+        lock(&self.sandbox).shares_project
     }
 
     /// The policy in force.

@@ -56,6 +56,12 @@ impl ProviderOptions {
     }
 }
 
+impl FromIterator<(String, String)> for ProviderOptions {
+    fn from_iter<T: IntoIterator<Item = (String, String)>>(options: T) -> Self {
+        Self(options.into_iter().collect())
+    }
+}
+
 impl FromStr for ProviderSpec {
     type Err = ProviderSpecError;
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+mod demand;
 mod description;
 mod error;
 mod finding;
@@ -17,6 +18,7 @@ mod provider;
 mod sandbox;
 mod shell;
 
+pub use demand::PolicyDemand;
 pub use description::{DescribedPath, HardeningLine, PathRole, SandboxDescription};
 pub use error::ProviderError;
 pub use finding::{DoctorFinding, FindingState};

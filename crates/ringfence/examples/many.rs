@@ -12,9 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence::{
-    LocalSandboxProvider, SandboxBackend, SandboxCreateOptions, SandboxProvider, block_on,
-};
+use ringfence::{SandboxBackend, SandboxSpec, SessionProvider, block_on};
 use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper, setrlimit};
 
 type ExampleResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -31,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 #[allow(dead_code, reason = "tests have a `main` of their own")]
 pub(crate) fn main() -> ExampleResult<()> {
     ringfence::init();
-    let (provider, here) = (LocalSandboxProvider::default(), std::env::current_dir()?);
+    let (provider, here) = (SessionProvider::default(), std::env::current_dir()?);
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["idle", count, "ringfence"] => println!("{}", idle(&provider, &here, count.parse()?)?),
@@ -122,8 +120,8 @@ pub(crate) fn raise_fd_limit() -> ExampleResult<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-fn open(provider: &LocalSandboxProvider, at: &Path) -> ExampleResult<Arc<dyn SandboxBackend>> {
-    Ok(block_on(provider.create(SandboxCreateOptions::new(at)))?)
+fn open(provider: &SessionProvider, at: &Path) -> ExampleResult<Arc<dyn SandboxBackend>> {
+    Ok(block_on(provider.create(SandboxSpec::new(at)))?)
 }
 
 fn says(sandbox: &dyn SandboxBackend, line: String, expected: &str) -> ExampleResult<()> {
@@ -136,7 +134,7 @@ fn says(sandbox: &dyn SandboxBackend, line: String, expected: &str) -> ExampleRe
 
 /// Opens, uses and ends sandboxes one after the other; a background process runs in each at its
 /// end.
-pub(crate) fn lives(provider: &LocalSandboxProvider, at: &Path, count: usize) -> ExampleResult<()> {
+pub(crate) fn lives(provider: &SessionProvider, at: &Path, count: usize) -> ExampleResult<()> {
     (0..count).try_for_each(|number| {
         let sandbox = open(provider, at)?;
         says(&*sandbox, format!("echo {number}; sleep 1000 & true"), &number.to_string())?;
@@ -146,11 +144,7 @@ pub(crate) fn lives(provider: &LocalSandboxProvider, at: &Path, count: usize) ->
 }
 
 /// Opens `count` sandboxes, uses all while all are alive, and ends them.
-pub(crate) fn at_once(
-    provider: &LocalSandboxProvider,
-    at: &Path,
-    count: usize,
-) -> ExampleResult<()> {
+pub(crate) fn at_once(provider: &SessionProvider, at: &Path, count: usize) -> ExampleResult<()> {
     let all = run_parallel((0..count).collect(), |number| {
         let sandbox = open(provider, at)?;
         says(&*sandbox, format!("export NUMBER={number}; echo {number} >/tmp/number"), "")?;
@@ -196,7 +190,7 @@ fn run_parallel<T: Send, R: Send>(
 }
 
 /// The bytes that each of `count` idle sandboxes takes, without its shell.
-fn idle(provider: &LocalSandboxProvider, at: &Path, count: usize) -> ExampleResult<u64> {
+fn idle(provider: &SessionProvider, at: &Path, count: usize) -> ExampleResult<u64> {
     raise_fd_limit()?;
     let before = pss("self")?;
     let all = (0..count).map(|_| open(provider, at)).collect::<ExampleResult<Vec<_>>>()?;
@@ -236,7 +230,7 @@ fn pss(pid: &str) -> ExampleResult<u64> {
 }
 
 fn soak(
-    provider: &LocalSandboxProvider,
+    provider: &SessionProvider,
     at: &Path,
     one_by_one: usize,
     many: usize,

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use ringfence_engine::read_file_layers;
 use ringfence_policy::import::{ImportFormat, ImportNoteKind, import};
-use ringfence_policy::{AbsPath, Source};
+use ringfence_policy::{AbsPath, ProviderSpec, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{LocalSandboxProvider, SandboxError};
+use crate::SandboxError;
 
 /// Selects the provider, and adds to the policy files and the built-in rules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,11 +18,11 @@ use crate::{LocalSandboxProvider, SandboxError};
 pub struct SandboxConfig {
     /// False to run commands unconfined; every result then says so.
     pub enabled: bool,
-    /// The provider's name.
+    /// The provider's name in the [`SandboxProviderRegistry`](crate::SandboxProviderRegistry).
     pub provider: String,
     /// Paths to allow and deny.
     pub policy: SandboxPolicy,
-    /// Provider-specific options; see [`LocalOptions`](crate::LocalOptions).
+    /// [`CommonOptions`](crate::CommonOptions), and options of the provider.
     pub provider_options: Map<String, Value>,
     /// True if a blocked command may be run again outside the sandbox with the user's consent.
     pub allow_unsandboxed_commands: bool,
@@ -68,7 +68,7 @@ impl Default for SandboxConfig {
     fn default() -> Self {
         Self {
             enabled: true,
-            provider: LocalSandboxProvider::NAME.into(),
+            provider: ProviderSpec::LOCAL.into(),
             policy: SandboxPolicy::default(),
             provider_options: Map::new(),
             allow_unsandboxed_commands: false,

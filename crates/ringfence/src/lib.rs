@@ -37,8 +37,8 @@
 //!
 //! - [`SandboxManager`] is the entry point for most programs: it creates sandboxes on demand, one
 //!   for each directory, and again if one died.
-//! - [`SandboxProvider`] and [`SandboxBackend`] are the traits below it, for sandboxes on other
-//!   machines; [`SandboxProviderRegistry`] holds providers by name.
+//! - [`SandboxProviderRegistry`] holds providers by name; add your own, see [Providers](#providers).
+//! - [`SandboxBackend`] is a sandbox, whatever its provider.
 //! - [`ExecuteResult`] is the result, one camelCase JSON object for all frontends.
 //!
 //! # Tools
@@ -74,6 +74,55 @@
 //! denial, or a permission the user must give first ([`AgentStep::RequiresPermission`]). With the
 //! user's answer the same call continues. The example `agent` is a complete agent built on it.
 //!
+//! # Providers
+//!
+//! A program can bring its own kind of sandbox, for example a container on another machine. A
+//! provider that runs commands implements [`SandboxProvider`] and [`SandboxBackend`]; one that
+//! offers more implements [`provider::Provider`]. Both pass the same pipeline as `local`: policy,
+//! command rules, gaps, questions, the audit log and denials.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use ringfence::{
+//!     BoxFuture, ProviderError, SandboxBackend, SandboxConfig, SandboxCreateOptions, SandboxError,
+//!     SandboxManager, SandboxProvider, SandboxProviderRegistry,
+//! };
+//!
+//! struct Pods {
+//!     region: String,
+//! }
+//!
+//! impl SandboxProvider for Pods {
+//!     fn provider_type(&self) -> &str {
+//!         "pods"
+//!     }
+//!
+//!     // It does not claim to enforce anything (`enforces`), so each demand of the policy is a gap.
+//!
+//!     fn create(
+//!         &self,
+//!         options: SandboxCreateOptions,
+//!     ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
+//!         # let _ = (options, &self.region);
+//!         # let source = "no pod".into();
+//!         # Box::pin(async { Err(SandboxError::Provider { provider: "pods".into(), source }) })
+//!         // Start a pod with `options.environment`, which enforces `options.grants`.
+//!     }
+//! }
+//!
+//! let mut registry = SandboxProviderRegistry::default();
+//! registry.register("pods", |options| match options.find_unknown(&["region"]) {
+//!     Some(option) => Err(ProviderError::unknown_option("pods", option, &["region"])),
+//!     None => Ok(Arc::new(Pods { region: options.get("region").unwrap_or("eu").into() })),
+//! });
+//! let config = SandboxConfig { provider: "pods".into(), ..SandboxConfig::default() };
+//! let manager = SandboxManager::with_registry(config, registry)?;
+//! // Refused with the gaps, until the policy or the option `onGap` accepts them.
+//! assert_eq!(manager.execute_blocking(".", "true").unwrap_err().code(), "gap");
+//! # Ok::<(), SandboxError>(())
+//! ```
+//!
 //! # Async and blocking use
 //!
 //! The futures need no particular runtime: each sandbox has its own thread, which wakes the waiting
@@ -91,31 +140,34 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod backend_adapter;
 mod command;
 mod config;
 mod error;
-mod local;
 mod manager;
 mod oneshot;
 mod permission;
 mod protocol;
 mod registry;
 mod routing;
+mod session_provider;
 
 pub use agent::{AgentRunner, AgentStep};
 pub use command::Command;
 pub use config::{FilesystemLists, NetworkSwitch, SandboxConfig, SandboxPolicy};
 pub use error::SandboxError;
-pub use local::{LocalOptions, LocalSandboxProvider};
 pub use manager::SandboxManager;
 pub use oneshot::block_on;
 pub use protocol::{
-    BoxFuture, Confinement, GrantAccess, SandboxBackend, SandboxCreateOptions, SandboxGrant,
-    SandboxInfo, SandboxProvider, SandboxStatus,
+    BoxFuture, GrantAccess, SandboxBackend, SandboxCreateOptions, SandboxGrant, SandboxInfo,
+    SandboxProvider, SandboxStatus,
 };
 pub use registry::SandboxProviderRegistry;
 pub use routing::router;
+pub use session_provider::{CommonOptions, Confinement, SandboxSpec, SessionProvider};
 
+/// Requests, results and other data of [`provider`].
+pub use ringfence_api as api;
 /// Adds denials as a block to a command's standard error for agents, and removes it for users.
 pub use ringfence_api::violations;
 pub use ringfence_api::{
@@ -127,7 +179,12 @@ pub use ringfence_cmdline::{
     RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings, SandboxWish,
     UnsandboxedReason, should_use_sandbox,
 };
-pub use ringfence_policy::{Mode, Platform};
+/// The resolved policy, which a provider of your own enforces.
+pub use ringfence_policy as policy;
+pub use ringfence_policy::{Limit, Mode, OnGap, Platform, ProviderOptions};
+/// The engine's protocol of sandbox providers, for providers that offer more than commands.
+pub use ringfence_provider as provider;
+pub use ringfence_provider::{PolicyDemand, ProviderError};
 /// In-process tools, for agents that call tools rather than a shell; see [`router`].
 pub use ringfence_tools as tools;
 

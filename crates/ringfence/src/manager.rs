@@ -7,17 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_api::{AskAnswer, Asker, Denial, Permission, QuarantinedFile};
 use ringfence_engine::{GrantTarget, PolicyFiles, allow_target_permanent, gather_host_environment};
-use ringfence_policy::{AbsPath, Access, HostRule};
+use ringfence_policy::{AbsPath, Access, HostRule, ProviderSpec};
 
 use crate::oneshot::FairLock;
 use crate::permission::{exact_grant_for, grant_for};
-use crate::protocol::{
-    Confinement, GrantAccess, SandboxBackend, SandboxCreateOptions, SandboxGrant, SandboxInfo,
-    SandboxProvider, SandboxStatus,
-};
+use crate::protocol::{GrantAccess, SandboxBackend, SandboxGrant, SandboxInfo, SandboxStatus};
 use crate::{
-    Command, ExecuteResult, LocalSandboxProvider, SandboxConfig, SandboxError,
-    SandboxProviderRegistry, block_on,
+    Command, Confinement, ExecuteResult, SandboxConfig, SandboxError, SandboxProviderRegistry,
+    SandboxSpec, SessionProvider, block_on,
 };
 
 /// Creates sandboxes on demand, one for each directory, and keeps them.
@@ -33,7 +30,7 @@ use crate::{
 pub struct SandboxManager {
     config: SandboxConfig,
     registry: SandboxProviderRegistry,
-    provider: Arc<dyn SandboxProvider>,
+    provider: SessionProvider,
     asker: Option<Arc<dyn Asker>>,
     state: Mutex<ManagerState>,
     create_lock: FairLock,
@@ -68,12 +65,9 @@ impl SandboxManager {
         config: SandboxConfig,
         registry: SandboxProviderRegistry,
     ) -> Result<Self, SandboxError> {
-        // A disabled sandbox runs commands on this machine, not at another provider.
-        let provider = registry.get(if config.enabled {
-            &config.provider
-        } else {
-            LocalSandboxProvider::NAME
-        })?;
+        // Without a sandbox, commands run on this machine, not at another provider.
+        let name = if config.enabled { &config.provider } else { ProviderSpec::LOCAL };
+        let provider = registry.get(name)?;
         let state =
             Mutex::new(ManagerState { notes: config.notes.clone(), ..ManagerState::default() });
         Ok(Self {
@@ -128,18 +122,18 @@ impl SandboxManager {
         }
         let confinement =
             if self.config.enabled { Confinement::Sandbox } else { Confinement::Unconfined };
-        let backend = self.provider.create(self.options(&cwd, granted, confinement)).await?;
+        let backend = self.provider.create(self.spec(&cwd, granted, confinement)).await?;
         self.state().kept.insert(cwd, ManagedSandbox { backend: backend.clone(), grants });
         Ok(backend)
     }
 
-    fn options(
+    fn spec(
         &self,
         cwd: &Path,
         granted: Vec<SandboxGrant>,
         confinement: Confinement,
-    ) -> SandboxCreateOptions {
-        SandboxCreateOptions {
+    ) -> SandboxSpec {
+        SandboxSpec {
             cwd: cwd.to_owned(),
             policy: self.config.policy.clone(),
             granted,
@@ -284,8 +278,8 @@ impl SandboxManager {
             return Err(SandboxError::NotOffered { what: AskAnswer::AllowOnce.to_string() });
         }
         let (cwd, command) = (key(cwd.as_ref()), command.into());
-        let local = self.registry.get(LocalSandboxProvider::NAME)?;
-        let outside = local.create(self.options(&cwd, Vec::new(), Confinement::Unconfined)).await?;
+        let spec = self.spec(&cwd, Vec::new(), Confinement::Unconfined);
+        let outside = self.provider.create(spec).await?;
         let result = outside.execute(command).await;
         outside.dispose().await?;
         result

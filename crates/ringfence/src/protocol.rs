@@ -1,48 +1,61 @@
 //! Traits between the code that runs commands and the sandbox providers.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use ringfence_api::{Asker, Denial, Permission, QuarantinedFile};
+use ringfence_policy::Grants;
+use ringfence_provider::PolicyDemand;
 use ringfence_tools::FileTools;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
-use crate::{Command, ExecuteResult, SandboxError, SandboxPolicy, block_on};
+use crate::{Command, ExecuteResult, SandboxError, block_on};
 
 /// A future that any runtime can await.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Creates and destroys sandboxes.
+/// A kind of sandbox that a program brings itself, and that offers commands only.
+///
+/// [`SandboxProviderRegistry::register`](crate::SandboxProviderRegistry::register) puts it behind
+/// the whole pipeline: a command arrives here only if the policy accepts it and all gaps, and after
+/// its audit record is written. Providers that offer more implement
+/// [`Provider`](crate::provider::Provider).
+///
+/// Futures are polled on the sandbox's own thread, outside of any runtime: spawn on a handle of
+/// your runtime what needs one.
 pub trait SandboxProvider: Send + Sync {
-    /// Its name in the registry: `local`.
+    /// Its name in gaps and errors.
     fn provider_type(&self) -> &str;
 
-    /// Creates a sandbox. On failure nothing has run, and nothing is left behind.
+    /// The demands of a policy that its sandboxes enforce. Each other demand is a gap, and refuses
+    /// every command unless the policy accepts gaps. By default it enforces nothing.
+    ///
+    /// Its sandboxes count as confined if they enforce [`PolicyDemand::Filesystem`].
+    fn enforces(&self) -> &[PolicyDemand] {
+        &[]
+    }
+
+    /// Creates a sandbox. On failure nothing is left behind.
     fn create(
         &self,
         options: SandboxCreateOptions,
     ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>>;
-
-    /// Ends the sandbox with this id; an unknown id counts as ended.
-    fn destroy<'a>(
-        &'a self,
-        id: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<QuarantinedFile>, SandboxError>>;
-
-    /// The sandboxes it created that have not ended.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<SandboxInfo>, SandboxError>>;
 }
 
 /// A sandbox with a shell in it that lives on from one command to the next.
 pub trait SandboxBackend: Send + Sync {
-    /// Its id, also used in the audit log.
+    /// Its id. That of a manager's sandbox is also in the audit log.
     fn id(&self) -> &str;
 
     /// Runs a command in its shell; commands run one at a time. Nothing starts before the future is
     /// polled, and dropping the future interrupts the command.
+    ///
+    /// A provider keeps to [`Command::line`], and streams with [`Command::emit_output`]. ringfence
+    /// takes the output, the status, time, usage, breaches, denials, grants and the shell's state
+    /// from its result, and sets all other fields itself.
     fn execute(&self, command: Command) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>>;
 
     /// Ends the sandbox and everything in it after the running command, and returns the quarantined
@@ -50,14 +63,13 @@ pub trait SandboxBackend: Send + Sync {
     /// without waiting.
     fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>>;
 
-    /// In-process tools under this sandbox's current policy; they end with it. Not every provider
-    /// has them: its files may be on another machine.
+    /// In-process tools under this sandbox's current policy; they end with it. A manager's sandbox
+    /// has them if its commands see the files of this machine at the same paths.
     fn tools(&self) -> Result<FileTools, SandboxError> {
         Err(SandboxError::NotOffered { what: "tools".into() })
     }
 
-    /// The permission the user could be asked for after a denied tool call, if the provider knows
-    /// it.
+    /// The permission the user could be asked for after a denied tool call, if it is known.
     fn permission(&self, denial: &Denial) -> Option<Permission> {
         let _ = denial;
         None
@@ -69,38 +81,20 @@ pub trait SandboxBackend: Send + Sync {
     }
 }
 
-/// Options for a new sandbox.
+/// A new sandbox of a [`SandboxProvider`], with the resolved policy.
 #[derive(Debug, Clone)]
 pub struct SandboxCreateOptions {
-    /// The shell's first directory; the project around it is writable.
+    /// The shell's first directory.
     pub cwd: PathBuf,
-    /// Additional paths to allow and deny.
-    pub policy: SandboxPolicy,
-    /// The user's grants. They take precedence over the policy's denials.
-    pub granted: Vec<SandboxGrant>,
-    /// Paths that stay read-only whatever is allowed around them: the caller's own settings, say.
-    pub protected: Vec<PathBuf>,
-    /// Asks the user while the command waits, if the provider supports it.
+    /// The shell. Rules on commands have read their text as this shell reads it.
+    pub shell: OsString,
+    /// All environment variables of the shell.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The resolved policy, which the sandbox enforces as far as [`SandboxProvider::enforces`]
+    /// says.
+    pub grants: Arc<Grants>,
+    /// Asks the user while the command waits, and records the answer.
     pub asker: Option<Arc<dyn Asker>>,
-    /// Runs commands in a sandbox or unconfined.
-    pub confinement: Confinement,
-    /// Provider-specific options; see [`LocalOptions`](crate::LocalOptions).
-    pub provider_options: Map<String, Value>,
-}
-
-impl SandboxCreateOptions {
-    /// A sandbox as the policy files define it.
-    pub fn new(cwd: impl Into<PathBuf>) -> Self {
-        Self {
-            cwd: cwd.into(),
-            policy: SandboxPolicy::default(),
-            granted: Vec::new(),
-            protected: Vec::new(),
-            asker: None,
-            confinement: Confinement::Sandbox,
-            provider_options: Map::new(),
-        }
-    }
 }
 
 /// An access that the user allowed.
@@ -121,15 +115,6 @@ pub enum GrantAccess {
     Write,
     /// Connect; `path` is then `host` or `host:port`.
     Connect,
-}
-
-/// The confinement of commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Confinement {
-    /// In a sandbox.
-    Sandbox,
-    /// None: commands have all rights of the caller.
-    Unconfined,
 }
 
 /// An existing sandbox.

@@ -1,76 +1,82 @@
 //! Sandbox providers by name.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use crate::{LocalSandboxProvider, SandboxError, SandboxProvider};
+use ringfence_engine::ProviderRegistry;
+use ringfence_linux::{LocalProvider, ProcessProvider};
+use ringfence_policy::{ProviderOptions, ProviderSpec};
+use ringfence_provider::{Provider, ProviderError};
 
-/// Makes a provider.
-type SandboxFactory = Arc<dyn Fn() -> Arc<dyn SandboxProvider> + Send + Sync>;
+use crate::backend_adapter::BackendProvider;
+use crate::{SandboxError, SandboxProvider, SessionProvider};
 
-/// The known sandbox providers. A new registry has `local`.
-#[derive(Clone)]
-pub struct SandboxProviderRegistry {
-    factories: BTreeMap<String, SandboxFactory>,
-}
+/// The known sandbox providers. A new registry has `local`, and `process`, which confines nothing
+/// and runs the commands of policies without a sandbox. Give a provider of your own another name.
+///
+/// A factory is called for each sandbox, before anything of it is created. It gets the provider's
+/// options, and refuses unknown ones with [`ProviderError::unknown_option`].
+#[derive(Debug, Clone)]
+pub struct SandboxProviderRegistry(pub(crate) ProviderRegistry);
 
 impl Default for SandboxProviderRegistry {
     fn default() -> Self {
-        let mut registry = Self { factories: BTreeMap::new() };
-        registry.register(LocalSandboxProvider::NAME, || Arc::new(LocalSandboxProvider::default()));
-        registry
+        let mut registry = ProviderRegistry::default();
+        registry.register_plain(ProviderSpec::LOCAL, LocalProvider::default);
+        registry.register_plain(ProviderSpec::PROCESS, || ProcessProvider);
+        Self(registry)
     }
 }
 
 impl SandboxProviderRegistry {
-    /// Adds a provider, or replaces the one of this name.
+    /// Adds a provider that offers commands only, or replaces the one of this name.
     pub fn register(
         &mut self,
-        name: impl Into<String>,
-        factory: impl Fn() -> Arc<dyn SandboxProvider> + Send + Sync + 'static,
+        name: &str,
+        factory: impl Fn(&ProviderOptions) -> Result<Arc<dyn SandboxProvider>, ProviderError>
+        + Send
+        + Sync
+        + 'static,
     ) {
-        self.factories.insert(name.into(), Arc::new(factory));
+        self.0.register(name, move |options| factory(options).map(BackendProvider));
     }
 
-    /// A provider by name.
-    pub fn get(&self, name: &str) -> Result<Arc<dyn SandboxProvider>, SandboxError> {
-        let factory = self.factories.get(name).ok_or_else(|| SandboxError::UnknownProvider {
-            name: name.into(),
-            known: self.list(),
-        })?;
-        Ok(factory())
+    /// Adds a provider of the engine's own protocol, or replaces the one of this name.
+    pub fn register_provider<P: Provider + 'static>(
+        &mut self,
+        name: &str,
+        factory: impl Fn(&ProviderOptions) -> Result<P, ProviderError> + Send + Sync + 'static,
+    ) {
+        self.0.register(name, factory);
+    }
+
+    /// A provider by name, with the whole pipeline before it.
+    pub fn get(&self, name: &str) -> Result<SessionProvider, SandboxError> {
+        let known = self.list();
+        if !known.iter().any(|known| known == name) {
+            return Err(SandboxError::UnknownProvider { name: name.to_owned(), known });
+        }
+        Ok(SessionProvider::new(name, self.0.clone()))
     }
 
     /// The registered names.
     pub fn list(&self) -> Vec<String> {
-        self.factories.keys().cloned().collect()
-    }
-}
-
-impl fmt::Debug for SandboxProviderRegistry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SandboxProviderRegistry").field(&self.list()).finish()
+        self.0.names()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::SandboxProviderRegistry;
-    use crate::LocalSandboxProvider;
 
     #[test]
     fn unknown_provider_error_lists_the_known_ones() {
         let mut registry = SandboxProviderRegistry::default();
-        registry.register("daytona", || Arc::new(LocalSandboxProvider::default()));
-        assert_eq!(registry.list(), ["daytona", "local"]);
-        assert_eq!(registry.get("local").unwrap().provider_type(), "local");
+        registry.register_provider("daytona", |_| Ok(ringfence_linux::ProcessProvider));
+        assert_eq!(registry.get("daytona").unwrap().provider_type(), "daytona");
         let error = registry.get("docker").err().unwrap();
         assert_eq!(
             error.to_string(),
-            "Unknown sandbox provider: \"docker\". Available: [daytona, local]"
+            "Unknown sandbox provider: \"docker\". Available: [daytona, local, process]"
         );
         assert_eq!(error.code(), "unknown-provider");
     }

@@ -23,6 +23,7 @@ fn begun(session: &str) -> Record {
         cwd_base64: None,
         confined: true,
         policy_files: Vec::new(),
+        provider: "local".into(),
         policy_digest: String::new(),
         gaps: Vec::new(),
         user: "me".into(),

@@ -32,6 +32,8 @@ pub(super) struct SandboxSlot {
     pub(super) gaps: Vec<Gap>,
     /// False if its provider confines nothing.
     pub(super) is_confined: bool,
+    /// True if the sandbox has the project at the same path as the host.
+    pub(super) shares_project: bool,
     /// Files quarantined when an earlier sandbox ended.
     pub(super) quarantined: Vec<QuarantinedFile>,
     pub(super) commands: u64,
@@ -66,6 +68,8 @@ impl SandboxSlot {
             info!(target: "session", session = request.session, "started the sandbox");
             self.set_enforced(live_sandbox.enforced(), live_sandbox.gaps().to_vec());
             self.is_confined = live_sandbox.is_confined();
+            let guest = live_sandbox.paths().to_guest(&request.cwd);
+            self.shares_project = guest.as_ref() == Some(&request.cwd);
             self.live_sandbox = Some(live_sandbox);
         }
         Ok(self.live_sandbox.as_deref().expect("raised just now"))

@@ -3,7 +3,6 @@
 //! It runs the commands of policies without a sandbox, such as `full-access`. With a policy that
 //! confines, each demand of the policy is a gap.
 
-mod gaps;
 mod sandbox;
 
 use std::ffi::CString;
@@ -17,9 +16,9 @@ use crate::apply::{LaunchError, SandboxEvent};
 use ringfence_api::{
     Asker, CommandRequest, Denial, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
 };
-use ringfence_policy::{AbsPath, Grants, ProviderSpec};
+use ringfence_policy::{AbsPath, Grants, Limit, ProviderSpec};
 use ringfence_provider::{
-    Capabilities, PreparedSandbox, Provider, ProviderError, Sandbox, Support,
+    Capabilities, PolicyDemand, PreparedSandbox, Provider, ProviderError, Sandbox, Support,
 };
 use ringfence_sys::process::{self, ChildStatus, Wait};
 use ringfence_sys::signal::{self, SignalSet};
@@ -45,8 +44,18 @@ impl Provider for ProcessProvider {
         grants: &Grants,
         _: &HostFacts,
     ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        Ok(Box::new(PreparedUnconfined { gaps: gaps::find_gaps(grants) }))
+        Ok(Box::new(PreparedUnconfined { gaps: find_gaps(grants) }))
     }
+}
+
+/// The gaps for `grants`: all demands that need confinement.
+fn find_gaps(grants: &Grants) -> Vec<Gap> {
+    let enforced = [
+        PolicyDemand::Environment,
+        PolicyDemand::Limit(Limit::Wall),
+        PolicyDemand::Limit(Limit::Output),
+    ];
+    PolicyDemand::gaps(grants, ProviderSpec::PROCESS, &enforced)
 }
 
 /// No sandbox at all.

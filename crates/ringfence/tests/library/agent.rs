@@ -2,14 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use ringfence::tools::RoutedCall;
-use ringfence::{
-    AgentRunner, AgentStep, AskAnswer, BoxFuture, ExecuteResult, LocalSandboxProvider,
-    QuarantinedFile, SandboxBackend, SandboxConfig, SandboxCreateOptions, SandboxError,
-    SandboxInfo, SandboxManager, SandboxProvider, SandboxProviderRegistry,
-};
+use ringfence::{AgentRunner, AgentStep, AskAnswer, SandboxConfig, SandboxManager};
 use ringfence_testkit::{SECRET, TestOutput};
 use serde_json::{Value, json};
 
@@ -44,74 +39,7 @@ fn example(at: &Path, calls: &[Value], answers: &[&str]) -> Vec<Value> {
     ran.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Local sandboxes of a provider that claims to have its files on another machine.
-#[derive(Default)]
-struct Elsewhere(LocalSandboxProvider);
-
-struct RemoteProvider(Arc<dyn SandboxBackend>);
-
-impl SandboxProvider for Elsewhere {
-    fn provider_type(&self) -> &str {
-        "elsewhere"
-    }
-
-    fn create(
-        &self,
-        options: SandboxCreateOptions,
-    ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
-        Box::pin(async move {
-            Ok(Arc::new(RemoteProvider(self.0.create(options).await?)) as Arc<dyn SandboxBackend>)
-        })
-    }
-
-    fn destroy<'a>(
-        &'a self,
-        id: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<QuarantinedFile>, SandboxError>> {
-        self.0.destroy(id)
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<SandboxInfo>, SandboxError>> {
-        self.0.list()
-    }
-}
-
-impl SandboxBackend for RemoteProvider {
-    fn id(&self) -> &str {
-        self.0.id()
-    }
-
-    fn execute(
-        &self,
-        command: ringfence::Command,
-    ) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>> {
-        self.0.execute(command)
-    }
-
-    fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>> {
-        self.0.dispose()
-    }
-}
-
 tests! { "agent":
-    #[test]
-    fn without_file_tools_commands_run_and_tool_calls_explain_the_error(at) {
-        let mut registry = SandboxProviderRegistry::default();
-        registry.register("elsewhere", || Arc::new(Elsewhere::default()));
-        let config = SandboxConfig { provider: "elsewhere".into(), ..SandboxConfig::default() };
-        let mut runner = AgentRunner::new(SandboxManager::with_registry(config, registry).unwrap(), at);
-        let ran = completed(runner.step(shell("echo in the shell; echo x > made")).unwrap());
-        assert_eq!((&ran["stdout"], &ran["exitCode"]), (&json!("in the shell\n"), &json!(0)), "{ran}");
-        assert!(at.join("made").exists());
-        for (tool, input) in [("read", json!({ "path": "made" })), ("Write", json!({ "path": "new", "content": "" })), ("Grep", json!({}))] {
-            let refused = completed(runner.step(call(tool, input)).unwrap());
-            assert_eq!(refused["error"]["code"], "elsewhere", "{tool}: {refused}");
-            assert!(refused["error"]["hint"].as_str().is_some_and(|hint| hint.contains("shell")), "{tool}: {refused}");
-        }
-        assert!(!at.join("new").exists());
-        runner.shutdown().unwrap();
-    }
-
     /// Promise: agent-loop
     #[test]
     fn example_asks_and_continues_with_each_of_four_answers(at) {

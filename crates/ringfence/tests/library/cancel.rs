@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use ringfence::{LocalSandboxProvider, SandboxProvider, block_on};
+use ringfence::{SessionProvider, block_on};
 use ringfence_testkit::becomes_true;
 
 use crate::stage::{LONG, appears, children, manager, once, open, says, supervisors};
@@ -11,7 +11,7 @@ tests! { "cancel":
     /// Promise: dropped-future
     #[test]
     fn dropped_future_interrupts_its_command_and_the_shell_lives_on(at) {
-        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let sandbox = open(&SessionProvider::default(), at);
         says(sandbox.execute_blocking("export KEPT=yes; cd /tmp; sleep 1000 & echo $! >/tmp/job".into()));
         {
             let mut running = pin!(sandbox.execute(format!("touch {0}/begun; sleep 60; touch {0}/finished", at.display()).into()));
@@ -43,7 +43,7 @@ tests! { "cancel":
     /// Promise: dropped-future
     #[test]
     fn dropped_queued_command_is_not_started(at) {
-        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let sandbox = open(&SessionProvider::default(), at);
         let mut first = pin!(sandbox.execute("touch begun; until [ -e go ]; do sleep 0.01; done; echo first".into()));
         assert!(once(first.as_mut()).is_pending());
         appears(&at.join("begun"));
@@ -62,13 +62,13 @@ tests! { "cancel":
     /// Promise: dropped-future
     #[test]
     fn sandbox_whose_creation_is_dropped_is_not_left_behind(at) {
-        let provider = LocalSandboxProvider::default();
+        let provider = SessionProvider::default();
         for _ in 0..5 {
-            let mut making = pin!(provider.create(ringfence::SandboxCreateOptions::new(at)));
+            let mut making = pin!(provider.create(ringfence::SandboxSpec::new(at)));
             assert!(once(making.as_mut()).is_pending());
         }
         let kept = open(&provider, at);
-        assert_eq!(block_on(provider.list()).unwrap().len(), 1);
+        assert_eq!(provider.list().len(), 1);
         assert!(becomes_true(LONG, || supervisors().len() == 1), "{:?}", supervisors());
         drop(kept);
         assert!(becomes_true(LONG, || children("self").is_empty()), "{:?}", children("self"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use ringfence::{LocalSandboxProvider, SandboxBackend, block_on};
+use ringfence::{SandboxBackend, SessionProvider, block_on};
 use ringfence_testkit::{SECRET, becomes_true, signal};
 
 use crate::many::below;
@@ -24,7 +24,7 @@ fn is_shut(sandbox: &dyn SandboxBackend, path: &str) {
     assert!(result.stdout.text().contains("Permission denied"), "{path}: {result:?}");
 }
 
-fn open_many(provider: &LocalSandboxProvider, at: &Path) -> Vec<Arc<dyn SandboxBackend>> {
+fn open_many(provider: &SessionProvider, at: &Path) -> Vec<Arc<dyn SandboxBackend>> {
     let all: Vec<_> = (0..MANY).map(|_| open(provider, at)).collect();
     // The watcher starts once a sandbox has lived for a moment.
     assert!(
@@ -60,7 +60,7 @@ tests! { "crowd":
     /// Promise: live-deny
     #[test]
     fn new_secret_is_masked_in_every_one_of_many_sandboxes(at) {
-        let provider = LocalSandboxProvider::default();
+        let provider = SessionProvider::default();
         fs::create_dir_all(at.join("old/deep")).unwrap();
         let mut all = open_many(&provider, at);
         assert_eq!(helpers("--inotify-broker").len(), 1);
@@ -94,7 +94,7 @@ tests! { "crowd":
 
     #[test]
     fn sandboxes_share_inotify_instances(at) {
-        let all = open_many(&LocalSandboxProvider::default(), at);
+        let all = open_many(&SessionProvider::default(), at);
         // Only root sees the instances of all processes.
         assert!(instances() < MANY, "{}", instances());
         assert_eq!(says(all[MANY - 1].execute_blocking("echo works".into())), "works");
@@ -103,7 +103,7 @@ tests! { "crowd":
     /// Promise: live-deny
     #[test]
     fn killed_relay_ends_its_sandboxes_and_the_next_get_another(at) {
-        let provider = LocalSandboxProvider::default();
+        let provider = SessionProvider::default();
         let all = open_many(&provider, at);
         let relay = helpers("--inotify-broker").remove(0);
         all[MANY - 1].execute_blocking("KEPT=yes".into()).unwrap();
@@ -136,7 +136,7 @@ tests! { "crowd":
 
 /// A program with many sandboxes.
 pub(crate) fn crowd() -> Result<(), Box<dyn std::error::Error>> {
-    let _all = open_many(&LocalSandboxProvider::default(), &std::env::current_dir()?);
+    let _all = open_many(&SessionProvider::default(), &std::env::current_dir()?);
     println!("ready");
     std::thread::sleep(LONG);
     Ok(())

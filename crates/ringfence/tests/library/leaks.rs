@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ringfence::{AskAnswer, LocalSandboxProvider, SandboxCreateOptions, SandboxProvider, block_on};
+use ringfence::{AskAnswer, SandboxSpec, SessionProvider, block_on};
 use ringfence_testkit::{HostSnapshot, SECRET, becomes_true, processes_with, repetitions};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,7 +46,7 @@ fn assert_restored(before: &ProcessResources) {
 
 /// A program with three sandboxes in which processes keep running.
 pub(crate) fn embedding() -> Result<(), Box<dyn Error>> {
-    let (provider, here) = (LocalSandboxProvider::default(), std::env::current_dir()?);
+    let (provider, here) = (SessionProvider::default(), std::env::current_dir()?);
     let all: Vec<_> = (0..3).map(|_| open(&provider, &here)).collect();
     let marker = std::env::var(MARKER)?;
     for sandbox in &all {
@@ -63,7 +63,7 @@ tests! { "leaks":
     /// Promise: no-growth
     #[test]
     fn sequential_sandboxes_leave_nothing(at) {
-        let provider = LocalSandboxProvider::default();
+        let provider = SessionProvider::default();
         raise_fd_limit().unwrap();
         lives(&provider, at, 20).unwrap();
         let (before, memory_before) = (settled(), memory());
@@ -71,36 +71,36 @@ tests! { "leaks":
         assert_restored(&before);
         let grown = memory().saturating_sub(memory_before);
         assert!(grown < 4096, "{grown} kB more than {memory_before} kB");
-        assert!(block_on(provider.list()).unwrap().is_empty());
+        assert!(provider.list().is_empty());
     }
 
     /// Promise: no-growth
     #[test]
     fn concurrent_sandboxes_leave_nothing(at) {
-        let provider = LocalSandboxProvider::default();
+        let provider = SessionProvider::default();
         raise_fd_limit().unwrap();
         at_once(&provider, at, 4).unwrap();
         let before = settled();
         at_once(&provider, at, repetitions(50, 200)).unwrap();
         assert_restored(&before);
-        assert!(block_on(provider.list()).unwrap().is_empty());
+        assert!(provider.list().is_empty());
     }
 
     /// Promise: no-growth
     #[test]
     fn sandbox_beyond_the_fd_limit_names_the_limit_and_harms_no_other(at) {
-        let provider = LocalSandboxProvider::default();
+        let provider = SessionProvider::default();
         lives(&provider, at, 1).unwrap();
         let before = settled();
         let limit = |most| setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) }).unwrap();
         let names_it = |error: ringfence::SandboxError| assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")), "{error:?}");
         // Too few for any sandbox.
         limit(300);
-        names_it(block_on(provider.create(SandboxCreateOptions::new(at))).err().unwrap());
+        names_it(block_on(provider.create(SandboxSpec::new(at))).err().unwrap());
         limit(600);
         let mut all = Vec::new();
         let error = loop {
-            match block_on(provider.create(SandboxCreateOptions::new(at))) {
+            match block_on(provider.create(SandboxSpec::new(at))) {
                 Ok(sandbox) => all.push(sandbox),
                 Err(error) => break error,
             }
@@ -123,13 +123,13 @@ tests! { "leaks":
     /// Promise: no-growth
     #[test]
     fn sandboxes_with_an_asker_leave_nothing(at) {
-        let provider = LocalSandboxProvider::default();
+        let provider = SessionProvider::default();
         if !can_ask() {
             return;
         }
         let asker = Arc::new(ScriptedAnswer(AtomicUsize::new(0), AskAnswer::AllowOnce));
         let life = |_| {
-            let options = SandboxCreateOptions { asker: Some(asker.clone()), ..SandboxCreateOptions::new(at) };
+            let options = SandboxSpec { asker: Some(asker.clone()), ..SandboxSpec::new(at) };
             let sandbox = block_on(provider.create(options)).unwrap();
             assert_eq!(says(sandbox.execute_blocking("cat ~/notes.txt; touch ~/code/other/made".into())), SECRET);
             block_on(sandbox.dispose()).unwrap();

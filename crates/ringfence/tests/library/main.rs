@@ -25,6 +25,8 @@ mod many;
 mod permission;
 #[path = "../../examples/permission.rs"]
 mod permission_example;
+mod provider;
+mod provider_backend;
 mod session;
 mod stage;
 mod state;
@@ -51,6 +53,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn(&Path))> {
         examples::TESTS,
         tools::TESTS,
         agent::TESTS,
+        provider::TESTS,
     ]
     .into_iter()
     .flatten()

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence::{
-    GrantAccess, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxGrant, SandboxManager,
-    SandboxProviderRegistry, block_on,
+    GrantAccess, SandboxConfig, SandboxError, SandboxGrant, SandboxManager,
+    SandboxProviderRegistry, SandboxSpec, block_on,
 };
 use ringfence_testkit::{SECRET, TestOutput, becomes_true, signal};
 use serde_json::{Map, Value, json};
@@ -93,7 +93,8 @@ tests! { "manager":
     fn unusable_configuration_is_an_error_and_nothing_runs(at) {
         let with = |value| SandboxConfig { provider_options: options(value), ..SandboxConfig::default() };
         assert_eq!(refused(with(json!({ "shell": "no-such-shell" })), at), "command-not-executed");
-        assert_eq!(refused(with(json!({ "shel": "bash" })), at), "provider-options");
+        assert_eq!(refused(with(json!({ "shel": "bash" })), at), "unknown-provider-option");
+        assert_eq!(refused(with(json!({ "mode": 3 })), at), "provider-options");
         fs::write(at.join("policy.toml"), "version = 1\n[network]\nmode = \"full\"\ndeny = [\"a.org\"]\n").unwrap();
         assert_eq!(refused(SandboxConfig::from_policy_file(at.join("policy.toml")).unwrap(), at), "gap");
         let mut network = SandboxConfig::default();
@@ -105,7 +106,7 @@ tests! { "manager":
         assert_eq!(manager().execute_blocking(at.join("nowhere"), "true").err().unwrap().code(), "file");
         let unknown = SandboxConfig { provider: "docker".into(), ..SandboxConfig::default() };
         let error = SandboxManager::with_registry(unknown, SandboxProviderRegistry::default()).err().unwrap();
-        assert_eq!(error.to_string(), "Unknown sandbox provider: \"docker\". Available: [local]");
+        assert_eq!(error.to_string(), "Unknown sandbox provider: \"docker\". Available: [local, process]");
         fs::write(at.join("policy.toml"), "version = 1\nmod = 1\n").unwrap();
         assert!(SandboxConfig::from_policy_file(at.join("policy.toml")).is_err());
     }
@@ -235,9 +236,9 @@ tests! { "manager":
     #[test]
     fn provider_lists_and_destroys_its_sandboxes(at) {
         let provider = SandboxProviderRegistry::default().get("local").unwrap();
-        let create = || block_on(provider.create(SandboxCreateOptions::new(at))).unwrap();
+        let create = || block_on(provider.create(SandboxSpec::new(at))).unwrap();
         let (one, other) = (create(), create());
-        let ids = || block_on(provider.list()).unwrap().into_iter().map(|info| info.id).collect::<Vec<_>>();
+        let ids = || provider.list().into_iter().map(|info| info.id).collect::<Vec<_>>();
         assert_eq!(ids(), [one.id(), other.id()]);
         block_on(provider.destroy(one.id())).unwrap();
         assert_eq!(ids(), [other.id()]);

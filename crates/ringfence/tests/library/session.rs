@@ -3,14 +3,14 @@
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use ringfence::{Command, LocalSandboxProvider, OutputStream, ShellState, block_on};
+use ringfence::{Command, OutputStream, SessionProvider, ShellState, block_on};
 
 use crate::stage::{open, says};
 
 tests! { "session":
     #[test]
     fn binary_output_is_kept_as_bytes_and_base64(at) {
-        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let sandbox = open(&SessionProvider::default(), at);
         let result = sandbox.execute_blocking(Command::new(r"printf 'a\000\377b'; printf oops >&2; exit_with() { return 3; }; exit_with")).unwrap();
         assert_eq!(result.stdout.bytes, b"a\0\xffb");
         assert_eq!((result.stdout.text().as_ref(), result.exit_code), ("a\0\u{fffd}b", 3));
@@ -24,7 +24,7 @@ tests! { "session":
 
     #[test]
     fn input_time_limit_and_output_limit_apply(at) {
-        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let sandbox = open(&SessionProvider::default(), at);
         assert_eq!(says(sandbox.execute_blocking(Command::new("export KEPT=yes; tr a-z A-Z").input("hello"))), "HELLO");
         let result = sandbox.execute_blocking(Command::new("sleep 60").timeout_ms(100)).unwrap();
         assert!(result.timed_out && result.exit_code == 124);
@@ -43,7 +43,7 @@ tests! { "session":
     fn command_rule_denies_a_command_by_its_text(at) {
         std::fs::create_dir_all(at.join(".ringfence")).unwrap();
         std::fs::write(at.join(".ringfence/policy.toml"), "version = 1\n[commands]\ndeny = [\"touch:*\"]\n").unwrap();
-        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let sandbox = open(&SessionProvider::default(), at);
         let result = sandbox.execute_blocking("cd /tmp; nice touch x".into()).unwrap();
         assert_eq!((result.exit_code, result.blocked, result.shell), (126, true, ShellState::Alive));
         let refusal = result.refusal.as_ref().unwrap();
@@ -57,7 +57,7 @@ tests! { "session":
 
     #[test]
     fn output_is_streamed_while_the_command_runs(at) {
-        let sandbox = open(&LocalSandboxProvider::default(), at);
+        let sandbox = open(&SessionProvider::default(), at);
         let (heard, all) = (at.join("heard"), Arc::new(Mutex::new(Vec::new())));
         let (flag, recorded) = (heard.clone(), all.clone());
         let command = Command::new("echo first; until [ -e heard ]; do sleep 0.01; done; echo second; echo third >&2");
@@ -74,7 +74,7 @@ tests! { "session":
     #[test]
     fn twenty_concurrent_sandboxes_stay_separate(at) {
         const MANY: usize = 20;
-        let (provider, all_stand) = (LocalSandboxProvider::default(), Barrier::new(MANY));
+        let (provider, all_stand) = (SessionProvider::default(), Barrier::new(MANY));
         thread::scope(|scope| {
             for number in 0..MANY {
                 let (provider, all_stand) = (&provider, &all_stand);

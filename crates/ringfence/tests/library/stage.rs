@@ -11,10 +11,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ringfence::{
-    Ask, AskAnswer, Asker, ExecuteResult, LocalSandboxProvider, SandboxBackend, SandboxConfig,
-    SandboxCreateOptions, SandboxManager, SandboxProvider, block_on,
+    Ask, AskAnswer, Asker, ExecuteResult, SandboxBackend, SandboxConfig, SandboxManager,
+    SandboxSpec, SessionProvider, block_on,
 };
 use ringfence_testkit::{becomes_true, skip};
+use serde_json::Value;
 
 /// A timeout that only a bug exceeds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -48,8 +49,8 @@ pub(crate) fn manager() -> SandboxManager {
     SandboxManager::new(SandboxConfig::default()).unwrap()
 }
 
-pub(crate) fn open(provider: &LocalSandboxProvider, directory: &Path) -> Arc<dyn SandboxBackend> {
-    block_on(provider.create(SandboxCreateOptions::new(directory))).unwrap()
+pub(crate) fn open(provider: &SessionProvider, directory: &Path) -> Arc<dyn SandboxBackend> {
+    block_on(provider.create(SandboxSpec::new(directory))).unwrap()
 }
 
 /// The trimmed output of a command that must succeed.
@@ -92,4 +93,16 @@ pub(crate) fn children(pid: &str) -> Vec<String> {
     let texts = threads
         .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
     texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// All records of the audit log.
+pub(crate) fn records(at: &Path) -> Vec<Value> {
+    let pages = fs::read_dir(home(at).join(".local/state/ringfence/audit"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let text: String = pages
+        .filter(|page| page.extension().is_some())
+        .map(|page| fs::read_to_string(page).unwrap())
+        .collect();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

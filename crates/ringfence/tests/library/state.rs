@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence::{
-    Ask, AskAnswer, Asker, Command, LocalSandboxProvider, SandboxBackend, SandboxCreateOptions,
-    SandboxProvider, ShellState, block_on,
+    Ask, AskAnswer, Asker, Command, SandboxBackend, SandboxSpec, SessionProvider, ShellState,
+    block_on,
 };
 use ringfence_testkit::SECRET;
 
@@ -81,8 +81,8 @@ tests! { "state":
             return;
         }
         let asker = Arc::new(Notes::default());
-        let options = SandboxCreateOptions { asker: Some(asker.clone()), ..SandboxCreateOptions::new(at) };
-        let sandbox = block_on(LocalSandboxProvider::default().create(options)).unwrap();
+        let options = SandboxSpec { asker: Some(asker.clone()), ..SandboxSpec::new(at) };
+        let sandbox = block_on(SessionProvider::default().create(options)).unwrap();
         let made = "mkdir below && cd below && export KEPT='a  b' && kept() { echo \"$KEPT $1\"; } && \
             echo held >held && exec 7<held && rm held; sleep 1000 & echo $$ $!";
         let numbers = says(sandbox.execute_blocking(made.into()));

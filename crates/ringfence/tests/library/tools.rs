@@ -10,7 +10,7 @@ use ringfence::{SandboxBackend, SandboxConfig, SandboxManager, block_on, router}
 use ringfence_testkit::becomes_true;
 use serde_json::{Value, json};
 
-use crate::stage::home;
+use crate::stage::{home, records};
 
 fn sandbox(at: &Path, options: Value) -> Arc<dyn SandboxBackend> {
     let provider_options = options.as_object().expect("options are an object").clone();
@@ -25,18 +25,6 @@ fn call(router: &ToolRouter, tool: &str, input: Value) -> Result<Value, ToolErro
 fn bash(router: &ToolRouter, command: &str) -> Value {
     call(router, "Bash", json!({ "command": command, "timeoutMs": 20_000 }))
         .unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// All records of the audit log.
-fn records(at: &Path) -> Vec<Value> {
-    let pages = fs::read_dir(home(at).join(".local/state/ringfence/audit"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let text: String = pages
-        .filter(|page| page.extension().is_some())
-        .map(|page| fs::read_to_string(page).unwrap())
-        .collect();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 tests! { "tools":

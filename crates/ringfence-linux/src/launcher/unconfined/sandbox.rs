@@ -21,7 +21,7 @@ use ringfence_sys::process::{self, ChildStatus, SpawnOptions, Wait};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
-use super::gaps::find_gaps;
+use super::find_gaps;
 use crate::launcher::process::SandboxProcess;
 use crate::launcher::shell::{PersistentShell, ShellHost, StartedProcess};
 

@@ -11,16 +11,15 @@ use ringfence_engine::session::{CommandControl, PolicyResolver, Session, StartDe
 use ringfence_engine::{
     EngineError, PolicyFiles, ProviderRegistry, ResolvedPolicy, RunRequest, resolve_for, resolve_in,
 };
-use ringfence_linux::{LocalProvider, ProcessProvider};
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, ListedHost, Mode, NetworkMode,
     NetworkRules, Origin, ProviderSpec, Source, ToolRule, Verdict,
 };
 use ringfence_provider::Interrupter;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{LocalOptions, LocalSandboxProvider};
-use crate::protocol::{Confinement, GrantAccess, SandboxCreateOptions, SandboxGrant};
+use super::{CommonOptions, Confinement, SandboxSpec};
+use crate::protocol::{GrantAccess, SandboxGrant};
 use crate::{Command, ExecuteResult, SandboxError};
 
 /// The first warning of every unconfined result.
@@ -29,59 +28,60 @@ const UNCONFINED_WARNING: &str = "not confined: this command had all your rights
 /// An opened sandbox.
 pub(super) struct OpenSession {
     pub(super) opened: Arc<Session>,
-    is_confined: bool,
     /// Warnings for the first result.
     notes: Vec<String>,
 }
 
-pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSession, SandboxError> {
-    let SandboxCreateOptions {
-        cwd,
-        policy,
-        granted,
-        protected,
-        asker,
-        confinement,
-        provider_options,
-    } = options;
-    let local: LocalOptions =
-        serde_json::from_value(Value::Object(provider_options)).map_err(|source| {
-            SandboxError::Options { provider: LocalSandboxProvider::NAME.into(), source }
-        })?;
+pub(super) fn open(
+    id: &str,
+    provider: &str,
+    registry: ProviderRegistry,
+    spec: SandboxSpec,
+) -> Result<OpenSession, SandboxError> {
+    let SandboxSpec { cwd, policy, granted, protected, asker, confinement, provider_options } =
+        spec;
+    let options: CommonOptions = serde_json::from_value(Value::Object(provider_options))
+        .map_err(|source| SandboxError::Options { provider: provider.to_owned(), source })?;
     if policy.network.allow_network {
         return Err(SandboxError::Network);
     }
     let cwd = directory(&cwd)?;
     let mut flags = Flags::none(cwd.clone());
-    flags.mode =
-        if confinement == Confinement::Unconfined { Some(Mode::FullAccess) } else { local.mode };
-    flags.read = local.read;
+    match confinement {
+        Confinement::Unconfined => flags.mode = Some(Mode::FullAccess),
+        Confinement::Sandbox => {
+            flags.mode = options.mode;
+            flags.provider = Some(provider_spec(provider, options.provider));
+        }
+    }
+    flags.on_gap = options.on_gap;
+    flags.read = options.read;
     flags.deny = policy.filesystem.blacklist;
     flags.protect = protected
         .iter()
-        .chain(&local.policy_file)
+        .chain(&options.policy_file)
         .map(|file| protect_entry(file))
         .collect::<Result<_, _>>()?;
-    // The program has chosen the provider `local`.
-    flags.provider = Some(ProviderSpec::default());
     let files = PolicyFiles {
-        project: local.policy_file.as_deref().map(absolute).transpose()?,
-        agent: local.agent.clone(),
+        project: options.policy_file.as_deref().map(absolute).transpose()?,
+        agent: options.agent.clone(),
         ..PolicyFiles::default()
     };
-    let mut resolved = resolve_for(&cwd, &flags, &files).map_err(SandboxError::not_created)?;
-    let mut notes = std::mem::take(&mut resolved.grants.warnings);
     let hosts =
         if asker.is_some() { NetworkRules::prepare_for_prompts } else { |_: &mut NetworkRules| {} };
     let rules = ProgramRules {
+        is_elsewhere: confinement == Confinement::Sandbox
+            && ![ProviderSpec::LOCAL, ProviderSpec::PROCESS].contains(&provider),
         whitelist: policy.filesystem.whitelist,
         granted,
-        tools: local.disallowed_tools,
+        tools: options.disallowed_tools,
         hosts,
     };
+    let resolved = resolve_for(&cwd, &flags, &files).and_then(|it| rules.check_provider(it));
+    let mut resolved = resolved.map_err(SandboxError::not_created)?;
+    let mut notes = std::mem::take(&mut resolved.grants.warnings);
     rules.apply(&mut resolved, &mut notes)?;
     let resolve = resolver(flags.clone(), files.clone(), rules);
-    let is_confined = resolved.grants.is_confined();
     let stdio = StdioMode::Capture { limit: ShellCommand::new("").limit };
     let request = RunRequest {
         command: Vec::new(),
@@ -90,25 +90,28 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSessio
         files,
         stdio,
         asker,
-        agent: local.agent,
+        agent: options.agent,
         session: id.to_owned(),
     };
-    let program = local.shell.unwrap_or_else(|| "bash".into()).into();
-    let opened = Session::open_with(Box::new(providers()), request, resolved, program, resolve)
+    let program = options.shell.unwrap_or_else(|| "bash".into()).into();
+    let opened = Session::open_with(Box::new(registry), request, resolved, program, resolve)
         .map_err(SandboxError::not_created)?;
-    Ok(OpenSession { opened: Arc::new(opened), is_confined, notes })
+    Ok(OpenSession { opened: Arc::new(opened), notes })
 }
 
-/// The engine's providers: `local`, and `process` for commands without confinement.
-fn providers() -> ProviderRegistry {
-    let mut registry = ProviderRegistry::default();
-    registry.register_plain(ProviderSpec::LOCAL, LocalProvider::default);
-    registry.register_plain(ProviderSpec::PROCESS, || ProcessProvider);
-    registry
+/// The choice of a provider by the program.
+fn provider_spec(name: &str, options: Map<String, Value>) -> ProviderSpec {
+    let text = |(key, value)| match value {
+        Value::String(text) => (key, text),
+        value => (key, value.to_string()),
+    };
+    ProviderSpec { name: name.to_owned(), options: options.into_iter().map(text).collect() }
 }
 
 /// The program's own rules, in addition to the policy files.
 struct ProgramRules {
+    /// True if the program has chosen a provider of its own.
+    is_elsewhere: bool,
     whitelist: Vec<String>,
     granted: Vec<SandboxGrant>,
     /// Tools to remove.
@@ -117,6 +120,18 @@ struct ProgramRules {
 }
 
 impl ProgramRules {
+    /// Refuses a policy that turns the sandbox off. Commands that are meant for the program's own
+    /// provider would run on this machine, with all rights of the user.
+    fn check_provider(&self, resolved: ResolvedPolicy) -> Result<ResolvedPolicy, EngineError> {
+        let ResolvedPolicy { grants, .. } = &resolved;
+        if !self.is_elsewhere || grants.is_confined() {
+            return Ok(resolved);
+        }
+        let full_access = || format!("mode = {}", grants.mode.word());
+        let origin = grants.sandbox.off.as_ref().map_or_else(full_access, ToString::to_string);
+        Err(EngineError::Unconfined { provider: ProviderSpec::PROCESS.into(), origin })
+    }
+
     /// Applies all rules, even if one is invalid: tools are removed after everything is opened.
     fn apply(
         &self,
@@ -138,7 +153,8 @@ impl ProgramRules {
 /// Resolves the same policy again after a policy file has changed.
 fn resolver(flags: Flags, files: PolicyFiles, rules: ProgramRules) -> Box<PolicyResolver> {
     Box::new(move |before| {
-        let mut resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
+        let resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
+        let mut resolved = rules.check_provider(resolved)?;
         // Every entry was valid before.
         let _ = rules.apply(&mut resolved, &mut Vec::new());
         Ok(resolved)
@@ -185,7 +201,8 @@ impl OpenSession {
                 .iter()
                 .map(|problem| format!("the policy stays unchanged: {}", problem.message)),
         );
-        if !self.is_confined {
+        let confined = self.opened.is_confined();
+        if !confined {
             warnings.insert(0, UNCONFINED_WARNING.into());
         }
         let permission = self.opened.permission(&outcome.outcome);
@@ -194,7 +211,7 @@ impl OpenSession {
             cwd: outcome.cwd.map(|cwd| cwd.as_path().to_owned()),
             background: outcome.background.into(),
             shell: outcome.shell,
-            confined: self.is_confined,
+            confined,
             warnings,
             ..outcome.outcome.into()
         })

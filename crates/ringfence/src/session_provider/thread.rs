@@ -9,20 +9,21 @@ use std::thread;
 
 use ringfence_api::{Denial, Permission, QuarantinedFile};
 use ringfence_audit::session_id;
-use ringfence_engine::EngineError;
 use ringfence_engine::session::Session;
+use ringfence_engine::{EngineError, ProviderRegistry};
 use ringfence_provider::{Interrupter, ProviderError};
 use ringfence_sys::memory;
 use ringfence_tools::FileTools;
 
+use super::SandboxSpec;
 use super::open::{OpenSession, open};
 use super::policy_poller::PolicyPoller;
 use crate::oneshot::{OneshotSender, oneshot};
-use crate::{Command, ExecuteResult, SandboxCreateOptions, SandboxError};
+use crate::{BoxFuture, Command, ExecuteResult, SandboxBackend, SandboxError};
 
 /// The handle of a sandbox thread. Dropping it ends the sandbox.
 pub(super) struct SandboxThread {
-    id: String,
+    pub(super) id: String,
     opened: Weak<Session>,
     requests: Mutex<Option<Sender<ThreadRequest>>>,
 }
@@ -34,10 +35,12 @@ enum ThreadRequest {
 
 impl SandboxThread {
     pub(super) async fn open(
-        options: SandboxCreateOptions,
+        provider: &str,
+        registry: ProviderRegistry,
+        spec: SandboxSpec,
         poller: Arc<PolicyPoller>,
     ) -> Result<Self, SandboxError> {
-        let id = session_id();
+        let (id, provider) = (session_id(), provider.to_owned());
         let (requests, receiver) = mpsc::channel();
         let (opened, opened_receiver) = oneshot();
         let (own, failed) = (id.clone(), |source| SandboxError::File {
@@ -45,7 +48,7 @@ impl SandboxThread {
             file: "a thread".into(),
             source,
         });
-        let run_thread = move || match open(&own, options) {
+        let run_thread = move || match open(&own, &provider, registry, spec) {
             Ok(session) => {
                 poller.add(&session.opened);
                 drop(poller);
@@ -63,24 +66,8 @@ impl SandboxThread {
         Ok(handle)
     }
 
-    pub(super) fn id(&self) -> &str {
-        &self.id
-    }
-
     pub(super) fn is_open(&self) -> bool {
         self.requests().is_some()
-    }
-
-    pub(super) fn tools(&self) -> Result<FileTools, SandboxError> {
-        let ended = || SandboxError::Ended { id: self.id.clone() };
-        let opened = self.opened.upgrade().filter(|_| self.is_open()).ok_or_else(ended)?;
-        // An embedding program has no log for calls that may go unrecorded.
-        FileTools::for_session(&opened, Box::new(|_| ()))
-            .map_err(|error| to_sandbox_error(error, &self.id))
-    }
-
-    pub(super) fn permission(&self, denial: &Denial) -> Option<Permission> {
-        self.opened.upgrade()?.permission_for(denial)
     }
 
     fn requests(&self) -> MutexGuard<'_, Option<Sender<ThreadRequest>>> {
@@ -91,18 +78,6 @@ impl SandboxThread {
         SandboxError::Gone { id: self.id.clone() }
     }
 
-    pub(super) async fn execute(&self, command: Command) -> Result<ExecuteResult, SandboxError> {
-        let (result, awaited) = oneshot();
-        let ticket = Arc::new(CommandTicket::default());
-        let request = ThreadRequest::Execute(command, ticket.clone(), result);
-        match self.requests().as_ref() {
-            Some(requests) => requests.send(request).map_err(|_| self.gone())?,
-            None => return Err(SandboxError::Ended { id: self.id.clone() }),
-        }
-        let _cancel_guard = CancelOnDrop(ticket);
-        awaited.await.unwrap_or_else(|| Err(self.gone()))
-    }
-
     pub(super) async fn close(&self) -> Result<Vec<QuarantinedFile>, SandboxError> {
         let Some(requests) = self.requests().take() else { return Ok(Vec::new()) };
         let (ended, awaited) = oneshot();
@@ -111,6 +86,46 @@ impl SandboxThread {
         }
         drop(requests);
         awaited.await.unwrap_or_else(|| Ok(Vec::new()))
+    }
+}
+
+impl SandboxBackend for Arc<SandboxThread> {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn execute(&self, command: Command) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>> {
+        let handle = self.clone();
+        Box::pin(async move {
+            let (result, awaited) = oneshot();
+            let ticket = Arc::new(CommandTicket::default());
+            let request = ThreadRequest::Execute(command, ticket.clone(), result);
+            match handle.requests().as_ref() {
+                Some(requests) => requests.send(request).map_err(|_| handle.gone())?,
+                None => return Err(SandboxError::Ended { id: handle.id.clone() }),
+            }
+            let _cancel_guard = CancelOnDrop(ticket);
+            awaited.await.unwrap_or_else(|| Err(handle.gone()))
+        })
+    }
+
+    fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>> {
+        Box::pin(self.close())
+    }
+
+    fn tools(&self) -> Result<FileTools, SandboxError> {
+        let ended = || SandboxError::Ended { id: self.id.clone() };
+        let opened = self.opened.upgrade().filter(|_| self.is_open()).ok_or_else(ended)?;
+        if !opened.shares_project() {
+            return Err(SandboxError::NotOffered { what: "tools".into() });
+        }
+        // An embedding program has no log for calls that may go unrecorded.
+        FileTools::for_session(&opened, Box::new(|_| ()))
+            .map_err(|error| to_sandbox_error(error, &self.id))
+    }
+
+    fn permission(&self, denial: &Denial) -> Option<Permission> {
+        self.opened.upgrade()?.permission_for(denial)
     }
 }
 
