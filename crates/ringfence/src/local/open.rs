@@ -23,13 +23,9 @@ use super::{LocalOptions, LocalSandboxProvider};
 use crate::protocol::{Confinement, GrantAccess, SandboxCreateOptions, SandboxGrant};
 use crate::{Command, ExecuteResult, SandboxError};
 
-/// The first warning of every unconfined result.
-const UNCONFINED_WARNING: &str = "not confined: this command had all your rights";
-
 /// An opened sandbox.
 pub(super) struct OpenSession {
     pub(super) opened: Arc<Session>,
-    is_confined: bool,
     /// Warnings for the first result.
     notes: Vec<String>,
 }
@@ -81,7 +77,6 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSessio
     };
     rules.apply(&mut resolved, &mut notes)?;
     let resolve = resolver(flags.clone(), files.clone(), rules);
-    let is_confined = resolved.grants.is_confined();
     let stdio = StdioMode::Capture { limit: ShellCommand::new("").limit };
     let request = RunRequest {
         command: Vec::new(),
@@ -96,7 +91,7 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSessio
     let program = local.shell.unwrap_or_else(|| "bash".into()).into();
     let opened = Session::open_with(Box::new(providers()), request, resolved, program, resolve)
         .map_err(SandboxError::not_created)?;
-    Ok(OpenSession { opened: Arc::new(opened), is_confined, notes })
+    Ok(OpenSession { opened: Arc::new(opened), notes })
 }
 
 /// The engine's providers: `local`, and `process` for commands without confinement.
@@ -171,33 +166,13 @@ impl OpenSession {
             on_start(control.interrupter);
             StartDecision::Taken
         };
-        let outcome = self.opened.execute(&line, &mut start, &mut pass_on, &mut |error| {
-            warnings.push(error.to_string())
+        let outcome = self.opened.execute(&line, &mut start, &mut pass_on, &mut |notice| {
+            warnings.push(notice.to_string())
         })?;
-        warnings.splice(0..0, std::mem::take(&mut self.notes));
-        warnings.extend(
-            outcome.news.changes.iter().map(|change| format!("the policy has changed: {change}")),
-        );
-        warnings.extend(
-            outcome
-                .news
-                .problems
-                .iter()
-                .map(|problem| format!("the policy stays unchanged: {}", problem.message)),
-        );
-        if !self.is_confined {
-            warnings.insert(0, UNCONFINED_WARNING.into());
-        }
-        let permission = self.opened.permission(&outcome.outcome);
-        Ok(ExecuteResult {
-            permission,
-            cwd: outcome.cwd.map(|cwd| cwd.as_path().to_owned()),
-            background: outcome.background.into(),
-            shell: outcome.shell,
-            confined: self.is_confined,
-            warnings,
-            ..outcome.outcome.into()
-        })
+        warnings.extend(std::mem::take(&mut self.notes));
+        warnings.extend(outcome.policy.warnings());
+        let permission = self.opened.permission(&outcome);
+        Ok(ExecuteResult { permission, warnings, ..outcome.into() })
     }
 }
 
