@@ -4,25 +4,33 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::session_protocol::PolicyReport;
 use crate::{
-    CommandRefusal, Denial, Gap, GrantedAccess, LimitBreach, Outcome, Permission, QuarantinedFile,
-    ResourceUsage, ShellState, StreamOutput, base64,
+    Allowance, CommandRefusal, ConnectionRecord, Denial, Gap, GrantedAccess, LimitBreach, Outcome,
+    Permission, QuarantinedFile, ResourceUsage, ShellState, StreamOutput, base64, decode_base64,
 };
 
 /// The result of a command.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ExecuteResult {
     /// Standard output.
+    #[serde(flatten, with = "StdoutJson")]
     pub stdout: CapturedOutput,
     /// Standard error.
+    #[serde(flatten, with = "StderrJson")]
     pub stderr: CapturedOutput,
     /// Output of earlier commands' background processes since the previous command. Left out of the
     /// JSON if empty.
+    #[serde(flatten, with = "BackgroundJson")]
     pub background: CapturedOutput,
-    /// The exit status: 128 + the signal that ended it, 124 for the time limit.
+    /// The session in the audit log.
+    pub session: String,
+    /// The exit status: 128 + the signal that ended it, 124 for the time limit, 126 if a rule
+    /// denied its text.
     pub exit_code: i32,
     /// True if the sandbox blocked the command. Text printed by a program never sets it.
     pub blocked: bool,
@@ -30,25 +38,33 @@ pub struct ExecuteResult {
     pub blocked_reason: Option<String>,
     /// The blocked resource: a path, or host and port.
     pub blocked_resource: Option<String>,
+    /// The permission the user could be asked for.
+    pub permission: Option<Permission>,
     /// Denied accesses, up to a limit.
     pub denials: Vec<Denial>,
     /// The number of further denials.
     pub denials_dropped: u64,
     /// Accesses that the user allowed when asked.
     pub granted: Vec<GrantedAccess>,
+    /// The connections, including those that failed.
+    pub connections: Vec<ConnectionRecord>,
+    /// The number of further connections.
+    pub connections_dropped: u64,
     /// True if the time limit ended it.
     pub timed_out: bool,
     /// The limits it exceeded.
     pub breaches: Vec<LimitBreach>,
     /// True if output was dropped.
     pub truncated: bool,
-    /// The duration.
+    /// The duration in milliseconds.
     pub duration_ms: u64,
     /// Resource usage.
     pub usage: ResourceUsage,
-    /// The shell's current directory; none if the shell has ended.
+    /// The shell's current directory; none if the shell has ended, and without a shell.
+    #[serde(serialize_with = "serialize_path")]
+    #[schemars(with = "Option<String>")]
     pub cwd: Option<PathBuf>,
-    /// `Ended` if the next command starts in a new shell.
+    /// `ended` if the next command starts in a new shell, and without a shell.
     pub shell: ShellState,
     /// False if the command ran unconfined.
     pub confined: bool,
@@ -58,49 +74,74 @@ pub struct ExecuteResult {
     pub gaps: Vec<Gap>,
     /// Planted files that ringfence moved away.
     pub quarantined: Vec<QuarantinedFile>,
-    /// Warnings for the user.
-    pub warnings: Vec<String>,
     /// The reason it was not started, if a rule on its text denied it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<CommandRefusal>,
+    /// The allowed accesses, if the policy asks for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<Allowance>>,
+    /// The number of further allowed accesses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_dropped: Option<u64>,
+    /// Warnings for the user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Changes of policy files since the previous command.
+    #[serde(default, skip_serializing_if = "PolicyReport::is_empty")]
+    pub policy: PolicyReport,
+    /// True if the sandbox was recreated for a stricter policy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarted: bool,
     /// The denial that blocked it.
+    #[serde(skip)]
     pub blocked_by: Option<Denial>,
-    /// The permission the user could be asked for.
-    pub permission: Option<Permission>,
 }
 
 impl From<Outcome> for ExecuteResult {
     fn from(outcome: Outcome) -> Self {
-        let blocked_by = outcome.blocked_by().cloned();
+        let (blocked_by, exit_code) = (outcome.blocked_by().cloned(), outcome.exit_code());
+        let reason = |denial: &Denial| format!("{} ({})", denial.rule, denial.origin);
+        let (allowed, allowed_dropped) =
+            outcome.observed.map(|observed| (observed.allowed, observed.dropped)).unzip();
         Self {
-            exit_code: outcome.exit_code(),
+            exit_code,
             blocked: blocked_by.is_some(),
-            blocked_reason: blocked_by
-                .as_ref()
-                .map(|denial| format!("{} ({})", denial.rule, denial.origin)),
+            blocked_reason: blocked_by.as_ref().map(reason),
             blocked_resource: blocked_by.as_ref().map(|denial| denial.target.clone()),
             blocked_by,
             permission: None,
+            session: outcome.session,
             denials: outcome.denials,
             denials_dropped: outcome.denials_dropped,
             granted: outcome.granted,
+            connections: outcome.connections,
+            connections_dropped: outcome.connections_dropped,
             timed_out: outcome.timed_out,
             breaches: outcome.breaches,
             truncated: outcome.stdout.dropped > 0 || outcome.stderr.dropped > 0,
             duration_ms: outcome.duration_ms,
             usage: outcome.usage,
-            cwd: None,
-            shell: ShellState::Alive,
-            confined: true,
+            cwd: outcome.cwd.map(|cwd| cwd.as_path().to_owned()),
+            shell: outcome.shell,
+            confined: outcome.confined,
             enforced: outcome.enforced,
             gaps: outcome.gaps,
             quarantined: outcome.quarantined,
             refusal: outcome.refusal,
+            allowed,
+            allowed_dropped,
             warnings: Vec::new(),
+            policy: outcome.policy,
+            restarted: false,
             stdout: outcome.stdout.into(),
             stderr: outcome.stderr.into(),
-            background: CapturedOutput::default(),
+            background: outcome.background.into(),
         }
     }
+}
+
+fn serialize_path<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(to)
 }
 
 /// The output of a stream: bytes, not necessarily text.
@@ -116,15 +157,6 @@ impl CapturedOutput {
     /// As text; invalid UTF-8 is shown as `U+FFFD`.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
-    }
-
-    /// Base64, if the bytes are not UTF-8.
-    fn base64_if_binary(&self) -> Option<String> {
-        std::str::from_utf8(&self.bytes).is_err().then(|| base64(&self.bytes))
-    }
-
-    fn dropped(&self) -> Option<u64> {
-        (self.dropped > 0).then_some(self.dropped)
     }
 }
 
@@ -149,131 +181,46 @@ impl fmt::Display for CapturedOutput {
     }
 }
 
-/// The result of a command.
-#[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct ExecuteResultJson<'a> {
-    /// Standard output; invalid UTF-8 is shown as `U+FFFD`.
-    stdout: Cow<'a, str>,
-    /// Standard output in base64, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stdout_base64: Option<String>,
-    /// Bytes missing in the middle of standard output.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stdout_dropped: Option<u64>,
-    /// Standard error; invalid UTF-8 is shown as `U+FFFD`.
-    stderr: Cow<'a, str>,
-    /// Standard error in base64, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stderr_base64: Option<String>,
-    /// Bytes missing in the middle of standard error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stderr_dropped: Option<u64>,
-    /// Output of earlier commands' background processes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    background: Option<Cow<'a, str>>,
-    /// The background output in base64, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    background_base64: Option<String>,
-    /// Bytes missing in the middle of the background output.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    background_dropped: Option<u64>,
-    /// 128 + the signal that ended it, 124 for the time limit, 126 if a rule denied its text.
-    exit_code: i32,
-    /// True if the sandbox blocked the command.
-    blocked: bool,
-    /// The rule that blocked it, and the rule's origin.
-    blocked_reason: &'a Option<String>,
-    /// The blocked resource: a path, or host and port.
-    blocked_resource: &'a Option<String>,
-    /// Denied accesses, up to a limit.
-    denials: &'a [Denial],
-    /// The number of further denials.
-    denials_dropped: u64,
-    /// Accesses that the user allowed when asked.
-    granted: &'a [GrantedAccess],
-    /// True if the time limit ended it.
-    timed_out: bool,
-    /// The limits it exceeded.
-    breaches: &'a [LimitBreach],
-    /// True if output was dropped.
-    truncated: bool,
-    /// The duration in milliseconds.
-    duration_ms: u64,
-    /// Resource usage.
-    usage: ResourceUsage,
-    /// The shell's current directory; null if the shell has ended.
-    cwd: Option<Cow<'a, str>>,
-    /// `lives-on`, or `ended`: the next command starts in a new shell.
-    #[schemars(extend("enum" = ["lives-on", "ended"]))]
-    shell: &'static str,
-    /// False if the command ran unconfined.
-    confined: bool,
-    /// The enforced restrictions, as text.
-    enforced: &'a [String],
-    /// Parts of the policy that could not be enforced.
-    gaps: &'a [Gap],
-    /// Planted files that ringfence moved away.
-    quarantined: &'a [QuarantinedFile],
-    /// The permission the user could be asked for.
-    permission: &'a Option<Permission>,
-    /// The reason it was not started, if a rule on its text denied it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refusal: &'a Option<CommandRefusal>,
-    /// Warnings for the user.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    warnings: &'a [String],
-}
-
-impl Serialize for ExecuteResult {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        ExecuteResultJson {
-            stdout: self.stdout.text(),
-            stdout_base64: self.stdout.base64_if_binary(),
-            stdout_dropped: self.stdout.dropped(),
-            stderr: self.stderr.text(),
-            stderr_base64: self.stderr.base64_if_binary(),
-            stderr_dropped: self.stderr.dropped(),
-            background: (self.background != CapturedOutput::default())
-                .then(|| self.background.text()),
-            background_base64: self.background.base64_if_binary(),
-            background_dropped: self.background.dropped(),
-            exit_code: self.exit_code,
-            blocked: self.blocked,
-            blocked_reason: &self.blocked_reason,
-            blocked_resource: &self.blocked_resource,
-            denials: &self.denials,
-            denials_dropped: self.denials_dropped,
-            granted: &self.granted,
-            timed_out: self.timed_out,
-            breaches: &self.breaches,
-            truncated: self.truncated,
-            duration_ms: self.duration_ms,
-            usage: self.usage,
-            cwd: self.cwd.as_ref().map(|cwd| cwd.to_string_lossy()),
-            shell: match self.shell {
-                ShellState::Alive => "lives-on",
-                ShellState::Ended => "ended",
-            },
-            confined: self.confined,
-            enforced: &self.enforced,
-            gaps: &self.gaps,
-            quarantined: &self.quarantined,
-            permission: &self.permission,
-            refusal: &self.refusal,
-            warnings: &self.warnings,
+/// Declares the JSON fields of a stream. The type is the module that serde's `with` names.
+macro_rules! stream_json {
+    ($name:ident, $text:literal $(skipped if $is_empty:literal)?, $base64:literal, $dropped:literal) => {
+        #[derive(Serialize, Deserialize, JsonSchema)]
+        struct $name<'a> {
+            /// The output; invalid UTF-8 is shown as `U+FFFD`.
+            #[serde(rename = $text $(, default, skip_serializing_if = $is_empty)?)]
+            text: Cow<'a, str>,
+            /// The output in base64, if it is not UTF-8.
+            #[serde(rename = $base64, default, skip_serializing_if = "Option::is_none")]
+            base64: Option<String>,
+            /// Bytes missing in the middle.
+            #[serde(rename = $dropped, default, skip_serializing_if = "is_zero")]
+            dropped: u64,
         }
-        .serialize(serializer)
-    }
+
+        impl $name<'_> {
+            fn serialize<S: Serializer>(output: &CapturedOutput, to: S) -> Result<S::Ok, S::Error> {
+                let is_binary = std::str::from_utf8(&output.bytes).is_err();
+                let base64 = is_binary.then(|| base64(&output.bytes));
+                let json = $name { text: output.text(), base64, dropped: output.dropped };
+                Serialize::serialize(&json, to)
+            }
+
+            fn deserialize<'de, D: Deserializer<'de>>(
+                from: D,
+            ) -> Result<CapturedOutput, D::Error> {
+                let json: $name<'_> = Deserialize::deserialize(from)?;
+                let bytes = json.base64.as_deref().and_then(decode_base64);
+                let bytes = bytes.unwrap_or_else(|| json.text.into_owned().into_bytes());
+                Ok(CapturedOutput { bytes, dropped: json.dropped })
+            }
+        }
+    };
 }
 
-/// The schema of the JSON that is sent.
-impl JsonSchema for ExecuteResult {
-    fn schema_name() -> Cow<'static, str> {
-        "ExecuteResult".into()
-    }
+stream_json!(StdoutJson, "stdout", "stdoutBase64", "stdoutDropped");
+stream_json!(StderrJson, "stderr", "stderrBase64", "stderrDropped");
+stream_json!(BackgroundJson, "background" skipped if "str::is_empty", "backgroundBase64", "backgroundDropped");
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        ExecuteResultJson::json_schema(generator)
-    }
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

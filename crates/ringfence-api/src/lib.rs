@@ -25,7 +25,7 @@ pub use ask::{Ask, AskAnswer, Asker};
 pub use enforcement::Enforcement;
 pub use execute_result::{CapturedOutput, ExecuteResult};
 pub use host_facts::{CaTrust, HostFacts, SettingsCopy};
-pub use line::{Errors, OutputStream, ShellCommand, ShellCommandResult, ShellState, StdinInput};
+pub use line::{Errors, OutputStream, ShellCommand, ShellState, StdinInput};
 pub use optional::Attempt;
 pub use outcome::{
     Allowance, CommandRefusal, ConnectionRecord, Denial, DenialEvidence, ExitStatus, Gap, GapKind,

@@ -4,10 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, ResourceUsage, StreamOutput,
-};
-
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellCommand {
@@ -77,50 +73,15 @@ pub enum OutputStream {
 }
 
 /// The state of a shell after a command.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum ShellState {
     /// Waiting for the next command.
-    #[default]
+    #[serde(rename = "lives-on")]
     Alive,
-    /// Ended by the command, with `exit` or otherwise.
+    /// Ended by the command, or never there: the next command starts in a new shell.
+    #[default]
     Ended,
-}
-
-/// The result of a shell command.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ShellCommandResult {
-    /// The standard output.
-    pub stdout: StreamOutput,
-    /// The standard error.
-    pub stderr: StreamOutput,
-    /// The output of earlier commands' background processes, on either stream, since the previous
-    /// command.
-    pub background: StreamOutput,
-    /// The exit status.
-    pub status: ExitStatus,
-    /// True if the time limit ended it. False after an interrupt or an exceeded output limit.
-    pub timed_out: bool,
-    /// The limits that it exceeded.
-    pub breaches: Vec<LimitBreach>,
-    /// The duration.
-    pub duration: Duration,
-    /// The resource usage, as far as it is known.
-    pub usage: ResourceUsage,
-    /// The denials, up to a maximum number.
-    pub denials: Vec<Denial>,
-    /// The number of denials that are not listed.
-    pub denials_dropped: u64,
-    /// Accesses that an answer allowed.
-    pub granted: Vec<GrantedAccess>,
-    /// The connections, and the number of those not listed.
-    pub connections: (Vec<ConnectionRecord>, u64),
-    /// The state of the shell.
-    pub shell: ShellState,
-}
-
-impl ShellCommandResult {
-    /// Returns the exit status as a shell reports it: 128 + the signal, 124 for the time limit.
-    pub fn exit_code(&self) -> i32 {
-        if self.timed_out { ExitStatus::TIME_LIMIT } else { self.status.code() }
-    }
 }

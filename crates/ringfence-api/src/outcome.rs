@@ -2,19 +2,25 @@
 
 use std::fmt;
 
-use ringfence_policy::{DecidingRule, Decision, Limit, Verdict};
+use ringfence_policy::{AbsPath, DecidingRule, Decision, Limit, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::AskAnswer;
+use crate::session_protocol::PolicyReport;
+use crate::{AskAnswer, ShellState};
 
-/// The outcome of a command.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// The outcome of a command. A provider fills in its own part and leaves the others at their
+/// default; `session`, `confined`, `cwd`, `policy` and `refusal` are the engine's.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// The standard output.
     pub stdout: StreamOutput,
     /// The standard error.
     pub stderr: StreamOutput,
+    /// The output of earlier commands' background processes, on either stream, since the previous
+    /// command of the shell.
+    pub background: StreamOutput,
+    /// The name of the session in the audit log.
+    pub session: String,
     /// The exit status.
     pub status: ExitStatus,
     /// The denials, up to a maximum number.
@@ -22,33 +28,37 @@ pub struct Outcome {
     /// The number of denials that are not listed.
     pub denials_dropped: u64,
     /// Accesses that an answer allowed.
-    #[serde(default)]
     pub granted: Vec<GrantedAccess>,
     /// The allowed accesses, if the policy asks for them.
     pub observed: Option<ObservedAccesses>,
     /// The connections, including those that failed.
-    #[serde(default)]
     pub connections: Vec<ConnectionRecord>,
     /// The number of connections that are not listed.
-    #[serde(default)]
     pub connections_dropped: u64,
-    /// True if the time limit ended the command.
+    /// True if the time limit ended the command. False after an interrupt or an exceeded output
+    /// limit.
     pub timed_out: bool,
     /// The limits that the command exceeded.
-    #[serde(default)]
     pub breaches: Vec<LimitBreach>,
     /// The duration in milliseconds.
     pub duration_ms: u64,
-    /// The resource usage.
+    /// The resource usage, as far as it is known.
     pub usage: ResourceUsage,
+    /// The state of the shell that ran it; without a shell, `Ended`.
+    pub shell: ShellState,
+    /// The working directory of that shell.
+    pub cwd: Option<AbsPath>,
+    /// False if the command ran unconfined.
+    pub confined: bool,
     /// The enforcement steps, as text.
     pub enforced: Vec<String>,
     /// The parts of the policy that could not be enforced.
     pub gaps: Vec<Gap>,
+    /// Changes of policy files since the previous command of the session.
+    pub policy: PolicyReport,
     /// Files that were moved away because they could have run on the host.
     pub quarantined: Vec<QuarantinedFile>,
     /// The reason why the command was not started, if a command rule refused it (see `denials`).
-    #[serde(default)]
     pub refusal: Option<CommandRefusal>,
 }
 
@@ -98,8 +108,7 @@ impl Outcome {
 }
 
 /// The first and the last bytes of a stream.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamOutput {
     /// The first bytes.
     pub head: Vec<u8>,
@@ -117,13 +126,18 @@ impl StreamOutput {
 }
 
 /// The exit status of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
     /// Exited with this status.
     Exited(i32),
     /// Killed by this signal.
     Killed(i32),
+}
+
+impl Default for ExitStatus {
+    fn default() -> Self {
+        ExitStatus::Exited(0)
+    }
 }
 
 impl ExitStatus {
@@ -321,8 +335,7 @@ pub struct GrantedAccess {
 }
 
 /// The allowed accesses.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedAccesses {
     /// Each access once, in the order of its first occurrence.
     pub allowed: Vec<Allowance>,

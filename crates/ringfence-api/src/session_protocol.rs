@@ -9,20 +9,18 @@
 //! terminal (`SCM_RIGHTS`). The client resizes the terminal through that fd.
 
 mod byte_text;
-mod command_report;
 mod session_report;
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 pub use byte_text::ByteText;
-pub use command_report::{CommandReport, PolicyReport, ShellFate};
 pub use session_report::{
-    PolicyProblemReport, PolicyState, QuestionReport, SessionError, SessionReport,
+    PolicyProblemReport, PolicyReport, PolicyState, QuestionReport, SessionError, SessionReport,
     SessionSandboxState,
 };
 
-use crate::{AskAnswer, OutputStream, QuarantinedFile};
+use crate::{AskAnswer, ExecuteResult, OutputStream, QuarantinedFile};
 
 /// The version of the protocol. `hello`, `stop` and `error` are the same in every version.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -176,7 +174,7 @@ pub enum SessionReply {
         data: ByteText,
     },
     /// The end of the command of this connection.
-    Result(Box<CommandReport>),
+    Result(Box<ExecuteResult>),
     /// The state of the session.
     State(Box<SessionReport>),
     /// The accesses that wait for an answer.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use ringfence_api::{Outcome, error_chain};
 use ringfence_audit::AuditError;
-use ringfence_engine::EngineError;
+use ringfence_engine::{EngineError, RunNotice};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
@@ -79,9 +79,14 @@ pub(crate) fn print_outcome_warnings(outcome: &Outcome) {
     }
 }
 
+/// Prints a notice about a run.
+pub(crate) fn print_notice(notice: &RunNotice) {
+    print_warning(&notice.to_string());
+}
+
 /// Prints a warning that a record was not written.
 pub(crate) fn warn_unrecorded(error: &AuditError) {
-    print_warning(&format!("not recorded in the audit log: {}", error_chain(error)));
+    print_notice(&RunNotice::Unrecorded(error_chain(error)));
 }
 
 /// Prints a note.

@@ -17,8 +17,8 @@ impl<'a> PolicyOrigins<'a> {
     pub(crate) fn read(resolved_args: &'a ResolvedArgs) -> Result<Self, CliError> {
         let ResolvedPolicy { surroundings, .. } = &resolved_args.resolved;
         Ok(Self {
-            layers: read_layers(&resolved_args.files, &surroundings.facts)?,
-            flags: &resolved_args.flags,
+            layers: read_layers(&resolved_args.request.files, &surroundings.facts)?,
+            flags: &resolved_args.request.flags,
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_engine::ProviderRegistry;
 use ringfence_linux::{LocalProvider, ProcessProvider};
-use ringfence_policy::{Grants, ProviderSpec};
+use ringfence_policy::ProviderSpec;
 
 /// The registry, and the provider `local` that was started before the arguments were parsed.
 pub(crate) struct EarlyProviders {
@@ -43,9 +43,4 @@ pub(crate) fn registry(
 /// The known providers, for a program of many uses.
 pub(crate) fn plain_registry() -> ProviderRegistry {
     registry(LocalProvider::default)
-}
-
-/// True if commands run without a sandbox: by the policy, or by its provider.
-pub(crate) fn is_unconfined(grants: &Grants) -> bool {
-    !grants.is_confined() || grants.sandbox.provider.name == ProviderSpec::PROCESS
 }

@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 
 use ringfence_api::{
-    CommandRefusal, Denial, DenialEvidence, ExitStatus, Operation, Outcome, ResourceUsage,
-    StreamOutput, escape_hidden,
+    CommandRefusal, Denial, DenialEvidence, ExitStatus, Operation, Outcome, StreamOutput,
+    escape_hidden,
 };
 use ringfence_audit::now_ms;
 use ringfence_cmdline::{
@@ -122,23 +122,11 @@ pub(crate) fn check_command(grants: &Grants, command: CommandText<'_>) -> Option
     let refusal = CommandRefusal { reason: refusal.reason, position, length };
     let message = refusal_message(&denial, &refusal);
     Some(Outcome {
-        stdout: StreamOutput::default(),
         stderr: StreamOutput { head: message.into_bytes(), ..StreamOutput::default() },
         status: ExitStatus::Exited(ExitStatus::REFUSED),
         denials: vec![denial],
-        denials_dropped: 0,
-        granted: Vec::new(),
-        observed: None,
-        connections: Vec::new(),
-        connections_dropped: 0,
-        timed_out: false,
-        breaches: Vec::new(),
-        duration_ms: 0,
-        usage: ResourceUsage::default(),
-        enforced: Vec::new(),
-        gaps: Vec::new(),
-        quarantined: Vec::new(),
         refusal: Some(refusal),
+        ..Outcome::default()
     })
 }
 

@@ -84,6 +84,13 @@ pub enum EngineError {
         /// Origin of the choice.
         origin: String,
     },
+    /// The policy turns the sandbox off, and a flag, the managed policy or the command's author
+    /// requires one.
+    #[error("the policy turns the sandbox off, and this command must run in a sandbox")]
+    SandboxOff,
+    /// A flag turns the sandbox off, and the policy does not allow that.
+    #[error("the policy does not allow running without a sandbox")]
+    SandboxRequired,
     /// The audit record could not be written.
     #[error("cannot write the audit record that the policy requires")]
     Audit {
@@ -129,6 +136,8 @@ impl EngineError {
             EngineError::Unwanted => "unwanted",
             EngineError::Gaps { .. } => "gap",
             EngineError::Unconfined { .. } => "provider-unconfined",
+            EngineError::SandboxOff => "sandbox-off",
+            EngineError::SandboxRequired => "sandbox-required",
             EngineError::Audit { source } => source.code(),
             EngineError::Narrowed { .. } => "policy-narrowed",
             EngineError::Provider(error) => error.code(),
@@ -156,6 +165,12 @@ impl EngineError {
             EngineError::Gaps { .. } => Some("use `--on-gap run` to run anyway; the outcome lists the unenforced rules".into()),
             EngineError::Unconfined { .. } => {
                 Some("use `--provider local`; `ringfence policy show --origin` shows which file or flag chose it".into())
+            }
+            EngineError::SandboxOff => {
+                Some("`ringfence policy show --origin` shows which file or flag turned it off; type a project's command yourself after `--` to run it unconfined".into())
+            }
+            EngineError::SandboxRequired => {
+                Some("omit `--no-sandbox`, or run `ringfence configure --global set sandbox.allow-unsandboxed-commands true`".into())
             }
             EngineError::Audit { source } => Some(format!(
                 "{}; or set `on-error = \"run\"` under `[audit]` in ~/.config/ringfence/policy.toml to run unrecorded",

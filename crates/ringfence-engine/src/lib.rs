@@ -63,7 +63,7 @@ pub use permanent_grant::{
 pub use policy_cache::CachedPolicy;
 pub use provider_registry::ProviderRegistry;
 pub use recorder::policy_digest;
-pub use run::{SandboxPreview, check_gaps, plan, run};
+pub use run::{NoticeFn, RunNotice, SandboxPreview, plan, run};
 pub use run_streamed::{RunObserver, run_streamed};
 
 use std::ffi::OsString;
@@ -71,8 +71,8 @@ use std::sync::Arc;
 
 use ringfence_api::{Asker, SettingsCopy, StdioMode};
 use ringfence_policy::{
-    AbsPath, Access, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, Rule, Source,
-    Verdict, resolve, resolve_to_inspect,
+    AbsPath, Access, Effect, Facts, Flags, Grants, Origin, PolicyError, PolicyLayer, ProviderSpec,
+    Rule, Source, Verdict, resolve, resolve_to_inspect,
 };
 use tracing::{debug, info, trace_span};
 
@@ -111,6 +111,18 @@ pub struct ResolvedPolicy {
 }
 
 impl ResolvedPolicy {
+    /// The same policy with the sandbox turned off; `off` is recorded as the reason.
+    pub fn without_sandbox(mut self, off: Origin) -> Self {
+        self.grants.enabled = false;
+        self.grants.sandbox.off = Some(off);
+        self
+    }
+
+    /// False if commands run without a sandbox: by the policy, or by its provider.
+    pub fn is_confined(&self) -> bool {
+        self.grants.is_confined() && self.grants.sandbox.provider.name != ProviderSpec::PROCESS
+    }
+
     /// Copies of package managers' settings without secrets. The sandbox sees them instead of the
     /// files.
     pub fn settings_copies(&self) -> Vec<SettingsCopy> {
@@ -159,6 +171,13 @@ fn resolve_with(
         debug!(target: "engine", file = %layer.file, "read a policy file");
     }
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
+    if flags.enabled == Some(false) {
+        let plain = Flags { enabled: None, ..flags.clone() };
+        let plain = resolve(&layers, &plain, &surroundings.facts)?;
+        if plain.is_confined() && !plain.sandbox.allow_unsandboxed {
+            return Err(EngineError::SandboxRequired);
+        }
+    }
     let settings = host::config_directory(&surroundings.facts).join("ringfence");
     let configured = surroundings
         .facts

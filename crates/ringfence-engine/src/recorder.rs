@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ringfence_api::{Denial, Outcome, error_chain, shell_word};
+use ringfence_api::{Denial, Gap, Outcome, error_chain, shell_word};
 use ringfence_audit::{
     AuditError, AuditLog, LogOptions, Record, RecordAction, RecordDetails, RecordResult,
     RecordSubject, RunEnded, RunStarted, digest, now_ms,
@@ -11,7 +11,7 @@ use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 use tracing::trace_span;
 
 use crate::provider_registry::chosen_provider;
-use crate::run::Readiness;
+use crate::run::{NoticeFn, Readiness, RunNotice};
 use crate::{EngineError, ResolvedPolicy, RunRequest, command_guard};
 
 /// The records of one run.
@@ -25,14 +25,15 @@ pub(crate) struct RunRecorder<'a> {
     has_begun: bool,
     /// The denials before the run failed.
     pub(crate) refused_before: (Vec<Denial>, u64),
-    on_audit_error: &'a mut dyn FnMut(&AuditError),
+    is_sandboxed: bool,
+    pub(crate) on_notice: &'a mut NoticeFn<'a>,
 }
 
 impl<'a> RunRecorder<'a> {
     pub(crate) fn open(
         request: &'a RunRequest,
         resolved: &'a ResolvedPolicy,
-        on_audit_error: &'a mut dyn FnMut(&AuditError),
+        on_notice: &'a mut NoticeFn<'a>,
     ) -> Result<Self, EngineError> {
         let rules = &resolved.grants.audit;
         let options = LogOptions { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
@@ -46,7 +47,8 @@ impl<'a> RunRecorder<'a> {
             line: command_line(&request.command),
             has_begun: false,
             refused_before: (Vec::new(), 0),
-            on_audit_error,
+            is_sandboxed: true,
+            on_notice,
         };
         match AuditLog::open(rules.directory.as_path(), options) {
             Ok(log) => recorder.log = Some(log),
@@ -59,14 +61,22 @@ impl<'a> RunRecorder<'a> {
     pub(crate) fn resume(
         request: &'a RunRequest,
         resolved: &'a ResolvedPolicy,
-        on_audit_error: &'a mut dyn FnMut(&AuditError),
+        ready: &Readiness,
+        on_notice: &'a mut NoticeFn<'a>,
     ) -> Result<Self, EngineError> {
-        Ok(RunRecorder { has_begun: true, ..Self::open(request, resolved, on_audit_error)? })
+        let recorder = Self::open(request, resolved, on_notice)?;
+        Ok(RunRecorder { has_begun: true, is_sandboxed: ready.is_confined, ..recorder })
+    }
+
+    /// False if the command runs unconfined: by the policy, or by its provider.
+    pub(crate) fn is_confined(&self) -> bool {
+        self.resolved.grants.is_confined() && self.is_sandboxed
     }
 
     /// Records that the command is about to run.
     pub(crate) fn begin(&mut self, ready: &Readiness) -> Result<(), EngineError> {
         let _stage = trace_span!(target: "stage", "begin").entered();
+        self.is_sandboxed = ready.is_confined;
         // The record always shows that there is no sandbox, and which rule turned it off.
         let sandbox = &self.resolved.grants.sandbox;
         let is_unconfined = self.resolved.grants.is_confined() && !ready.is_confined;
@@ -78,8 +88,8 @@ impl<'a> RunRecorder<'a> {
                 command_guard::CommandText::Words(&self.request.command),
             )
         });
-        let record =
-            self.record(RecordAction::Begin, RecordResult::Allowed, reason, self.begun(ready));
+        let begun = self.begun(&ready.gaps);
+        let record = self.record(RecordAction::Begin, RecordResult::Allowed, reason, begun);
         self.has_begun = true;
         match self.append(&[record]) {
             Err(error) => self.handle_audit_error(error),
@@ -87,20 +97,33 @@ impl<'a> RunRecorder<'a> {
         }
     }
 
-    /// Records the end of the run. A write error is only reported: the command has already run.
-    pub(crate) fn finish(&mut self, result: &Result<Outcome, EngineError>) {
+    /// Records the end of the run, and completes its outcome. A write error is only reported: the
+    /// command has already run.
+    pub(crate) fn finish(
+        &mut self,
+        mut result: Result<Outcome, EngineError>,
+    ) -> Result<Outcome, EngineError> {
         let _stage = trace_span!(target: "stage", "finish").entered();
-        let records = match result {
-            Err(EngineError::Audit { .. }) => return,
+        let records = match &mut result {
+            Err(EngineError::Audit { .. }) => return result,
             Err(error) if !self.has_begun => vec![self.refused(error)],
             Err(error) => self.failed(error),
-            Ok(outcome) => self.ended(outcome),
+            Ok(outcome) => {
+                outcome.session = self.subject.session.clone();
+                outcome.confined = self.is_confined();
+                self.ended(outcome)
+            }
         };
         let written =
             self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), AuditLog::finish));
         if let Err(error) = written {
-            (self.on_audit_error)(&error);
+            self.report_unrecorded(&error);
         }
+        result
+    }
+
+    fn report_unrecorded(&mut self, error: &AuditError) {
+        (self.on_notice)(&RunNotice::Unrecorded(error_chain(error)));
     }
 
     fn append(&mut self, records: &[Record]) -> Result<(), AuditError> {
@@ -112,7 +135,7 @@ impl<'a> RunRecorder<'a> {
         match self.resolved.grants.audit.on_error {
             OnError::Refuse => Err(EngineError::Audit { source: error }),
             OnError::Run => {
-                (self.on_audit_error)(&error);
+                self.report_unrecorded(&error);
                 Ok(())
             }
         }
@@ -138,7 +161,7 @@ impl<'a> RunRecorder<'a> {
         }
     }
 
-    fn begun(&self, ready: &Readiness) -> RecordDetails {
+    fn begun(&self, gaps: &[Gap]) -> RecordDetails {
         let ResolvedPolicy { grants, surroundings, files } = self.resolved;
         let (command, command_base64) = RunStarted::command_fields(&self.request.command);
         let (cwd, cwd_base64) = RunStarted::path_fields(self.request.cwd.as_path().as_os_str());
@@ -147,11 +170,11 @@ impl<'a> RunRecorder<'a> {
             command_base64,
             cwd,
             cwd_base64,
-            confined: grants.is_confined() && ready.is_confined,
+            confined: self.is_confined(),
             provider: chosen_provider(grants).name.clone(),
             policy_files: files.iter().map(AbsPath::to_string).collect(),
             policy_digest: policy_digest(grants),
-            gaps: ready.gaps.iter().map(|gap| gap.what.clone()).collect(),
+            gaps: gaps.iter().map(|gap| gap.what.clone()).collect(),
             user: surroundings.facts.user.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -161,12 +184,10 @@ impl<'a> RunRecorder<'a> {
     /// The record of a run that was requested and not started.
     fn refused(&self, error: &EngineError) -> Record {
         let (verdict, gaps) = match error {
-            EngineError::Gaps { gaps } => (RecordResult::Blocked, gaps.clone()),
-            _ => (RecordResult::Failed, Vec::new()),
+            EngineError::Gaps { gaps } => (RecordResult::Blocked, gaps.as_slice()),
+            _ => (RecordResult::Failed, Default::default()),
         };
-        let on_gap = self.resolved.grants.on_gap;
-        let ready = Readiness { gaps, on_gap, is_confined: true };
-        self.record(RecordAction::Begin, verdict, Some(error_chain(error)), self.begun(&ready))
+        self.record(RecordAction::Begin, verdict, Some(error_chain(error)), self.begun(gaps))
     }
 
     fn failed(&self, error: &EngineError) -> Vec<Record> {
@@ -215,11 +236,7 @@ impl<'a> RunRecorder<'a> {
                 RecordAction::Begin,
                 RecordResult::Blocked,
                 why,
-                self.begun(&Readiness {
-                    gaps: Vec::new(),
-                    on_gap: self.resolved.grants.on_gap,
-                    is_confined: true,
-                }),
+                self.begun(&[]),
             ));
         }
         records.extend(

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{CommandRequest, Denial, Enforcement, Gap, GapKind, Outcome, StdioMode};
-use ringfence_audit::AuditError;
-use ringfence_policy::{Grants, OnGap};
-use ringfence_provider::{PreparedSandbox, Provider, SandboxDescription};
+use ringfence_policy::{Grants, OnGap, Origin, Source};
+use ringfence_provider::{PreparedSandbox, Provider, ProviderError, SandboxDescription};
 use tracing::{debug, info, trace_span};
 
 use crate::asking::RecordingAsker;
@@ -16,6 +15,26 @@ use crate::command_guard::{self, CommandText};
 use crate::recorder::RunRecorder;
 use crate::variables::variables;
 use crate::{EngineError, ResolvedPolicy, RunRequest};
+
+/// A message for the user about a command that runs anyway.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunNotice {
+    /// A record was not written: the policy accepts that, or the command has already run.
+    #[error("not recorded in the audit log: {0}")]
+    Unrecorded(String),
+    /// The command is about to run without confinement.
+    #[error("nothing is confined: the command has all your permissions")]
+    Unconfined,
+    /// No sandbox can be created, and the policy accepts that: the command is about to run without
+    /// confinement.
+    #[error(
+        "the sandbox is unavailable here, and the policy accepts that: the command has all your permissions"
+    )]
+    Unavailable,
+}
+
+/// Receives notices when they arise.
+pub type NoticeFn<'a> = dyn FnMut(&RunNotice) + 'a;
 
 /// The place where a command runs.
 pub(crate) trait RunTarget {
@@ -80,6 +99,9 @@ pub(crate) fn run_in<T: RunTarget>(
     // command without a record.
     recorder.begin(&ready)?;
     debug!(target: "engine", "recorded the start of the command");
+    if !recorder.is_confined() {
+        (recorder.on_notice)(&RunNotice::Unconfined);
+    }
     let ran = target.run();
     if ran.is_err() {
         recorder.refused_before = target.take_denials();
@@ -92,14 +114,46 @@ pub(crate) fn run_recorded<T: RunTarget<Output = Outcome>>(
     target: &mut T,
     request: &RunRequest,
     resolved: &ResolvedPolicy,
-    on_audit_error: &mut dyn FnMut(&AuditError),
+    on_notice: &mut NoticeFn<'_>,
 ) -> Result<Outcome, EngineError> {
-    let mut recorder = RunRecorder::open(request, resolved, on_audit_error)?;
+    let mut recorder = RunRecorder::open(request, resolved, on_notice)?;
     let text = CommandText::Words(&request.command);
     let result = run_in(target, &resolved.grants, text, &mut recorder);
-    let result = result.map(RunResult::into_outcome);
-    recorder.finish(&result);
-    result
+    recorder.finish(result.map(RunResult::into_outcome))
+}
+
+/// Runs a command with `run`, and once more without a sandbox if none can be created and the policy
+/// accepts that.
+pub(crate) fn run_with_fallback(
+    resolved: &ResolvedPolicy,
+    on_notice: &mut NoticeFn<'_>,
+    mut run: impl FnMut(&ResolvedPolicy, &mut NoticeFn<'_>) -> Result<Outcome, EngineError>,
+) -> Result<Outcome, EngineError> {
+    let result = run(resolved, on_notice);
+    let Some(outside) = result.as_ref().err().and_then(|error| without_sandbox(error, resolved))
+    else {
+        return result;
+    };
+    run(&outside, &mut |notice| match notice {
+        RunNotice::Unconfined => on_notice(&RunNotice::Unavailable),
+        other => on_notice(other),
+    })
+}
+
+/// The policy without a sandbox, if none could be created and the policy accepts that.
+pub(crate) fn without_sandbox(
+    error: &EngineError,
+    resolved: &ResolvedPolicy,
+) -> Option<ResolvedPolicy> {
+    let rules = &resolved.grants.sandbox;
+    let is_unavailable = matches!(error, EngineError::Provider(ProviderError::NotStarted { .. }));
+    if !is_unavailable || rules.fail_if_unavailable || rules.is_required {
+        return None;
+    }
+    let off = Origin::new(Source::User, "fail-if-unavailable = false, and no sandbox is available");
+    let mut outside = resolved.clone().without_sandbox(off);
+    outside.grants.commands = outside.grants.commands.with_doubt_refused();
+    Some(outside)
 }
 
 /// A sandbox as it would be, without a command.
@@ -135,7 +189,10 @@ pub(crate) fn open(
     let host_facts = resolved.surroundings.host_facts(&resolved.grants);
     let prepared = provider.prepare(&resolved.grants, &host_facts)?;
     let sandbox = &resolved.grants.sandbox;
-    if resolved.grants.is_confined() && sandbox.is_required && !prepared.is_confined() {
+    if sandbox.is_required && !prepared.is_confined() {
+        if !resolved.grants.is_confined() {
+            return Err(EngineError::SandboxOff);
+        }
         let provider = sandbox.provider.name.clone();
         let origin = sandbox.provider_origin.to_string();
         return Err(EngineError::Unconfined { provider, origin });
@@ -168,18 +225,19 @@ pub(crate) fn set_asker(
 
 /// Runs one command in a sandbox of its own, from the first audit record to the last.
 ///
-/// `on_audit_error` receives audit errors that do not stop the run: the policy says so, or the
-/// command has already run.
+/// If no sandbox can be created and the policy accepts that, it runs without one.
 pub fn run(
     provider: &dyn Provider,
     request: &RunRequest,
     resolved: &ResolvedPolicy,
-    on_audit_error: &mut dyn FnMut(&AuditError),
+    on_notice: &mut NoticeFn<'_>,
 ) -> Result<Outcome, EngineError> {
     let _stage = trace_span!(target: "stage", "run").entered();
-    let output_gap = output_gap(&resolved.grants, request.stdio);
-    let mut target = OwnSandbox { provider, request, resolved, output_gap, prepared: None };
-    run_recorded(&mut target, request, resolved, on_audit_error)
+    run_with_fallback(resolved, on_notice, |resolved, on_notice| {
+        let output_gap = output_gap(&resolved.grants, request.stdio);
+        let mut target = OwnSandbox { provider, request, resolved, output_gap, prepared: None };
+        run_recorded(&mut target, request, resolved, on_notice)
+    })
 }
 
 /// A sandbox that runs one command and ends with it.
@@ -226,7 +284,7 @@ impl RunTarget for OwnSandbox<'_> {
 }
 
 /// Refuses gaps that the policy does not accept. A gap in reporting only is always accepted.
-pub fn check_gaps(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
+pub(crate) fn check_gaps(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
     let refusing: Vec<Gap> = gaps.iter().filter(|gap| gap.refuses_run()).cloned().collect();
     match on_gap {
         OnGap::Refuse if !refusing.is_empty() => Err(EngineError::Gaps { gaps: refusing }),

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use ringfence_api::{Denial, Gap, Outcome, OutputStream, StdinInput, StdioMode};
-use ringfence_audit::AuditError;
 use ringfence_provider::{
     OutputSink, PreparedSandbox, ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox,
     SandboxedProcess,
 };
 
-use crate::run::{Readiness, RunTarget, open, run_recorded, set_asker};
-use crate::session::{CommandControl, executed};
+use crate::run::{
+    NoticeFn, Readiness, RunTarget, open, run_recorded, run_with_fallback, set_asker,
+};
+use crate::session::CommandControl;
 use crate::variables::variables;
 use crate::{EngineError, ResolvedPolicy, RunRequest, direct_exec};
 
@@ -28,12 +29,15 @@ pub fn run_streamed(
     provider: &dyn Provider,
     request: &RunRequest,
     resolved: &ResolvedPolicy,
-    observer: RunObserver<'_>,
-    on_audit_error: &mut dyn FnMut(&AuditError),
+    mut observer: RunObserver<'_>,
+    on_notice: &mut NoticeFn<'_>,
 ) -> Result<Outcome, EngineError> {
-    let (prepared, refused) = (None, <_>::default());
-    let mut target = StreamedSandbox { provider, request, resolved, observer, prepared, refused };
-    run_recorded(&mut target, request, resolved, on_audit_error)
+    run_with_fallback(resolved, on_notice, |resolved, on_notice| {
+        let (observer, prepared, refused) = (&mut observer, None, <_>::default());
+        let mut target =
+            StreamedSandbox { provider, request, resolved, observer, prepared, refused };
+        run_recorded(&mut target, request, resolved, on_notice)
+    })
 }
 
 /// A sandbox of its own for one command with streamed output.
@@ -41,7 +45,7 @@ struct StreamedSandbox<'a, 'o> {
     provider: &'a dyn Provider,
     request: &'a RunRequest,
     resolved: &'a ResolvedPolicy,
-    observer: RunObserver<'o>,
+    observer: &'a mut RunObserver<'o>,
     prepared: Option<Box<dyn PreparedSandbox>>,
     refused: (Vec<Denial>, u64),
 }
@@ -83,7 +87,7 @@ impl RunTarget for StreamedSandbox<'_, '_> {
         let enforced = sandbox.enforced().iter().map(|one| one.text.clone()).collect();
         let gaps: Vec<Gap> = sandbox.gaps().iter().cloned().chain(sandbox.found_gaps()).collect();
         let quarantined = sandbox.end()?;
-        Ok(Outcome { quarantined, ..executed(ran, enforced, gaps).outcome })
+        Ok(Outcome { enforced, gaps, quarantined, ..ran })
     }
 
     fn take_denials(&mut self) -> (Vec<Denial>, u64) {

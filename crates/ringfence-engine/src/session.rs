@@ -12,10 +12,8 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{
-    Denial, Gap, Outcome, Permission, QuarantinedFile, ShellCommand, ShellState, StreamOutput,
-};
-use ringfence_audit::AuditError;
+use ringfence_api::session_protocol::PolicyProblemReport;
+use ringfence_api::{Denial, Gap, Outcome, Permission, QuarantinedFile, ShellCommand, ShellState};
 use ringfence_policy::{AbsPath, PolicyChange};
 use ringfence_provider::{
     Interrupter, OutputSink, ProcessStdio, Provider, ProviderError, SandboxShell, ShellSpec,
@@ -25,16 +23,15 @@ use ringfence_provider::{
 use crate::asking::permission_for_denial;
 use crate::command_guard::CommandText;
 use crate::recorder::RunRecorder;
-use crate::run::{RunResult, run_in};
+use crate::run::{NoticeFn, RunNotice, RunResult, run_in, without_sandbox};
 use crate::variables::variables;
 use crate::{EngineError, ResolvedPolicy, RunRequest, permission_for_outcome, resolve_in};
 pub use call::SessionCall;
 use policy_follower::PolicyFollower;
-pub use policy_follower::{PolicyNews, PolicyProblem, PolicyResolver};
+pub use policy_follower::PolicyResolver;
 use process::ProcessState;
 pub use process::SessionProcess;
 pub use request::{GrantEffect, GrantResult};
-pub(crate) use sandbox::executed;
 use sandbox::{MakerThread, SandboxSlot, SessionProgram};
 use shell::SessionShell;
 
@@ -50,21 +47,6 @@ pub struct Session {
     /// Taken before the sandbox, where both are needed.
     policy: Mutex<PolicyFollower>,
     sandbox: Mutex<SandboxSlot>,
-}
-
-/// The outcome of a command, and the state of its shell.
-#[derive(Debug, Clone)]
-pub struct SessionOutcome {
-    /// The outcome, as for any command.
-    pub outcome: Outcome,
-    /// The working directory of the shell.
-    pub cwd: Option<AbsPath>,
-    /// Output of background processes of earlier commands, since the previous command.
-    pub background: StreamOutput,
-    /// The state of the shell.
-    pub shell: ShellState,
-    /// Changes of policy files since the previous command.
-    pub news: PolicyNews,
 }
 
 /// Controls of a running command.
@@ -102,7 +84,7 @@ pub struct SessionStatus {
     /// Policy changes that take effect with a new session.
     pub pending: Vec<PolicyChange>,
     /// The reason the newest policy files are not followed.
-    pub problem: Option<PolicyProblem>,
+    pub problem: Option<PolicyProblemReport>,
 }
 
 impl Session {
@@ -152,8 +134,19 @@ impl Session {
             policy,
             sandbox: Mutex::new(sandbox),
         };
-        opened.restart_missing(&mut lock(&opened.shell))?;
+        let mut shell = lock(&opened.shell);
+        if let Err(error) = opened.restart_missing(&mut shell) {
+            let outside = without_sandbox(&error, &opened.policy()).ok_or(error)?;
+            lock(&opened.policy).abandon_sandbox(outside);
+            opened.restart_missing(&mut shell)?;
+        }
+        drop(shell);
         Ok(opened)
+    }
+
+    /// False if its commands run unconfined.
+    pub fn is_confined(&self) -> bool {
+        self.policy().grants.is_confined() && lock(&self.sandbox).is_confined
     }
 
     /// Checks the policy files for changes and applies them to the sandbox. Every command calls
@@ -172,11 +165,6 @@ impl Session {
     /// The initial working directory of its commands.
     pub fn cwd(&self) -> &AbsPath {
         &self.request.cwd
-    }
-
-    /// False if its commands run without any confinement.
-    pub fn is_confined(&self) -> bool {
-        lock(&self.sandbox).is_confined
     }
 
     /// True if its commands see the files of the project at the same paths as this process.
@@ -235,16 +223,15 @@ impl Session {
     }
 
     /// Runs a command in the shell, after the commands queued before it. `begun` gets the controls
-    /// of the command when it can start, and decides if it does; `on_audit_error` receives audit
-    /// errors.
+    /// of the command when it can start, and decides if it does.
     pub fn execute(
         &self,
         line: &ShellCommand,
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
-        on_audit_error: &mut dyn FnMut(&AuditError),
-    ) -> Result<SessionOutcome, EngineError> {
-        self.execute_as(line, &SessionCall::default(), begun, sink, on_audit_error)
+        on_notice: &mut NoticeFn<'_>,
+    ) -> Result<Outcome, EngineError> {
+        self.execute_as(line, &SessionCall::default(), begun, sink, on_notice)
     }
 
     /// Runs a command as [`Session::execute`], with the name and directory of `call`.
@@ -254,24 +241,18 @@ impl Session {
         call: &SessionCall,
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
-        on_audit_error: &mut dyn FnMut(&AuditError),
-    ) -> Result<SessionOutcome, EngineError> {
+        on_notice: &mut NoticeFn<'_>,
+    ) -> Result<Outcome, EngineError> {
         let text = String::from_utf8_lossy(&line.text).into_owned();
         let command = vec![self.program.clone(), "-c".into(), text.into()];
         let request = call.apply_to(&self.request, command);
         self.follow_policy();
         let resolved = self.policy();
-        let mut recorder = RunRecorder::open(&request, &resolved, on_audit_error)?;
+        let mut recorder = RunRecorder::open(&request, &resolved, on_notice)?;
         let ran = self.run_in_shell((line, call), begun, sink, &mut recorder);
-        let (result, (cwd, background, shell)) = match ran {
-            Ok(SessionOutcome { outcome, cwd, background, shell, .. }) => {
-                (Ok(outcome), (cwd, background, shell))
-            }
-            Err(error) => (Err(error), (None, StreamOutput::default(), ShellState::Ended)),
-        };
-        recorder.finish(&result);
-        let news = lock(&self.policy).take_news();
-        result.map(|outcome| SessionOutcome { outcome, cwd, background, shell, news })
+        let result = recorder.finish(ran);
+        let policy = lock(&self.policy).take_news();
+        result.map(|outcome| Outcome { policy, ..outcome })
     }
 
     fn run_in_shell(
@@ -280,23 +261,20 @@ impl Session {
         begun: &mut dyn FnMut(CommandControl) -> StartDecision,
         sink: &mut OutputSink<'_>,
         recorder: &mut RunRecorder<'_>,
-    ) -> Result<SessionOutcome, EngineError> {
+    ) -> Result<Outcome, EngineError> {
         let shell = lock(&self.shell);
         // A policy file may have changed while the command waited for the shell.
         let resolved = self.policy_for_start()?;
         let refused = <_>::default();
         let mut target = SessionShell { session: self, shell, line, call, begun, sink, refused };
         let text = CommandText::Line(&line.text, &self.program);
-        match run_in(&mut target, &resolved.grants, text, recorder)? {
-            RunResult::Ran(ran) => Ok(ran),
-            RunResult::Refused(outcome) => Ok(SessionOutcome {
-                outcome: *outcome,
-                cwd: target.shell.as_ref().and_then(|shell| shell.cwd()),
-                background: StreamOutput::default(),
-                shell: ShellState::Alive,
-                news: PolicyNews::default(),
-            }),
-        }
+        Ok(match run_in(&mut target, &resolved.grants, text, recorder)? {
+            RunResult::Ran(outcome) => outcome,
+            RunResult::Refused(outcome) => {
+                let cwd = target.shell.as_ref().and_then(|shell| shell.cwd());
+                Outcome { cwd, shell: ShellState::Alive, ..*outcome }
+            }
+        })
     }
 
     /// Starts a program in the sandbox without the shell, which is not affected.
@@ -305,9 +283,8 @@ impl Session {
         command: Vec<OsString>,
         streams: ProcessStdio,
         deadline: Option<Duration>,
-        on_audit_error: &mut dyn FnMut(&AuditError),
     ) -> Result<SessionProcess, EngineError> {
-        self.start_as(&SessionCall::default(), command, streams, deadline, on_audit_error)
+        self.start_as(&SessionCall::default(), command, streams, deadline)
     }
 
     /// Starts a program as [`Session::start`], with the name and directory of `call`.
@@ -317,7 +294,6 @@ impl Session {
         command: Vec<OsString>,
         streams: ProcessStdio,
         deadline: Option<Duration>,
-        on_audit_error: &mut dyn FnMut(&AuditError),
     ) -> Result<SessionProcess, EngineError> {
         let request = call.apply_to(&self.request, command);
         self.follow_policy();
@@ -328,7 +304,9 @@ impl Session {
             policy.adopt_newest();
         }
         let resolved = policy.in_force.clone();
-        let mut recorder = RunRecorder::open(&request, &resolved, on_audit_error)?;
+        let mut notices = Vec::new();
+        let on_notice = &mut |notice: &RunNotice| notices.push(notice.clone());
+        let mut recorder = RunRecorder::open(&request, &resolved, on_notice)?;
         let text = CommandText::Words(&request.command);
         let result = policy.check_may_start(&request.session).and_then(|()| {
             let mut target = SessionProgram {
@@ -340,24 +318,18 @@ impl Session {
             };
             run_in(&mut target, &resolved.grants, text, &mut recorder)
         });
-        let (state, enforced, gaps) = match result {
-            Ok(RunResult::Ran(process)) => {
-                let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
-                (ProcessState::Runs(process), enforced, gaps)
-            }
+        let state = match result {
+            Ok(RunResult::Ran(process)) => ProcessState::Runs(process),
             Ok(RunResult::Refused(refused)) => {
-                recorder.finish(&Ok(Outcome::clone(&refused)));
-                (ProcessState::Refused(refused), Vec::new(), Vec::new())
+                ProcessState::Refused(Box::new(recorder.finish(Ok(*refused))?))
             }
-            Err(error) => {
-                let result = Err(error);
-                recorder.finish(&result);
-                return result.map(|_: Outcome| unreachable!("it is an error"));
-            }
+            Err(error) => return Err(recorder.finish(Err(error)).expect_err("it is an error")),
         };
         drop(recorder);
-        let news = policy.take_news();
-        Ok(SessionProcess { state, enforced, gaps, request, resolved, news })
+        let (ready, enforced) =
+            (sandbox.readiness(resolved.grants.on_gap), sandbox.enforced.clone());
+        let policy = policy.take_news();
+        Ok(SessionProcess { state, request, resolved, ready, enforced, notices, policy })
     }
 
     /// Ends the sandbox and all its processes, if the policy was narrowed in a way that cannot be

@@ -187,7 +187,8 @@ impl From<EngineError> for ApiError {
             }
             EngineError::Policy(_)
             | EngineError::Unreadable { .. }
-            | EngineError::Unconfined { .. } => {
+            | EngineError::Unconfined { .. }
+            | EngineError::SandboxOff => {
                 crate::server::log::log_failure(&error);
                 Self::unusable_policy()
             }

@@ -33,7 +33,7 @@ use utoipa::ToSchema;
 pub(crate) use background::start_background;
 pub(crate) use cleanup::recover;
 pub(crate) use keeper::create_sandbox;
-pub(crate) use queue::{QueuedLine, SandboxCommand, queue_command};
+pub(crate) use queue::{KEPT, SandboxCommand, queue_command};
 use quota::{CountLimit, CountSlot, SandboxCounts};
 pub(crate) use turns::Turns;
 pub(crate) use watch::{DirChanges, relative_path};
@@ -192,10 +192,7 @@ impl ServiceSandbox {
         }
         let _live = self.require_live()?;
         let command: Vec<OsString> = vec!["/bin/bash".into(), "-i".into()];
-        let process =
-            self.session.start(command, ProcessStdio::Terminal(size), None, &mut |error| {
-                crate::server::log::log_failure(error)
-            })?;
+        let process = self.session.start(command, ProcessStdio::Terminal(size), None)?;
         if let Some(refusal) = process.refusal().and_then(|outcome| outcome.refusal.as_ref()) {
             return Err(ApiError::new(
                 StatusCode::UNPROCESSABLE_ENTITY,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use ringfence_api::CapturedOutput;
 use rmcp::model::Resource;
 
 use crate::sandbox::lock;
@@ -54,6 +55,12 @@ pub(crate) struct ShownOutput {
     /// The resource with all captured bytes. Answers name it in the text only: clients that do not
     /// know resource links among the content fail on them.
     pub(crate) link: Option<Resource>,
+}
+
+impl From<ShownOutput> for CapturedOutput {
+    fn from(shown: ShownOutput) -> Self {
+        Self { bytes: shown.text.into_bytes(), dropped: shown.dropped }
+    }
 }
 
 impl Outputs {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{OutputStream, ShellCommand};
-use ringfence_engine::EngineError;
-use ringfence_engine::session::{SessionOutcome, StartDecision};
+use ringfence_api::{ExecuteResult, Outcome, OutputStream, ShellCommand};
+use ringfence_engine::session::StartDecision;
+use ringfence_engine::{EngineError, NoticeFn};
 use ringfence_policy::Tool;
 use ringfence_provider::ProcessStdio;
 use ringfence_tools::RoutedCall;
@@ -75,12 +75,10 @@ impl ToolRequest {
         sandbox.tools.check_tool_allowed(self.name())?;
         match self {
             ToolRequest::Shell(shell) => {
-                let outcome = shell.run(sandbox, call_state)?;
-                Ok(to_result(sandbox, outcome))
+                Ok(to_result(sandbox, |warn| shell.run(sandbox, call_state, warn))?)
             }
             ToolRequest::Exec(exec) => {
-                let outcome = exec.run(sandbox, call_state)?;
-                Ok(to_result(sandbox, outcome))
+                Ok(to_result(sandbox, |warn| exec.run(sandbox, call_state, warn))?)
             }
             ToolRequest::File(mut call) => match sandbox.tools.serve(limit_bytes(&mut call)) {
                 Some(served) => Ok(reply::tool_result(served?)),
@@ -109,9 +107,16 @@ fn parse_params<T: DeserializeOwned>(name: &str, input: Value) -> Result<T, Erro
         .map_err(|error| ErrorData::invalid_params(format!("`{name}`: {error}"), None))
 }
 
-fn to_result(sandbox: &ClientSandbox, outcome: SessionOutcome) -> CallToolResult {
-    let permission = sandbox.session.permission(&outcome.outcome);
-    reply::command_result(outcome, permission, &sandbox.outputs)
+fn to_result(
+    sandbox: &ClientSandbox,
+    run: impl FnOnce(&mut NoticeFn<'_>) -> Result<Outcome, EngineError>,
+) -> Result<CallToolResult, EngineError> {
+    let mut warnings = Vec::new();
+    let outcome = run(&mut |notice| warnings.push(notice.to_string()))?;
+    warnings.extend(outcome.policy.warnings());
+    let permission = sandbox.session.permission(&outcome);
+    let result = ExecuteResult { permission, warnings, ..outcome.into() };
+    Ok(reply::command_result(result, &sandbox.outputs))
 }
 
 /// The shorter of the caller's and the policy's time limit.
@@ -125,7 +130,8 @@ impl ShellParams {
         self,
         sandbox: &ClientSandbox,
         call_state: &Arc<CallState>,
-    ) -> Result<SessionOutcome, EngineError> {
+        warn: &mut NoticeFn<'_>,
+    ) -> Result<Outcome, EngineError> {
         let line = ShellCommand {
             deadline: deadline(sandbox, self.timeout_ms),
             limit: CAPTURED,
@@ -136,7 +142,7 @@ impl ShellParams {
             call_state.begin(reach)
         };
         let mut sink = |_: OutputStream, bytes: &[u8]| call_state.record_output(bytes);
-        let outcome = sandbox.session.execute(&line, &mut on_start, &mut sink, &mut |_| ());
+        let outcome = sandbox.session.execute(&line, &mut on_start, &mut sink, warn);
         call_state.end();
         outcome
     }
@@ -147,23 +153,20 @@ impl ExecParams {
         self,
         sandbox: &ClientSandbox,
         call_state: &Arc<CallState>,
-    ) -> Result<SessionOutcome, EngineError> {
+        warn: &mut NoticeFn<'_>,
+    ) -> Result<Outcome, EngineError> {
         let command = self.command.into_iter().map(Into::into).collect();
         let streams = ProcessStdio::Pipes {
             input: self.input.unwrap_or_default().into_bytes().into(),
             limit: CAPTURED,
         };
-        let process = sandbox.session.start(
-            command,
-            streams,
-            deadline(sandbox, self.timeout_ms),
-            &mut |_| (),
-        )?;
+        let deadline = deadline(sandbox, self.timeout_ms);
+        let process = sandbox.session.start(command, streams, deadline)?;
         if call_state.begin(process.control()) == StartDecision::Left {
             process.control().interrupter.interrupt();
         }
         let mut sink = |_: OutputStream, bytes: &[u8]| call_state.record_output(bytes);
-        let outcome = process.wait(&mut sink, &mut |_| ());
+        let outcome = process.wait(&mut sink, warn);
         call_state.end();
         outcome
     }

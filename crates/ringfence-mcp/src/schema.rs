@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_api::{
-    AskAnswer, CommandRefusal, Denial, Gap, GrantedAccess, LimitBreach, Permission, QuarantinedFile,
-};
+use ringfence_api::{AskAnswer, Denial, ExecuteResult, Permission};
 use ringfence_tools::{
     EditParams, EditResult, ListParams, ListResult, ReadParams, ReadResultBody, SearchParams,
     SearchResult, WriteOutput, WriteParams,
@@ -66,59 +64,6 @@ pub(crate) enum PermissionAccess {
     Connect,
     /// Run a command that a rule on its text denies.
     Command,
-}
-
-/// The result of a command.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct CommandReply {
-    pub(crate) stdout: String,
-    /// Bytes missing in the middle; a line there names the resource that has them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) stdout_dropped: Option<u64>,
-    pub(crate) stderr: String,
-    /// Bytes missing in the middle.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) stderr_dropped: Option<u64>,
-    /// Output of earlier commands that still run, since the last call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) background: Option<String>,
-    /// 128 + the signal that ended it, 124 for the time limit, 126 if a rule denied its text.
-    pub(crate) exit_code: i32,
-    pub(crate) timed_out: bool,
-    /// The limits it exceeded.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) breaches: Vec<LimitBreach>,
-    pub(crate) duration_ms: u64,
-    /// The shell's current directory.
-    pub(crate) cwd: Option<String>,
-    /// `lives-on`, or `ended`: the next command starts in a new shell.
-    pub(crate) shell: String,
-    /// True if the sandbox blocked the command.
-    pub(crate) blocked: bool,
-    pub(crate) blocked_reason: Option<String>,
-    pub(crate) blocked_resource: Option<String>,
-    /// Denied accesses, each with its rule.
-    pub(crate) denials: Vec<Denial>,
-    /// The number of further denials.
-    pub(crate) denials_dropped: u64,
-    /// Accesses that the user allowed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) granted: Vec<GrantedAccess>,
-    /// A permission the user can be asked for with `request_permission`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) permission: Option<Permission>,
-    /// The reason the command was not started.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) refusal: Option<CommandRefusal>,
-    /// Parts of the policy that cannot be enforced here.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) gaps: Vec<Gap>,
-    /// Files it planted that ringfence moved away.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) quarantined: Vec<QuarantinedFile>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) warnings: Vec<String>,
 }
 
 /// The result of a permission request.
@@ -189,8 +134,8 @@ pub(crate) fn tools() -> Vec<Tool> {
     };
     let files = |title: &str| hints(title).open_world(false);
     vec![
-        tool::<ShellParams, CommandReply>("shell", SHELL, hints("Run a command in the shell")),
-        tool::<ExecParams, CommandReply>("exec", EXEC, hints("Run a program")),
+        tool::<ShellParams, ExecuteResult>("shell", SHELL, hints("Run a command in the shell")),
+        tool::<ExecParams, ExecuteResult>("exec", EXEC, hints("Run a program")),
         tool::<ReadParams, ReadResultBody>("read_file", READ, looks("Read a file")),
         tool::<WriteParams, WriteOutput>(
             "write_file",

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{ShellCommandResult, StdinInput, TerminalSize};
+use ringfence_api::{Outcome, StdinInput, TerminalSize};
 use ringfence_policy::AbsPath;
 
 use crate::{Interrupter, OutputSink, ProviderError, StdinFeeder};
@@ -60,10 +60,7 @@ pub trait SandboxedProcess: Send {
     fn feeder(&self) -> Option<Arc<dyn StdinFeeder>>;
 
     /// Waits for its end, and passes its output to `sink` as it is written.
-    fn wait(
-        self: Box<Self>,
-        sink: &mut OutputSink<'_>,
-    ) -> Result<ShellCommandResult, ProviderError>;
+    fn wait(self: Box<Self>, sink: &mut OutputSink<'_>) -> Result<Outcome, ProviderError>;
 }
 
 /// The near end of a process's terminal.

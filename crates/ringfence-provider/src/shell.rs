@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
 
-use ringfence_api::{OutputStream, ShellCommand, ShellCommandResult, Signal};
+use ringfence_api::{Outcome, OutputStream, ShellCommand, Signal};
 use ringfence_policy::AbsPath;
 
 use crate::ProviderError;
@@ -23,12 +23,13 @@ pub struct ShellSpec {
 /// A shell that lives on from one command to the next. Dropping it ends the shell, but not the
 /// processes it started.
 pub trait SandboxShell: Send {
-    /// Runs a command to its end, and passes its output to `sink` as it is written.
+    /// Runs a command to its end, and passes its output to `sink` as it is written. The outcome has
+    /// the state of the shell; it need not have the protections and gaps of the sandbox.
     fn execute(
         &mut self,
         line: &ShellCommand,
         sink: &mut OutputSink<'_>,
-    ) -> Result<ShellCommandResult, ProviderError>;
+    ) -> Result<Outcome, ProviderError>;
 
     /// A handle to interrupt the command from another thread.
     fn interrupter(&self) -> Box<dyn Interrupter>;

@@ -55,7 +55,8 @@ pub trait SandboxBackend: Send + Sync {
     ///
     /// A provider keeps to [`Command::line`], and streams with [`Command::emit_output`]. ringfence
     /// takes the output, the status, time, usage, breaches, denials, grants and the shell's state
-    /// from its result, and sets all other fields itself.
+    /// from its result, and sets all other fields itself. After a command that leaves the shell
+    /// alive, `shell` is [`ShellState::Alive`](crate::ShellState::Alive).
     fn execute(&self, command: Command) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>>;
 
     /// Ends the sandbox and everything in it after the running command, and returns the quarantined

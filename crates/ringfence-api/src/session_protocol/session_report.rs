@@ -57,6 +57,39 @@ pub struct PolicyState {
     pub problem: Option<PolicyProblemReport>,
 }
 
+/// Changes of policy files since the previous command.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyReport {
+    /// The added and removed rules, and if they are in force.
+    pub changes: Vec<PolicyChange>,
+    /// The same as sentences.
+    pub said: Vec<String>,
+    /// The reasons why the policy stays unchanged.
+    pub problems: Vec<PolicyProblemReport>,
+}
+
+impl PolicyReport {
+    /// Adds changes.
+    pub fn add_changes(&mut self, changes: Vec<PolicyChange>) {
+        self.said.extend(changes.iter().map(ToString::to_string));
+        self.changes.extend(changes);
+    }
+
+    /// True if there is nothing to report.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.problems.is_empty()
+    }
+
+    /// The report as warnings, for frontends that do not show the report itself.
+    pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        let problems = self.problems.iter();
+        let problems =
+            problems.map(|problem| format!("the policy stays unchanged: {}", problem.message));
+        self.said.iter().map(|change| format!("the policy has changed: {change}")).chain(problems)
+    }
+}
+
 /// A policy change that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

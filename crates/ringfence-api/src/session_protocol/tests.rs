@@ -51,14 +51,14 @@ fn replies_have_the_documented_json() {
         }),
         r#"{"reply":"error","ask":"exec","error":{"code":"busy","message":"no","causes":[],"hint":"wait","status":125}}"#,
     );
-    let report = CommandReport { exit_code: 3, ..CommandReport::default() };
-    let text = serde_json::to_string(&SessionReply::Result(Box::new(report.clone()))).unwrap();
+    let result = ExecuteResult { exit_code: 3, ..ExecuteResult::default() };
+    let text = serde_json::to_string(&SessionReply::Result(Box::new(result.clone()))).unwrap();
     assert!(
         text.starts_with(r#"{"reply":"result","stdout":"","stderr":"","session":"","exitCode":3,"#)
     );
     assert_eq!(
         serde_json::from_str::<SessionReply>(&text).unwrap(),
-        SessionReply::Result(Box::new(report))
+        SessionReply::Result(Box::new(result))
     );
 }
 

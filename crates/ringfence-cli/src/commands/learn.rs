@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_api::StdioMode;
 use ringfence_engine::{LearnedPolicy, LearnedRule, ProviderRegistry, learn, run as run_engine};
 use ringfence_policy::{Asking, Observe};
 use serde_json::{Value, json};
 
-use super::resolve_args::{RunOverrides, TypedCommand, agent_from_env, resolve_for_run};
+use super::resolve_args::{
+    ResolvedArgs, RunOverrides, agent_from_env, command_words, resolve_for_run,
+};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::providers::is_unconfined;
 use crate::{messages, output};
 use policy_output::PolicyOutput;
 
@@ -75,18 +75,17 @@ pub(crate) fn run(arguments: LearnArgs, registry: &ProviderRegistry) -> Result<E
         ask,
         ..RunOverrides::default()
     };
-    let resolved_args = resolve_for_run(&arguments.policy, chosen)?;
-    if is_unconfined(&resolved_args.resolved.grants) {
+    let ResolvedArgs { mut request, resolved } = resolve_for_run(&arguments.policy, chosen)?;
+    if !resolved.is_confined() {
         return Err(CliError::Usage {
             what: "cannot learn a policy: the current policy confines nothing".into(),
             hint: "omit `--mode full-access` and `--provider`; `ringfence policy show --origin` shows which file or flag turned the sandbox off".into(),
         });
     }
     let output = arguments.output.as_deref().map(PolicyOutput::prepare).transpose()?;
-    let typed = TypedCommand { line: arguments.line, command: arguments.command, agent };
-    let (request, resolved) = resolved_args.into_request(typed, StdioMode::Inherit);
+    request.command = command_words(arguments.line, arguments.command);
     let saved_stdout = policy_output::SavedStdout::begin()?;
-    let result = run_engine(registry, &request, &resolved, &mut messages::warn_unrecorded);
+    let result = run_engine(registry, &request, &resolved, &mut messages::print_notice);
     saved_stdout.end()?;
     let outcome = result?;
     let learned = learn(&request, &resolved, &outcome)?;

@@ -20,14 +20,14 @@ use ringfence_mcp::{
 use ringfence_policy::Asking;
 
 use super::resolve_args::{
-    RunOverrides, TypedCommand, agent_from_env, parse_duration_ms, resolve_for_run,
+    ResolvedArgs, RunOverrides, agent_from_env, parse_duration_ms, resolve_for_run,
 };
 use super::session::AskSocket;
 use crate::args::PolicyArgs;
 use crate::asker::ANSWER_TIMEOUT;
 use crate::error::CliError;
 use crate::messages;
-use crate::providers::{self, is_unconfined};
+use crate::providers;
 
 /// The number of bytes of each stream kept for a response.
 const KEPT: usize = 256 * 1024;
@@ -102,20 +102,19 @@ fn serve(arguments: McpServeArgs) -> Result<ExitCode, CliError> {
     let http = arguments.http.map(http_options).transpose()?;
     // Resolved now, so that policy errors are reported at start and not on the first call.
     let agent = arguments.agent.or_else(agent_from_env);
-    let resolved_args = resolve_for_run(
+    let ResolvedArgs { mut request, resolved } = resolve_for_run(
         &arguments.policy,
         RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
-    let grants = &resolved_args.resolved.grants;
-    if is_unconfined(grants) {
+    if !resolved.is_confined() {
         messages::print_warning(
             "nothing is confined: commands of this server have all your permissions",
         );
     }
-    let asks = grants.ask == Asking::Terminal && grants.is_confined();
+    let asks = resolved.grants.ask == Asking::Terminal && resolved.grants.is_confined();
     let shell = arguments.shell;
-    let typed = TypedCommand { line: None, command: vec![shell.clone()], agent };
-    let (request, resolved) = resolved_args.into_request(typed, StdioMode::Capture { limit: KEPT });
+    request.command = vec![shell.clone()];
+    request.stdio = StdioMode::Capture { limit: KEPT };
     let socket = asks
         .then(|| AskSocket::open(&request.session, &request.cwd, answer_timeout))
         .transpose()?;

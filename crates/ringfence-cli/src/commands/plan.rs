@@ -17,7 +17,7 @@ use super::resolve_args::{RunOverrides, resolve_for_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::output::{self, ColorMode, printable, tilde_path};
-use crate::providers::{is_unconfined, plain_registry};
+use crate::providers::plain_registry;
 
 /// Show the enforcement steps, and the gaps
 ///
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
             .into_iter()
             .map(|around| json!({ "directory": around.directory, "file": around.file }))
             .collect();
-        let is_confined = !is_unconfined(&resolved_args.resolved.grants);
+        let is_confined = resolved_args.resolved.is_confined();
         let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.description.detail, "gaps": plan.gaps, "filteredVariables": filtered, "withheldSettings": withheld, "enclosingPolicies": enclosing });
         output::print_json(&plan)?;
     } else if resolved_args.resolved.grants.is_confined() {

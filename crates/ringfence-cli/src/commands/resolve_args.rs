@@ -22,44 +22,17 @@ use crate::error::CliError;
 use crate::messages;
 use crate::providers::plain_registry;
 
-/// The arguments, with the resolved policy.
+/// A request as far as the arguments define it, and its policy. The caller adds the command.
 pub(crate) struct ResolvedArgs {
-    pub(crate) cwd: AbsPath,
-    pub(crate) flags: Flags,
-    pub(crate) files: PolicyFiles,
+    pub(crate) request: RunRequest,
     pub(crate) resolved: ResolvedPolicy,
 }
 
-/// A command as typed: a shell line, or words.
-pub(crate) struct TypedCommand {
-    pub(crate) line: Option<String>,
-    pub(crate) command: Vec<OsString>,
-    pub(crate) agent: Option<String>,
-}
-
-impl ResolvedArgs {
-    /// Returns the request to run a command under this policy, in a new session.
-    pub(crate) fn into_request(
-        self,
-        typed: TypedCommand,
-        stdio: StdioMode,
-    ) -> (RunRequest, ResolvedPolicy) {
-        let command = match typed.line {
-            Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
-            None => typed.command,
-        };
-        let agent = typed.agent.or_else(agent_from_env);
-        let request = RunRequest {
-            command,
-            cwd: self.cwd,
-            flags: self.flags,
-            files: self.files,
-            stdio,
-            asker: None,
-            agent,
-            session: session_id(),
-        };
-        (request, self.resolved)
+/// The words of a command as typed: a shell line, or words.
+pub(crate) fn command_words(line: Option<String>, command: Vec<OsString>) -> Vec<OsString> {
+    match line {
+        Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
+        None => command,
     }
 }
 
@@ -117,8 +90,8 @@ pub(crate) fn resolve_for_run(
     chosen: RunOverrides<'_>,
 ) -> Result<ResolvedArgs, CliError> {
     let resolved_args = resolve_args(resolve_in, arguments, chosen)?;
-    let grants = &resolved_args.resolved.grants;
-    plain_registry().get(&grants.sandbox.provider).map_err(EngineError::from)?;
+    let provider = &resolved_args.resolved.grants.sandbox.provider;
+    plain_registry().get(provider).map_err(EngineError::from)?;
     Ok(resolved_args)
 }
 
@@ -183,7 +156,10 @@ fn resolve_args(
     {
         messages::print_warning(warning);
     }
-    Ok(ResolvedArgs { cwd, flags, files, resolved })
+    let (command, stdio, session) = (Vec::new(), StdioMode::Inherit, session_id());
+    let (asker, agent) = (None, files.agent.clone());
+    let request = RunRequest { command, cwd, flags, files, stdio, asker, agent, session };
+    Ok(ResolvedArgs { request, resolved })
 }
 
 /// Returns the directory to search for the project from.

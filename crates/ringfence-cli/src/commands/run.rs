@@ -1,7 +1,6 @@
 //! `ringfence run`
 
 pub(crate) mod cwd_link;
-mod sandbox_flag;
 mod unreported;
 
 use std::ffi::OsString;
@@ -9,16 +8,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::session_protocol::CommandReport;
-use ringfence_api::{Asker, ExitStatus, HostFacts, Outcome, Permission, StdioMode};
+use ringfence_api::{Asker, ExecuteResult, ExitStatus, Outcome, StdioMode};
 use ringfence_engine::{
-    EngineError, ResolvedPolicy, check_gaps, permission_for_outcome, run as run_engine,
+    EngineError, ResolvedPolicy, RunNotice, permission_for_outcome, run as run_engine,
     with_directory_report,
 };
-use ringfence_policy::{Asking, Grants, Observe};
-use ringfence_provider::{Capabilities, PreparedSandbox, Provider, ProviderError};
+use ringfence_policy::{Asking, Observe};
 
-use super::resolve_args::{RunOverrides, TypedCommand, agent_from_env, parse_duration_ms};
+use super::resolve_args::{
+    ResolvedArgs, RunOverrides, agent_from_env, command_words, parse_duration_ms, resolve_for_run,
+};
 use super::session::conversation;
 use crate::args::{AskArg, ObserveArg, RunArgs, ShellArg};
 use crate::asker::{ANSWER_TIMEOUT, TerminalAsker};
@@ -26,7 +25,6 @@ use crate::error::CliError;
 use crate::providers::EarlyProviders;
 use crate::{denied, messages, output};
 use cwd_link::CwdLink;
-pub(crate) use sandbox_flag::{CommandAuthor, SandboxFlag};
 use tracing::trace_span;
 
 /// The number of bytes of each stream that `--json` keeps.
@@ -58,36 +56,13 @@ fn in_bash(line: String) -> Vec<OsString> {
     vec!["/bin/bash".into(), "-c".into(), line.into()]
 }
 
-/// The registry, with a warning before a command runs unconfined. A refused command prints
-/// no such warning.
-struct WarnsUnconfined<'a>(&'a EarlyProviders);
-
-impl Provider for WarnsUnconfined<'_> {
-    fn name(&self) -> &str {
-        self.0.registry.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.registry.capabilities()
-    }
-
-    fn prepare(
-        &self,
-        grants: &Grants,
-        host_facts: &HostFacts,
-    ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
-        let prepared = self.0.registry.prepare(grants, host_facts)?;
-        if !prepared.is_confined() {
-            self.0.end_early_start();
-            let is_refused = grants.is_confined() && grants.sandbox.is_required;
-            if !is_refused && check_gaps(prepared.gaps(), grants.on_gap).is_ok() {
-                messages::print_warning(
-                    "nothing is confined: the command has all your permissions",
-                );
-            }
-        }
-        Ok(prepared)
-    }
+/// The author of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommandAuthor {
+    /// The user, or the user's own settings.
+    User,
+    /// A file of the project, which is untrusted: the command runs in a sandbox or not at all.
+    Project,
 }
 
 pub(crate) fn run(arguments: RunArgs, providers: &EarlyProviders) -> Result<ExitCode, CliError> {
@@ -96,7 +71,7 @@ pub(crate) fn run(arguments: RunArgs, providers: &EarlyProviders) -> Result<Exit
     {
         return Ok(status);
     }
-    run_for(arguments, SandboxFlag::FromPolicy, CommandAuthor::User, providers)
+    run_for(arguments, None, CommandAuthor::User, providers)
 }
 
 /// The choices of `run`'s flags that override the policy.
@@ -116,20 +91,14 @@ fn overrides<'a>(arguments: &'a RunArgs, agent: Option<&'a str>) -> RunOverrides
 }
 
 /// Writes the result as JSON. If that fails, ringfence failed: the command's status is not used.
-fn write_json(
-    outcome: &Outcome,
-    session: &str,
-    permission: Option<Permission>,
-) -> Result<(), CliError> {
-    output::print_json(&CommandReport::from_outcome(outcome, session, permission)).inspect_err(
-        |_| {
-            messages::print_outcome_warnings(outcome);
-            messages::print_warning(&format!(
-                "the command ended with status {}, but its result could not be written",
-                outcome.exit_code()
-            ));
-        },
-    )
+fn write_json(result: ExecuteResult, outcome: &Outcome) -> Result<(), CliError> {
+    output::print_json(&result).inspect_err(|_| {
+        messages::print_outcome_warnings(outcome);
+        messages::print_warning(&format!(
+            "the command ended with status {}, but its result could not be written",
+            outcome.exit_code()
+        ));
+    })
 }
 
 /// The form in which a run is reported on standard error.
@@ -153,9 +122,10 @@ impl RunReport {
     }
 }
 
+/// Runs a command; `sandbox` is the value of `--sandbox` and `--no-sandbox`, if given.
 pub(crate) fn run_for(
     arguments: RunArgs,
-    sandbox_flag: SandboxFlag,
+    sandbox: Option<bool>,
     author: CommandAuthor,
     providers: &EarlyProviders,
 ) -> Result<ExitCode, CliError> {
@@ -163,26 +133,26 @@ pub(crate) fn run_for(
     let answer_timeout = arguments.ask_timeout.as_deref().map(parse_duration_ms).transpose()?;
     let answer_timeout = answer_timeout.map_or(ANSWER_TIMEOUT, Duration::from_millis);
     let agent = arguments.agent.clone().or_else(agent_from_env);
-    let chosen = overrides(&arguments, agent.as_deref());
-    let resolved_args = sandbox_flag::resolve_policy(&arguments, (sandbox_flag, author), chosen)?;
-    let grants = &resolved_args.resolved.grants;
+    let chosen = RunOverrides { sandbox, ..overrides(&arguments, agent.as_deref()) };
+    let ResolvedArgs { mut request, mut resolved } = resolve_for_run(&arguments.policy, chosen)?;
+    resolved.grants.sandbox.is_required |= author == CommandAuthor::Project;
+    let grants = &resolved.grants;
     if grants.ask == Asking::Never && grants.is_confined() {
         grants.network.refuse_empty_list().map_err(EngineError::from)?;
     }
-    let stdio =
-        if arguments.json { StdioMode::Capture { limit: KEPT } } else { StdioMode::Inherit };
+    if arguments.json {
+        request.stdio = StdioMode::Capture { limit: KEPT };
+    }
     let terminal = (grants.ask == Asking::Terminal && grants.is_confined())
         .then(|| Arc::new(TerminalAsker::new(answer_timeout)));
     let report = RunReport { is_json: arguments.json, is_quiet: arguments.quiet };
-    let (line, command) = match (arguments.line, arguments.shell) {
+    request.command = match (arguments.line, arguments.shell) {
         (Some(line), ShellArg::Bash) if arguments.keep_directory => {
-            (None, with_directory_report(line.into()))
+            with_directory_report(line.into())
         }
-        (Some(line), ShellArg::Bash) => (None, in_bash(line)),
-        (line, _) => (line, arguments.command),
+        (Some(line), ShellArg::Bash) => in_bash(line),
+        (line, _) => command_words(line, arguments.command),
     };
-    let (mut request, resolved) =
-        resolved_args.into_request(TypedCommand { line, command, agent: arguments.agent }, stdio);
     if let Some(name) = arguments.session {
         request.session = check_session_name(name)?;
     }
@@ -192,14 +162,14 @@ pub(crate) fn run_for(
         .then(|| CwdLink::begin(state, &request.session, &request.cwd))
         .transpose()?;
     request.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
-    let warn = &mut messages::warn_unrecorded;
-    let mut result = run_engine(&WarnsUnconfined(providers), &request, &resolved, warn);
-    if let Some(outside) = sandbox_flag::without_sandbox(&result, &resolved, author) {
-        messages::print_warning(
-            "the sandbox is unavailable here, and the policy accepts that: the command has all your permissions",
-        );
-        result = run_engine(&providers.registry, &request, &outside, warn);
-    }
+    let mut warnings = Vec::new();
+    let result = run_engine(&providers.registry, &request, &resolved, &mut |notice| {
+        if *notice == RunNotice::Unconfined {
+            providers.end_early_start();
+        }
+        messages::print_notice(notice);
+        warnings.push(notice.to_string());
+    });
     // The command has ended: no process waits for the answer to an open question.
     terminal.iter().for_each(|terminal| terminal.close());
     let outcome = match result {
@@ -211,7 +181,8 @@ pub(crate) fn run_for(
     let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.has_terminal());
     if report.is_json {
         let permission = permission_for_outcome(&outcome, &request.files, &resolved);
-        write_json(&outcome, &request.session, permission.filter(|_| !was_asked))?;
+        let permission = permission.filter(|_| !was_asked);
+        write_json(ExecuteResult { permission, warnings, ..outcome.clone().into() }, &outcome)?;
     }
     report.print(&outcome, &resolved);
     ringfence_linux::reap_children();

@@ -14,7 +14,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use ringfence_api::{Outcome, StdioMode};
 use ringfence_audit::{RecordFields, session_id};
-use ringfence_engine::{RunRequest, check_gaps, plan, run as run_engine};
+use ringfence_engine::{RunRequest, plan, run as run_engine};
+use ringfence_policy::{OnGap, Origin, Source};
 use serde_json::Value;
 
 use super::resolve_args::{ResolvedArgs, RunOverrides, resolve_for_run};
@@ -22,7 +23,7 @@ use crate::args::PolicyArgs;
 use crate::error::CliError;
 use crate::messages;
 use crate::output::{self, ColorMode, tilde_path};
-use crate::providers::{is_unconfined, plain_registry};
+use crate::providers::plain_registry;
 use choose::{DecoyFiles, ProbeChooser, VARIABLE};
 use probe::{HostObservation, ProbeAttempt, ProbeFunction, ProbeReply, PromiseProbe, SCRIPT};
 use table::TestTable;
@@ -79,7 +80,7 @@ pub(crate) fn is_test_run(begun: &RecordFields) -> bool {
 
 pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
     let mut resolved_args = resolve_for_run(&arguments.policy, RunOverrides::default())?;
-    if is_unconfined(&resolved_args.resolved.grants) {
+    if !resolved_args.resolved.is_confined() {
         return Err(CliError::Usage {
             what: "nothing is confined, so there is nothing to test".into(),
             hint: "use `--mode workspace-write`, or see `ringfence policy show --origin`".into(),
@@ -88,8 +89,8 @@ pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
     resolved_args.resolved.surroundings.variables.push((VARIABLE.into(), "not-a-secret".into()));
     resolved_args.resolved.grants.limits.wall_ms = Some(TIME_LIMIT_MS);
     let plan = plan(&plain_registry(), &resolved_args.resolved)?;
-    check_gaps(&plan.gaps, resolved_args.resolved.grants.on_gap)?;
-    for gap in plan.gaps.iter().filter(|gap| gap.refuses_run()) {
+    let is_accepted = resolved_args.resolved.grants.on_gap == OnGap::Run;
+    for gap in plan.gaps.iter().filter(|gap| gap.refuses_run() && is_accepted) {
         messages::print_warning(&format!(
             "not enforced, and not tested: {}: {}",
             gap.what, gap.why
@@ -109,8 +110,8 @@ pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
     let probes = chooser.probes();
     let headline = headline(&resolved_args);
     if arguments.unconfined {
-        messages::print_warning("these attempts are not confined");
-        resolved_args.resolved.grants.enabled = false;
+        let off = Origin::new(Source::Flag, "--unconfined");
+        resolved_args.resolved = resolved_args.resolved.without_sandbox(off);
     }
     let replies = probe::parse_replies(&attempt(&probes, &resolved_args)?.stdout.bytes());
     let table = TestTable { headline, rows: judge(probes, replies, &mut baits), start_ms };
@@ -167,20 +168,13 @@ fn shell(
     command.extend(arguments);
     let request = RunRequest {
         command,
-        cwd: resolved_args.cwd.clone(),
-        flags: resolved_args.flags.clone(),
-        files: resolved_args.files.clone(),
         stdio: StdioMode::Capture { limit: KEPT },
-        asker: None,
         agent: Some(AGENT.into()),
         session: session_id(),
+        ..resolved_args.request.clone()
     };
-    Ok(run_engine(
-        &plain_registry(),
-        &request,
-        &resolved_args.resolved,
-        &mut messages::warn_unrecorded,
-    )?)
+    let resolved = &resolved_args.resolved;
+    Ok(run_engine(&plain_registry(), &request, resolved, &mut messages::print_notice)?)
 }
 
 fn judge(

@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: ToolCommand) -> Result<ExitCode, CliError> {
     }
     let input = input(arguments.input)?;
     let agent = arguments.agent.or_else(agent_from_env);
-    let ResolvedArgs { cwd, resolved, .. } = resolve_for_run(
+    let ResolvedArgs { request, resolved } = resolve_for_run(
         &arguments.policy,
         RunOverrides { agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: ToolCommand) -> Result<ExitCode, CliError> {
     let grants = resolved.grants.without_tools(arguments.disallow.iter().map(rule));
     let session = arguments.session.unwrap_or_else(ringfence_audit::session_id);
     let subject = RecordSubject { agent, session };
-    let tools = FileTools::open(grants, subject, cwd, Box::new(messages::warn_unrecorded))?;
+    let tools = FileTools::open(grants, subject, request.cwd, Box::new(messages::warn_unrecorded))?;
     let call = RoutedCall { tool: arguments.tool, input };
     match tools.serve(&call) {
         Some(Ok(done)) => output::print_json(&done).map(|()| ExitCode::SUCCESS),

@@ -388,5 +388,18 @@ fn without_a_sandbox_nothing_runs_unless_the_policy_accepts_it() {
                 .contains("the sandbox is unavailable here")
         );
         assert!(!project.has("refuse.toml.ran") && project.has("accept.toml.ran"));
+        // A session does the same.
+        let session = |policy: &str| {
+            let lines = format!(
+                r#"{{"ask":"hello","version":1}}\n{{"ask":"exec","line":"touch {policy}.shell"}}\n"#
+            );
+            project.sh(&format!(
+                "(printf '{lines}'; until [ -e {policy}.shell ] || [ $((n += 1)) -gt 50 ]; do sleep 0.1; done) \
+                 | ./rf session serve --stdio --policy {policy}"
+            ))
+        };
+        session("refuse.toml").expect_status(125);
+        session("accept.toml");
+        assert!(!project.has("refuse.toml.shell") && project.has("accept.toml.shell"));
     });
 }

@@ -15,6 +15,7 @@ mod commands;
 mod configure;
 mod corpus;
 mod denied_line;
+mod doors;
 mod egress;
 mod environment;
 mod explain;

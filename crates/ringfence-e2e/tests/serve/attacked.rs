@@ -90,7 +90,7 @@ fn tenant_cannot_widen_its_own_policy() {
 ///
 /// Promise: tenant-ceiling
 #[test]
-fn tenant_policy_cannot_choose_a_provider() {
+fn tenant_policy_cannot_turn_the_sandbox_off() {
     let service = Service::start(TestUser::all()[0]);
     let text = "version = 1\non-gap = \"run\"\n[sandbox]\nprovider = \"process\"\n";
     service.put("/v1/tenants/alice/policy", &json!({ "policy": text })).fails(400, "policy");
@@ -99,8 +99,12 @@ fn tenant_policy_cannot_choose_a_provider() {
     // A file that did not come through the API.
     let file = service.data().join("tenants/alice/ringfence/policy.toml");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    std::fs::write(file, text).unwrap();
-    service.execute("alice/helper/tool", "echo ran").fails(503, "policy");
+    for text in
+        [text, "version = 1\nmode = \"full-access\"\n", "version = 1\n[sandbox]\nenabled = false\n"]
+    {
+        std::fs::write(&file, text).unwrap();
+        service.execute("alice/helper/tool", "echo ran").fails(503, "policy");
+    }
 }
 
 /// Sends a request and leaves its response unread.

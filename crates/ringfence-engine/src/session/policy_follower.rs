@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::sync::Arc;
 
+use ringfence_api::session_protocol::{PolicyProblemReport, PolicyReport};
 use ringfence_api::{Gap, error_chain};
 use ringfence_audit::{AuditLog, LogOptions, Record, RecordSubject, now_ms};
 use ringfence_policy::{
@@ -20,34 +21,13 @@ use crate::host::FileStamp;
 use crate::permanent_grant::GrantTarget;
 use crate::policy_cache::policy_file_stamps;
 use crate::recorder::policy_digest;
+use crate::run::check_gaps;
 use crate::variables::variables;
-use crate::{
-    EngineError, ResolvedPolicy, RunRequest, check_gaps, fail_fast, files, tool_directories,
-};
+use crate::{EngineError, ResolvedPolicy, RunRequest, fail_fast, files, tool_directories};
 
 /// Reads the policy again, for the host environment of the session's start.
 pub type PolicyResolver =
     dyn Fn(&ResolvedPolicy) -> Result<ResolvedPolicy, EngineError> + Send + Sync;
-
-/// Reports about changed policy files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PolicyNews {
-    /// Added and removed rules, and if they are in force.
-    pub changes: Vec<PolicyChange>,
-    /// The reasons the policy stays unchanged.
-    pub problems: Vec<PolicyProblem>,
-}
-
-/// A policy change that cannot be followed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyProblem {
-    /// The stable error code.
-    pub code: &'static str,
-    /// The problem and its position.
-    pub message: String,
-    /// The hint: a command to type.
-    pub hint: Option<String>,
-}
 
 /// The policy of a session and its source files.
 pub(super) struct PolicyFollower {
@@ -62,8 +42,8 @@ pub(super) struct PolicyFollower {
     /// Gaps that the policy does not accept.
     refusing: Vec<Gap>,
     /// The reason the newest files are not followed.
-    pub(super) problem: Option<PolicyProblem>,
-    news: PolicyNews,
+    pub(super) problem: Option<PolicyProblemReport>,
+    news: PolicyReport,
     /// Grants for the session that were requested explicitly. They survive file changes.
     requested: SessionGrants,
 }
@@ -85,13 +65,23 @@ impl PolicyFollower {
             pending: Vec::new(),
             refusing: Vec::new(),
             problem: None,
-            news: PolicyNews::default(),
+            news: PolicyReport::default(),
             requested: SessionGrants::default(),
         }
     }
 
+    /// Replaces the policy by `outside`, which confines nothing, for the rest of the session.
+    pub(super) fn abandon_sandbox(&mut self, outside: ResolvedPolicy) {
+        let off = outside.grants.sandbox.off.clone().expect("it was just turned off");
+        (self.newest, self.in_force) = (Arc::new(outside.clone()), Arc::new(outside));
+        let resolve = std::mem::replace(&mut self.resolve, Box::new(|before| Ok(before.clone())));
+        self.resolve = Box::new(move |before| {
+            resolve(before).map(|resolved| resolved.without_sandbox(off.clone()))
+        });
+    }
+
     /// Takes the reports since the last call.
-    pub(super) fn take_news(&mut self) -> PolicyNews {
+    pub(super) fn take_news(&mut self) -> PolicyReport {
         std::mem::take(&mut self.news)
     }
 
@@ -137,10 +127,10 @@ impl PolicyFollower {
         }
     }
 
-    fn read(&self, changed: &[AbsPath]) -> Result<ResolvedPolicy, PolicyProblem> {
+    fn read(&self, changed: &[AbsPath]) -> Result<ResolvedPolicy, PolicyProblemReport> {
         if let Some(file) = changed.iter().find(|file| self.is_writable_by_commands(file)) {
-            return Err(PolicyProblem {
-                code: "policy-writable",
+            return Err(PolicyProblemReport {
+                code: "policy-writable".into(),
                 message: format!(
                     "ignored the change of {file}: commands of this session can write to it"
                 ),
@@ -151,8 +141,8 @@ impl PolicyFollower {
             });
         }
         let read = (self.resolve)(&self.newest);
-        let read = read.map_err(|error| PolicyProblem {
-            code: error.code(),
+        let read = read.map_err(|error| PolicyProblemReport {
+            code: error.code().into(),
             message: error_chain(&error),
             hint: error.hint(),
         })?;
@@ -241,7 +231,7 @@ impl PolicyFollower {
             self.record(request, changed, Ok((digests, &changes)));
         }
         self.pending = changes.iter().filter(|change| change.pending.is_some()).cloned().collect();
-        self.news.changes.extend(changes);
+        self.news.add_changes(changes);
         revision.filter(|_| !is_owed)
     }
 

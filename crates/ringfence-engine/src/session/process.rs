@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ringfence_api::{Gap, Outcome, OutputStream, ShellState, Signal, StreamOutput};
-use ringfence_audit::AuditError;
+use ringfence_api::session_protocol::PolicyReport;
+use ringfence_api::{Outcome, OutputStream, ShellState, Signal};
 use ringfence_provider::{Interrupter, OutputSink, SandboxedProcess, Terminal};
 
-use super::sandbox::executed;
-use super::{CommandControl, PolicyNews, SessionOutcome};
+use super::CommandControl;
 use crate::recorder::RunRecorder;
+use crate::run::{NoticeFn, Readiness, RunNotice};
 use crate::{EngineError, ResolvedPolicy, RunRequest};
 
 /// A program in the sandbox of a session, without the shell.
@@ -16,9 +16,11 @@ pub struct SessionProcess {
     pub(super) state: ProcessState,
     pub(super) request: RunRequest,
     pub(super) resolved: Arc<ResolvedPolicy>,
+    pub(super) ready: Readiness,
     pub(super) enforced: Vec<String>,
-    pub(super) gaps: Vec<Gap>,
-    pub(super) news: PolicyNews,
+    /// The notices of its start.
+    pub(super) notices: Vec<RunNotice>,
+    pub(super) policy: PolicyReport,
 }
 
 /// The state of a program.
@@ -66,33 +68,27 @@ impl SessionProcess {
         }
     }
 
-    /// Waits for its end. `on_audit_error` receives audit errors.
+    /// Waits for its end. `on_notice` also receives the notices of its start.
     pub fn wait(
         self,
         sink: &mut OutputSink<'_>,
-        on_audit_error: &mut dyn FnMut(&AuditError),
-    ) -> Result<SessionOutcome, EngineError> {
-        let Self { state, request, resolved, enforced, gaps, news } = self;
-        let (background, shell) = (StreamOutput::default(), ShellState::Alive);
-        let process = match state {
-            ProcessState::Runs(process) => process,
+        on_notice: &mut NoticeFn<'_>,
+    ) -> Result<Outcome, EngineError> {
+        let Self { state, request, resolved, ready, enforced, notices, policy } = self;
+        notices.iter().for_each(&mut *on_notice);
+        let outcome = match state {
+            ProcessState::Runs(process) => {
+                let mut recorder = RunRecorder::resume(&request, &resolved, &ready, on_notice)?;
+                let ran = process.wait(sink);
+                let complete = |ran| Outcome { enforced, gaps: ready.gaps.clone(), ..ran };
+                recorder.finish(ran.map(complete).map_err(EngineError::from))?
+            }
             ProcessState::Refused(outcome) => {
                 sink(OutputStream::Err, &outcome.stderr.head);
-                return Ok(SessionOutcome {
-                    outcome: *outcome,
-                    cwd: None,
-                    background,
-                    shell,
-                    news,
-                });
+                *outcome
             }
         };
-        let mut recorder = RunRecorder::resume(&request, &resolved, on_audit_error)?;
-        let result = process
-            .wait(sink)
-            .map(|ran| executed(ran, enforced, gaps).outcome)
-            .map_err(EngineError::from);
-        recorder.finish(&result);
-        result.map(|outcome| SessionOutcome { outcome, cwd: None, background, shell, news })
+        // The shell is not affected.
+        Ok(Outcome { shell: ShellState::Alive, policy, ..outcome })
     }
 }

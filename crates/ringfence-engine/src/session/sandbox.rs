@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Denial, Enforcement, Gap, Outcome, QuarantinedFile, ShellCommandResult};
+use ringfence_api::{Denial, Enforcement, Gap, Outcome, QuarantinedFile};
 use ringfence_policy::OnGap;
 use ringfence_provider::{
     ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox, SandboxedProcess,
 };
 use tracing::info;
 
-use super::{PolicyNews, SessionOutcome};
 use crate::asking::{RecordingAsker, SessionGrants};
 use crate::run::{Readiness, RunTarget, check_gaps, open};
 use crate::variables::variables;
@@ -130,12 +129,15 @@ impl SandboxSlot {
         }
     }
 
-    pub(super) fn executed(&mut self, ran: ShellCommandResult) -> SessionOutcome {
+    /// The outcome of a command, with the protections and gaps of the sandbox.
+    pub(super) fn complete_outcome(&mut self, ran: Outcome) -> Outcome {
         let found = self.live_sandbox.iter().flat_map(|live_sandbox| live_sandbox.found_gaps());
-        let gaps = self.gaps.iter().cloned().chain(found).collect();
-        let mut executed = executed(ran, self.enforced.clone(), gaps);
-        executed.outcome.quarantined = std::mem::take(&mut self.quarantined);
-        executed
+        Outcome {
+            enforced: self.enforced.clone(),
+            gaps: self.gaps.iter().cloned().chain(found).collect(),
+            quarantined: std::mem::take(&mut self.quarantined),
+            ..ran
+        }
     }
 }
 
@@ -203,38 +205,4 @@ fn make(
         prepared.set_asker(recording_asker);
     }
     Ok(prepared.start_sandbox(&request.cwd)?)
-}
-
-/// The outcome of a command in this sandbox.
-pub(crate) fn executed(
-    ran: ShellCommandResult,
-    enforced: Vec<String>,
-    gaps: Vec<Gap>,
-) -> SessionOutcome {
-    let outcome = Outcome {
-        stdout: ran.stdout,
-        stderr: ran.stderr,
-        status: ran.status,
-        denials: ran.denials,
-        denials_dropped: ran.denials_dropped,
-        granted: ran.granted,
-        observed: None,
-        connections: ran.connections.0,
-        connections_dropped: ran.connections.1,
-        timed_out: ran.timed_out,
-        breaches: ran.breaches,
-        duration_ms: ran.duration.as_millis() as u64,
-        usage: ran.usage,
-        enforced,
-        gaps,
-        quarantined: Vec::new(),
-        refusal: None,
-    };
-    SessionOutcome {
-        outcome,
-        cwd: None,
-        background: ran.background,
-        shell: ran.shell,
-        news: PolicyNews::default(),
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use ringfence_api::{Denial, Outcome, OutputStream, ShellCommand, ShellState, StdinInput};
 use ringfence_provider::{OutputSink, ProviderError, SandboxShell};
 
-use super::{CommandControl, Session, SessionCall, SessionOutcome, StartDecision, lock, not_fed};
+use super::{CommandControl, Session, SessionCall, StartDecision, lock, not_fed};
 use crate::EngineError;
 use crate::run::{Readiness, RunTarget};
 
@@ -22,7 +22,7 @@ pub(super) struct SessionShell<'a, 's> {
 }
 
 impl RunTarget for SessionShell<'_, '_> {
-    type Output = SessionOutcome;
+    type Output = Outcome;
 
     fn prepare(&mut self) -> Result<Readiness, EngineError> {
         self.session.restart_missing(&mut self.shell)?;
@@ -33,7 +33,7 @@ impl RunTarget for SessionShell<'_, '_> {
         Ok(lock(&self.session.sandbox).readiness(on_gap))
     }
 
-    fn run(&mut self) -> Result<SessionOutcome, EngineError> {
+    fn run(&mut self) -> Result<Outcome, EngineError> {
         let shell = self.shell.as_mut().expect("the pipeline prepares it first");
         lock(&self.session.sandbox).commands += 1;
         let feeder = (self.line.input == StdinInput::Streamed)
@@ -56,7 +56,7 @@ impl RunTarget for SessionShell<'_, '_> {
                 if ran.shell == ShellState::Ended {
                     *self.shell = None;
                 }
-                Ok(SessionOutcome { cwd, ..sandbox.executed(ran) })
+                Ok(Outcome { cwd, ..sandbox.complete_outcome(ran) })
             }
             Err(error @ ProviderError::NotACommand { .. }) => Err(error.into()),
             Err(error) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use futures_util::future::join_all;
-use ringfence_api::{Asker, ExecuteResult, Outcome, ShellState, StdioMode, error_chain};
+use ringfence_api::{Asker, ExecuteResult, Outcome, StdioMode};
 use ringfence_audit::{now_ms, session_id};
 use ringfence_engine::{EngineError, ResolvedPolicy, RunObserver, RunRequest, run_streamed};
 use ringfence_policy::{AbsPath, Flags};
@@ -395,7 +395,7 @@ fn run(
         app.events.publish("denial", &wanted.skill.user, about);
     }
     warnings.extend(resolved.grants.warnings.iter().cloned());
-    let result = ExecuteResult { cwd: None, shell: ShellState::Ended, warnings, ..outcome.into() };
+    let result = ExecuteResult { warnings, ..outcome.into() };
     serde_json::to_value(&result).map_err(|error| ApiError::internal(&error))
 }
 
@@ -419,8 +419,8 @@ fn run_observed(
         execution.progress.notify_change();
     };
     let watcher = RunObserver { begun: &mut begun, sink: &mut sink };
-    run_streamed(provider.as_ref(), run_request, resolved, watcher, &mut |error| {
-        warnings.push(error_chain(error))
+    run_streamed(provider.as_ref(), run_request, resolved, watcher, &mut |notice| {
+        warnings.push(notice.to_string())
     })
 }
 

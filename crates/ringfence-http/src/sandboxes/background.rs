@@ -1,17 +1,18 @@
 //! Background commands of a sandbox, outside its shell.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
 use axum::http::StatusCode;
-use ringfence_api::error_chain;
+use ringfence_api::ShellCommand;
 use ringfence_provider::ProcessStdio;
 use serde_json::Value;
 
-use super::queue::{KEPT, publish_denials, result};
-use super::{QueuedLine, SandboxCommand, ServiceSandbox, TerminalSlot, gone_error};
+use super::queue::result;
+use super::{SandboxCommand, ServiceSandbox, TerminalSlot};
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
 use crate::executions::executions_quota;
@@ -23,7 +24,7 @@ const MOST: usize = 16;
 pub(crate) fn start_background(
     app: &SharedState,
     sandbox: &Arc<ServiceSandbox>,
-    line: QueuedLine,
+    line: ShellCommand,
 ) -> ApiResult<Arc<SandboxCommand>> {
     drop(sandbox.require_live()?);
     let most = executions_quota(app, sandbox.user())?;
@@ -44,7 +45,7 @@ pub(crate) fn start_background(
                 .hint(hint)
                 .retry_after(1)
         })?;
-    let turn = SandboxCommand::new(sandbox.user(), &sandbox.id, &line.command);
+    let turn = SandboxCommand::new(sandbox.user(), &sandbox.id, &line.text);
     app.sandboxes.turns.add(&turn);
     let (app, sandbox, begun) = (app.clone(), sandbox.clone(), turn.clone());
     let run = move || {
@@ -72,16 +73,14 @@ fn run(
     app: &SharedState,
     sandbox: &Arc<ServiceSandbox>,
     turn: &Arc<SandboxCommand>,
-    line: QueuedLine,
+    line: ShellCommand,
 ) -> ApiResult<Value> {
-    let command: Vec<OsString> = vec!["/bin/bash".into(), "-c".into(), line.command.into()];
-    let streams = ProcessStdio::Pipes { input: line.input.into(), limit: KEPT };
-    let mut warnings = Vec::new();
+    let command: Vec<OsString> =
+        vec!["/bin/bash".into(), "-c".into(), OsString::from_vec(line.text)];
+    let streams = ProcessStdio::Pipes { input: line.input, limit: line.limit };
     let process = {
         let _live = sandbox.require_live()?;
-        sandbox
-            .session
-            .start(command, streams, line.timeout, &mut |error| warnings.push(error_chain(error)))?
+        sandbox.session.start(command, streams, line.deadline)?
     };
     turn.progress.set_interrupter(process.control().interrupter);
     let output = turn.progress.output().unwrap_or_default();
@@ -89,11 +88,7 @@ fn run(
         output.push(stream, bytes);
         turn.progress.notify_change();
     };
-    let executed = process.wait(&mut sink, &mut |error| warnings.push(error_chain(error)));
-    turn.progress.clear_interrupter();
-    let executed = executed.map_err(|error| {
-        if sandbox.require_live().is_err() { gone_error() } else { error.into() }
-    })?;
-    publish_denials(app, sandbox, &executed);
-    result(sandbox, executed, warnings)
+    let mut warnings = Vec::new();
+    let ended = process.wait(&mut sink, &mut |notice| warnings.push(notice.to_string()));
+    result(app, sandbox, turn, ended, warnings)
 }

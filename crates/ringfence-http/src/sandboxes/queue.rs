@@ -6,9 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ringfence_api::{ExecuteResult, error_chain};
+use ringfence_api::{ExecuteResult, Outcome, ShellCommand};
 use ringfence_audit::{now_ms, session_id};
-use ringfence_engine::session::{self, CommandControl, SessionOutcome};
+use ringfence_engine::EngineError;
+use ringfence_engine::session::{CommandControl, StartDecision};
 use ringfence_skills::SkillName;
 use serde_json::{Value, json};
 
@@ -16,22 +17,15 @@ use super::{ServiceSandbox, gone_error};
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult, ProblemJson};
 use crate::executions::{
-    CommandWatch, ExecutionState, ExecutionStatus, Listed, Watchable, executions_quota,
+    CommandWatch, ExecutionState, ExecutionStatus, Listed, MAX_DURATION, Watchable,
+    executions_quota,
 };
 use crate::tenants::lock;
 
 /// Bytes of each stream in the result.
-pub(super) const KEPT: usize = 1 << 20;
+pub(crate) const KEPT: usize = 1 << 20;
 /// Commands that may wait for one shell.
 const WAITING: usize = 64;
-
-/// A command for the shell.
-#[derive(Debug, Clone)]
-pub(crate) struct QueuedLine {
-    pub(crate) command: String,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) input: Vec<u8>,
-}
 
 /// A command of a sandbox.
 pub(crate) struct SandboxCommand {
@@ -46,7 +40,7 @@ pub(crate) struct SandboxCommand {
 }
 
 impl SandboxCommand {
-    pub(super) fn new(user: &SkillName, sandbox: &str, command: &str) -> Arc<Self> {
+    pub(super) fn new(user: &SkillName, sandbox: &str, command: &[u8]) -> Arc<Self> {
         let (id, user) = (session_id(), user.clone());
         let status = ExecutionStatus {
             id: id.clone(),
@@ -54,7 +48,7 @@ impl SandboxCommand {
             agent_id: SkillName::try_from("sandbox").expect("it is a name"),
             skill_id: SkillName::try_from(sandbox).expect("ids are names"),
             sandbox_id: Some(sandbox.to_owned()),
-            command: command.to_owned(),
+            command: String::from_utf8_lossy(command).into_owned(),
             state: ExecutionState::Waiting,
             created_ms: now_ms(),
             started_ms: None,
@@ -201,7 +195,7 @@ impl Drop for QueueTicket {
 pub(crate) fn queue_command(
     app: &SharedState,
     sandbox: &Arc<ServiceSandbox>,
-    line: QueuedLine,
+    line: ShellCommand,
 ) -> ApiResult<Arc<SandboxCommand>> {
     drop(sandbox.require_live()?);
     let most = executions_quota(app, sandbox.user())?;
@@ -216,7 +210,7 @@ pub(crate) fn queue_command(
         .hint("create another sandbox, or wait")
         .retry_after(1));
     }
-    let turn = SandboxCommand::new(sandbox.user(), &sandbox.id, &line.command);
+    let turn = SandboxCommand::new(sandbox.user(), &sandbox.id, &line.text);
     app.sandboxes.turns.add(&turn);
     let places = app.executions.run_semaphores(sandbox.user(), most);
     let (app, sandbox, begun) = (app.clone(), sandbox.clone(), turn.clone());
@@ -264,24 +258,18 @@ fn run(
     app: &SharedState,
     sandbox: &Arc<ServiceSandbox>,
     turn: &Arc<SandboxCommand>,
-    line: QueuedLine,
+    line: ShellCommand,
 ) -> ApiResult<Value> {
     drop(sandbox.require_live()?);
     let wall = sandbox.session.policy().grants.limits.wall_ms.map(Duration::from_millis);
-    let deadline =
-        [line.timeout, wall, Some(crate::executions::MAX_DURATION)].into_iter().flatten().min();
-    let line = ringfence_api::ShellCommand {
-        input: line.input.into(),
-        deadline,
-        limit: KEPT,
-        ..ringfence_api::ShellCommand::new(line.command)
-    };
+    let deadline = [line.deadline, wall, Some(MAX_DURATION)].into_iter().flatten().min();
+    let line = ShellCommand { deadline, ..line };
     let mut begun = |reach: CommandControl| {
         if turn.progress.is_cancelled() {
-            return session::StartDecision::Left;
+            return StartDecision::Left;
         }
         turn.progress.set_interrupter(reach.interrupter);
-        session::StartDecision::Taken
+        StartDecision::Taken
     };
     let output = turn.progress.output().unwrap_or_default();
     let mut sink = |stream, bytes: &[u8]| {
@@ -289,46 +277,34 @@ fn run(
         turn.progress.notify_change();
     };
     let mut warnings = Vec::new();
-    let executed = sandbox
+    let ended = sandbox
         .session
-        .execute(&line, &mut begun, &mut sink, &mut |error| warnings.push(error_chain(error)));
-    turn.progress.clear_interrupter();
-    let executed = executed.map_err(|error| {
-        if sandbox.require_live().is_err() { gone_error() } else { error.into() }
-    })?;
-    publish_denials(app, sandbox, &executed);
-    result(sandbox, executed, warnings)
+        .execute(&line, &mut begun, &mut sink, &mut |notice| warnings.push(notice.to_string()));
+    result(app, sandbox, turn, ended, warnings)
 }
 
-pub(super) fn publish_denials(
+/// The result of a command that has ended. Publishes its denials.
+pub(super) fn result(
     app: &SharedState,
     sandbox: &ServiceSandbox,
-    executed: &SessionOutcome,
-) {
-    for denial in &executed.outcome.denials {
+    turn: &SandboxCommand,
+    ended: Result<Outcome, EngineError>,
+    mut warnings: Vec<String>,
+) -> ApiResult<Value> {
+    turn.progress.clear_interrupter();
+    let outcome =
+        ended.map_err(
+            |error| {
+                if sandbox.require_live().is_err() { gone_error() } else { error.into() }
+            },
+        )?;
+    for denial in &outcome.denials {
         let mut about = serde_json::to_value(denial).unwrap_or_default();
         about["sandbox"] = sandbox.id.clone().into();
         app.events.publish("denial", sandbox.user(), about);
     }
-}
-
-pub(super) fn result(
-    sandbox: &ServiceSandbox,
-    executed: SessionOutcome,
-    mut warnings: Vec<String>,
-) -> ApiResult<Value> {
-    let SessionOutcome { outcome, cwd, background, shell, news } = executed;
+    warnings.extend(outcome.policy.warnings());
     let permission = sandbox.session.permission(&outcome);
-    warnings.extend(news.problems.into_iter().map(|problem| problem.message));
-    warnings.extend(news.changes.iter().map(|change| format!("the policy has changed: {change}")));
-    let cwd = cwd.map(|cwd| cwd.as_path().to_owned());
-    let result = ExecuteResult {
-        cwd,
-        background: background.into(),
-        shell,
-        warnings,
-        permission,
-        ..outcome.into()
-    };
+    let result = ExecuteResult { warnings, permission, ..outcome.into() };
     serde_json::to_value(&result).map_err(|error| ApiError::internal(&error))
 }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn begun(turns: &Turns, user: &SkillName) -> Arc<SandboxCommand> {
-        let turn = SandboxCommand::new(user, "box", "echo x");
+        let turn = SandboxCommand::new(user, "box", b"echo x");
         turns.add(&turn);
         turn
     }

@@ -544,7 +544,6 @@ impl<'a> CommandLoop<'a> {
             stdout,
             stderr,
             status,
-            observed: None,
             connections,
             connections_dropped,
             denials,
@@ -554,10 +553,7 @@ impl<'a> CommandLoop<'a> {
             breaches,
             duration_ms: duration.as_millis() as u64,
             usage,
-            enforced: Vec::new(),
-            gaps: Vec::new(),
-            quarantined: Vec::new(),
-            refusal: None,
+            ..Outcome::default()
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::apply::{ExecId, ExecSpec, OrphanReaping};
-use ringfence_api::{OutputStream, ShellCommandResult, Signal, StdinInput};
+use ringfence_api::{Outcome, OutputStream, Signal, StdinInput};
 use ringfence_provider::{
     Interrupter, OutputSink, ProcessSpec, ProcessStdio, ProviderError, SandboxedProcess,
     StdinFeeder, Terminal,
@@ -221,10 +221,7 @@ impl SandboxedProcess for SandboxProcess {
         self.feed.clone().map(|feed| feed as Arc<dyn StdinFeeder>)
     }
 
-    fn wait(
-        mut self: Box<Self>,
-        sink: &mut OutputSink<'_>,
-    ) -> Result<ShellCommandResult, ProviderError> {
+    fn wait(mut self: Box<Self>, sink: &mut OutputSink<'_>) -> Result<Outcome, ProviderError> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             if let Some(stdin_pipe) = &mut self.stdin_pipe {

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::apply::{ExecId, ExecSpec, OrphanReaping};
 use ringfence_api::{
-    ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, ResourceUsage, ShellCommand,
-    ShellCommandResult, ShellState, Signal, StreamOutput,
+    ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, Outcome, ResourceUsage,
+    ShellCommand, Signal, StreamOutput,
 };
 use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::{
@@ -124,27 +124,28 @@ pub(crate) struct CommandEnd {
     pub(crate) spent: CommandUsage,
 }
 
-/// The result of a command, with the reports of its host.
+/// The outcome of a command, with the reports of its host.
 pub(crate) fn command_result(
     host: &dyn ShellHost,
     CommandEnd { status, usage, duration, timed_out, kept, spent }: CommandEnd,
-) -> ShellCommandResult {
+) -> Outcome {
     let [stdout, stderr] = kept.map(BoundedCapture::finish);
     let (denials, denials_dropped) = host.take_denials();
-    ShellCommandResult {
+    let (connections, connections_dropped) = host.take_connections();
+    Outcome {
         stdout,
         stderr,
         status,
         timed_out,
         breaches: spent.finish(status, host.take_breaches()),
-        duration,
+        duration_ms: duration.as_millis() as u64,
         usage,
         denials,
         denials_dropped,
         granted: host.take_granted(),
-        connections: host.take_connections(),
-        background: StreamOutput::default(),
-        shell: ShellState::Alive,
+        connections,
+        connections_dropped,
+        ..Outcome::default()
     }
 }
 
@@ -310,7 +311,7 @@ impl SandboxShell for PersistentShell {
         &mut self,
         line: &ShellCommand,
         sink: &mut OutputSink<'_>,
-    ) -> Result<ShellCommandResult, ProviderError> {
+    ) -> Result<Outcome, ProviderError> {
         if self.is_over {
             return Err(ProviderError::Gone { what: "shell" });
         }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    ExitStatus, OutputStream, ShellCommand, ShellCommandResult, ShellState, Signal, StdinInput,
+    ExitStatus, Outcome, OutputStream, ShellCommand, ShellState, Signal, StdinInput,
 };
 
 use super::check_run::{CheckRun, difference, expect_equal};
@@ -99,7 +99,7 @@ impl CheckRun<'_> {
 const LIMIT: Duration = Duration::from_secs(20);
 
 impl RunningShell {
-    fn run(&mut self, line: &ShellCommand) -> Result<ShellCommandResult, CheckFailure> {
+    fn run(&mut self, line: &ShellCommand) -> Result<Outcome, CheckFailure> {
         let failed = |source| CheckFailure::NotRun {
             command: String::from_utf8_lossy(&line.text).into_owned(),
             source,
@@ -107,7 +107,7 @@ impl RunningShell {
         self.shell.execute(line, &mut |_, _| {}).map_err(failed)
     }
 
-    fn sh(&mut self, text: &str) -> Result<ShellCommandResult, CheckFailure> {
+    fn sh(&mut self, text: &str) -> Result<Outcome, CheckFailure> {
         self.run(&ShellCommand { deadline: Some(LIMIT), ..ShellCommand::new(text) })
     }
 
@@ -128,7 +128,7 @@ impl RunningShell {
     }
 }
 
-fn said(ran: &ShellCommandResult) -> String {
+fn said(ran: &Outcome) -> String {
     String::from_utf8_lossy(&ran.stdout.bytes()).trim_end_matches('\n').to_owned()
 }
 

@@ -86,7 +86,7 @@ impl PreparedSandbox for BrokenSandbox {
 
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         match (self.fault, self.before.borrow().as_ref()) {
-            (Fault::Idle, _) => return Ok(empty_outcome()),
+            (Fault::Idle, _) => return Ok(Outcome::default()),
             (Fault::OnlyOneCommandRuns, Some(_)) => {
                 return Err(system("run again", io::ErrorKind::BrokenPipe.into()));
             }
@@ -95,35 +95,13 @@ impl PreparedSandbox for BrokenSandbox {
         }
         let outcome = match self.bare(request) {
             Err(error) if self.fault == Fault::ExecFailureBecomesAnExit => {
-                Outcome { status: ExitStatus::Exited(error.status()), ..empty_outcome() }
+                Outcome { status: ExitStatus::Exited(error.status()), ..Outcome::default() }
             }
             other => other?,
         };
         let outcome = self.apply_fault(outcome);
         self.before.replace(Some(outcome.clone()));
         Ok(outcome)
-    }
-}
-
-fn empty_outcome() -> Outcome {
-    Outcome {
-        stdout: StreamOutput::default(),
-        stderr: StreamOutput::default(),
-        status: ExitStatus::Exited(0),
-        denials: Vec::new(),
-        granted: Vec::new(),
-        observed: None,
-        connections: Vec::new(),
-        connections_dropped: 0,
-        denials_dropped: 0,
-        timed_out: false,
-        breaches: Vec::new(),
-        duration_ms: 0,
-        usage: ResourceUsage::default(),
-        enforced: Vec::new(),
-        gaps: Vec::new(),
-        quarantined: Vec::new(),
-        refusal: None,
     }
 }
 
@@ -163,7 +141,7 @@ impl BrokenSandbox {
             timed_out,
             duration_ms: begun.elapsed().as_millis() as u64,
             usage: ResourceUsage { user_us: cpu_time() - used, ..ResourceUsage::default() },
-            ..empty_outcome()
+            ..Outcome::default()
         })
     }
 

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    ExecuteResult, ExitStatus, LimitBreach, OutputStream, ShellCommand, ShellCommandResult,
-    ShellState, Signal, StreamOutput,
+    ExecuteResult, ExitStatus, LimitBreach, Outcome, OutputStream, ShellCommand, ShellState,
+    Signal, StreamOutput,
 };
 use ringfence_policy::{AbsPath, Limit};
 use ringfence_provider::{Interrupter, OutputSink, ProviderError, SandboxShell, StdinFeeder};
@@ -112,7 +112,7 @@ impl SandboxShell for BackendShell {
         &mut self,
         line: &ShellCommand,
         sink: &mut OutputSink<'_>,
-    ) -> Result<ShellCommandResult, ProviderError> {
+    ) -> Result<Outcome, ProviderError> {
         let begun = Instant::now();
         let mut streamed = [BoundedCapture::new(line.limit), BoundedCapture::new(line.limit)];
         let mut is_streamed = false;
@@ -137,13 +137,12 @@ impl SandboxShell for BackendShell {
                 let [stdout, stderr] = streamed.map(BoundedCapture::finish);
                 let interrupted = ExecuteResult { timed_out, ..ExecuteResult::default() };
                 let ran = from_result(interrupted, line.limit);
-                ShellCommandResult { stdout, stderr, status: INTERRUPTED, ..ran }
+                Outcome { stdout, stderr, status: INTERRUPTED, ..ran }
             }
         };
-        ran.duration = begun.elapsed();
+        ran.duration_ms = begun.elapsed().as_millis() as u64;
         if let Some(limit) = line.deadline.filter(|_| ran.timed_out) {
-            let (configured, observed) =
-                (limit.as_millis() as u64, ran.duration.as_millis() as u64);
+            let (configured, observed) = (limit.as_millis() as u64, ran.duration_ms);
             ran.breaches.retain(|breach| breach.limit != Limit::Wall);
             ran.breaches.push(LimitBreach { limit: Limit::Wall, configured, observed });
         }
@@ -168,27 +167,27 @@ impl SandboxShell for BackendShell {
 }
 
 /// The part of a result that the backend knows, with at most `limit` bytes of each stream.
-fn from_result(result: ExecuteResult, limit: usize) -> ShellCommandResult {
+fn from_result(result: ExecuteResult, limit: usize) -> Outcome {
     let keep = |output: ringfence_api::CapturedOutput| {
         let mut kept = BoundedCapture::new(limit);
         kept.push(&output.bytes);
         let kept = kept.finish();
         StreamOutput { dropped: kept.dropped + output.dropped, ..kept }
     };
-    ShellCommandResult {
+    Outcome {
         stdout: keep(result.stdout),
         stderr: keep(result.stderr),
         background: keep(result.background),
         status: ExitStatus::Exited(result.exit_code),
         timed_out: result.timed_out,
         breaches: result.breaches,
-        duration: Duration::from_millis(result.duration_ms),
+        duration_ms: result.duration_ms,
         usage: result.usage,
         denials: result.denials,
         denials_dropped: result.denials_dropped,
         granted: result.granted,
-        connections: <_>::default(),
         shell: result.shell,
+        ..Outcome::default()
     }
 }
 

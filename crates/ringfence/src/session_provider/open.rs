@@ -22,9 +22,6 @@ use super::{CommonOptions, Confinement, SandboxSpec};
 use crate::protocol::{GrantAccess, SandboxGrant};
 use crate::{Command, ExecuteResult, SandboxError};
 
-/// The first warning of every unconfined result.
-const UNCONFINED_WARNING: &str = "not confined: this command had all your rights";
-
 /// An opened sandbox.
 pub(super) struct OpenSession {
     pub(super) opened: Arc<Session>,
@@ -187,34 +184,13 @@ impl OpenSession {
             on_start(control.interrupter);
             StartDecision::Taken
         };
-        let outcome = self.opened.execute(&line, &mut start, &mut pass_on, &mut |error| {
-            warnings.push(error.to_string())
+        let outcome = self.opened.execute(&line, &mut start, &mut pass_on, &mut |notice| {
+            warnings.push(notice.to_string())
         })?;
-        warnings.splice(0..0, std::mem::take(&mut self.notes));
-        warnings.extend(
-            outcome.news.changes.iter().map(|change| format!("the policy has changed: {change}")),
-        );
-        warnings.extend(
-            outcome
-                .news
-                .problems
-                .iter()
-                .map(|problem| format!("the policy stays unchanged: {}", problem.message)),
-        );
-        let confined = self.opened.is_confined();
-        if !confined {
-            warnings.insert(0, UNCONFINED_WARNING.into());
-        }
-        let permission = self.opened.permission(&outcome.outcome);
-        Ok(ExecuteResult {
-            permission,
-            cwd: outcome.cwd.map(|cwd| cwd.as_path().to_owned()),
-            background: outcome.background.into(),
-            shell: outcome.shell,
-            confined,
-            warnings,
-            ..outcome.outcome.into()
-        })
+        warnings.extend(std::mem::take(&mut self.notes));
+        warnings.extend(outcome.policy.warnings());
+        let permission = self.opened.permission(&outcome);
+        Ok(ExecuteResult { permission, warnings, ..outcome.into() })
     }
 }
 

@@ -80,7 +80,7 @@ tests! { "manager":
         for command in ["cat ~/.ssh/id_rsa; export KEPT=yes", "cat ~/.ssh/id_rsa; [ $KEPT = yes ]"] {
             let result = manager.execute_blocking(at, command).unwrap();
             assert_eq!((result.exit_code, result.stdout.text().as_ref()), (0, SECRET));
-            assert!(!result.confined && result.warnings[0].starts_with("not confined"), "{:?}", result.warnings);
+            assert!(!result.confined && result.warnings[0].starts_with("nothing is confined"), "{:?}", result.warnings);
         }
         // Confined, the same command is denied.
         let result = crate::stage::manager().execute_blocking(at, "cat ~/.ssh/id_rsa").unwrap();

@@ -110,7 +110,7 @@ tests! { "provider":
             let (manager, _) = mine(&[], if by_file { json!({}) } else { json!({ "onGap": "run" }) });
             let (confined, found, warnings) = run(&manager);
             assert_eq!((confined, found.as_slice()), (false, gaps.map(String::from).as_slice()));
-            assert!(warnings[0].starts_with("not confined"), "{warnings:?}");
+            assert!(warnings[0].starts_with("nothing is confined"), "{warnings:?}");
         }
         let begun = records(at).into_iter().rfind(|record| record["operation"] == "execute").unwrap();
         assert_eq!((&begun["gaps"], &begun["confined"], &begun["provider"]), (&json!(gaps), &json!(false), &json!("mine")));

@@ -8,7 +8,7 @@ use ringfence_policy::{AgentSpec, Source};
 
 use super::{AgentRun, find_agent};
 use crate::args::{RunArgs, ShellArg};
-use crate::commands::run::{CommandAuthor, SandboxFlag, run_for};
+use crate::commands::run::{CommandAuthor, run_for};
 use crate::error::CliError;
 use crate::providers::EarlyProviders;
 
@@ -26,11 +26,7 @@ pub(super) fn run(arguments: AgentRun, providers: &EarlyProviders) -> Result<Exi
         command,
         mut policy,
     } = arguments;
-    let sandbox_flag = match (sandbox, no_sandbox) {
-        (true, _) => SandboxFlag::Required,
-        (_, true) => SandboxFlag::Disabled,
-        _ => SandboxFlag::FromPolicy,
-    };
+    let sandbox = (sandbox || no_sandbox).then_some(sandbox);
     let is_from_project = command.is_empty() && definition.agent.source == Source::Project;
     let author = if is_from_project { CommandAuthor::Project } else { CommandAuthor::User };
     let (line, command) = line_or_words(&definition, command)?;
@@ -55,7 +51,7 @@ pub(super) fn run(arguments: AgentRun, providers: &EarlyProviders) -> Result<Exi
         command,
         policy,
     };
-    run_for(run, sandbox_flag, author, providers)
+    run_for(run, sandbox, author, providers)
 }
 
 /// Returns a shell line or a command's words.

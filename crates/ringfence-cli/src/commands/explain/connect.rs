@@ -29,7 +29,7 @@ pub(super) fn explain(
     }
     if target.contains('/') {
         return Ok(socket(
-            &expand_path(Path::new(target).as_os_str(), &resolved_args.cwd, &grants.home),
+            &expand_path(Path::new(target).as_os_str(), &resolved_args.request.cwd, &grants.home),
             grants,
             origins,
         ));

@@ -26,7 +26,7 @@ pub(super) fn explain(
     let grants = &resolved_args.resolved.grants;
     let given = match query {
         ExplainAccess::Exec => program(target, resolved_args)?,
-        _ => expand_path(target, &resolved_args.cwd, &grants.home),
+        _ => expand_path(target, &resolved_args.request.cwd, &grants.home),
     };
     let access = access_for_query(query);
     let paths = both(&given);
@@ -84,7 +84,11 @@ fn both(given: &AbsPath) -> Vec<AbsPath> {
 /// Returns a program's path, or searches for it in `PATH`.
 fn program(target: &OsStr, resolved_args: &ResolvedArgs) -> Result<AbsPath, CliError> {
     if target.as_encoded_bytes().contains(&b'/') {
-        return Ok(expand_path(target, &resolved_args.cwd, &resolved_args.resolved.grants.home));
+        return Ok(expand_path(
+            target,
+            &resolved_args.request.cwd,
+            &resolved_args.resolved.grants.home,
+        ));
     }
     let set = resolved_args.resolved.grants.environment.set.get("PATH").map(OsString::from);
     let search = set.or_else(|| env::var_os("PATH")).unwrap_or_default();

@@ -5,14 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_api::{ExitStatus, StdioMode};
+use ringfence_api::ExitStatus;
 use ringfence_engine::{ProviderRegistry, run as run_engine};
 use ringfence_policy::Asking;
 
 use crate::args::PolicyArgs;
-use crate::commands::resolve_args::{RunOverrides, TypedCommand, agent_from_env, resolve_for_run};
+use crate::commands::resolve_args::{ResolvedArgs, RunOverrides, agent_from_env, resolve_for_run};
 use crate::error::CliError;
-use crate::providers::is_unconfined;
 use crate::{messages, output};
 
 /// The number of denials printed one by one.
@@ -54,17 +53,13 @@ pub(super) fn run(
         agent: agent_name.as_deref(),
         ..RunOverrides::default()
     };
-    let resolved_args = resolve_for_run(&arguments.policy, chosen)?;
-    let grants = &resolved_args.resolved.grants;
-    if is_unconfined(grants) {
-        messages::print_warning("nothing is confined: the server has all your permissions");
-    }
+    let ResolvedArgs { mut request, resolved } = resolve_for_run(&arguments.policy, chosen)?;
     let name = arguments.name.unwrap_or_else(|| program(&arguments.server));
-    let agent = agent_from_env()
-        .map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}"));
-    let typed = TypedCommand { line: None, command: arguments.server, agent: Some(agent) };
-    let (request, resolved) = resolved_args.into_request(typed, StdioMode::Inherit);
-    let outcome = run_engine(registry, &request, &resolved, &mut messages::warn_unrecorded)?;
+    request.agent = Some(
+        agent_name.map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}")),
+    );
+    request.command = arguments.server;
+    let outcome = run_engine(registry, &request, &resolved, &mut messages::print_notice)?;
     if outcome.refusal.is_some() {
         messages::print_bytes(&outcome.stderr.head);
     }

@@ -48,7 +48,9 @@ pub(super) fn run(arguments: PolicyShowArgs) -> Result<ExitCode, CliError> {
             resolved_args.resolved.grants.workspace, resolved_args.resolved.grants.home
         );
         head.push_str("\nfiles, weakest first\n");
-        for file in policy_files(&resolved_args.files, &resolved_args.resolved.surroundings.facts) {
+        for file in
+            policy_files(&resolved_args.request.files, &resolved_args.resolved.surroundings.facts)
+        {
             head.push_str(&format!("  {}\n", file.line()));
         }
         output::print_text(&format!(
@@ -109,7 +111,7 @@ fn as_json(resolved_args: &ResolvedArgs, sections: &[ListedSection]) -> Value {
     json!({
         "mode": grants.mode.word(),
         "workspace": grants.workspace,
-        "files": policy_files(&resolved_args.files, &resolved_args.resolved.surroundings.facts).iter().map(PolicyFile::json).collect::<Vec<_>>(),
+        "files": policy_files(&resolved_args.request.files, &resolved_args.resolved.surroundings.facts).iter().map(PolicyFile::json).collect::<Vec<_>>(),
         "home": grants.home,
         "enabled": grants.enabled,
         "provider": grants.sandbox.provider.to_string(),

@@ -3,9 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
+use ringfence_api::ExecuteResult;
 use ringfence_api::session_protocol::{
-    CommandReport, ExecRequest, QuestionReport, SessionReply, SessionReport, SessionRequest,
-    StartRequest,
+    ExecRequest, QuestionReport, SessionReply, SessionReport, SessionRequest, StartRequest,
 };
 use ringfence_policy::AbsPath;
 
@@ -35,24 +35,24 @@ pub(super) fn exec(arguments: SessionExecArgs) -> Result<ExitCode, CliError> {
     if input {
         session.forward_input()?;
     }
-    let report = session.result()?;
+    let result = session.result()?;
     if arguments.json {
-        output::print_json(&report)?;
-        return Ok(exit_status(&report));
+        output::print_json(&result)?;
+        return Ok(exit_status(&result));
     }
     if !arguments.quiet && !is_silenced() {
-        report_denials(&report);
+        report_denials(&result);
     }
-    Ok(conclude(&report))
+    Ok(conclude(&result))
 }
 
 /// Prints which hosts and paths were denied to a command that failed.
-fn report_denials(report: &CommandReport) {
-    if report.exit_code == 0 || !report.blocked || report.refusal.is_some() {
+fn report_denials(result: &ExecuteResult) {
+    if result.exit_code == 0 || !result.blocked || result.refusal.is_some() {
         return;
     }
     let home = std::env::var_os("HOME").and_then(AbsPath::new);
-    Denied { denials: &report.denials, dropped: report.denials_dropped, home: home.as_ref() }
+    Denied { denials: &result.denials, dropped: result.denials_dropped, home: home.as_ref() }
         .report();
 }
 

@@ -213,14 +213,8 @@ pub(super) fn serve_conversation(arguments: Keep) -> Result<ExitCode, CliError> 
         ask: Some(Asking::Never),
         ..RunOverrides::default()
     };
-    let resolved_args = resolve_for_run(&arguments.run.policy, chosen)?;
+    let mut resolved_args = resolve_for_run(&arguments.run.policy, chosen)?;
     let grants = &resolved_args.resolved.grants;
-    if !grants.is_confined() {
-        return Err(CliError::Usage {
-            what: "the policy confines nothing".into(),
-            hint: "`ringfence policy show --origin`".into(),
-        });
-    }
     grants.network.refuse_empty_list().map_err(EngineError::from)?;
     let idle = Duration::from_millis(grants.sandbox.hook_session_idle_ms);
     let watched = arguments
@@ -235,17 +229,10 @@ pub(super) fn serve_conversation(arguments: Keep) -> Result<ExitCode, CliError> 
             source: gone,
         })?;
     let lifetime = Lifetime::for_conversation(key.signature, idle, watched.flatten());
-    let shell = "/bin/bash".into();
-    serve_session(SessionSetup {
-        resolved_args,
-        id: Some(key.id),
-        name,
-        agent,
-        shell,
-        questions: None,
-        lifetime,
-        door: SessionDoor::Socket,
-    })
+    (resolved_args.request.command, resolved_args.request.session) =
+        (vec!["/bin/bash".into()], key.id);
+    let (questions, door) = (None, SessionDoor::Socket);
+    serve_session(SessionSetup { resolved_args, name, questions, lifetime, door })
 }
 
 /// Ends all sessions of a conversation, and removes the sockets of killed ones.

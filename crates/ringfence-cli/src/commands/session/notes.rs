@@ -3,53 +3,49 @@
 use std::io;
 use std::process::ExitCode;
 
-use ringfence_api::session_protocol::{CommandReport, PolicyReport, ShellFate};
+use ringfence_api::session_protocol::PolicyReport;
+use ringfence_api::{ExecuteResult, ShellState};
 
 use super::session_client::write_and_flush;
 use crate::{messages, output};
 
 /// Prints notes and warnings; returns the exit status.
-pub(super) fn conclude(report: &CommandReport) -> ExitCode {
-    print_notes(report);
-    exit_status(report)
+pub(super) fn conclude(result: &ExecuteResult) -> ExitCode {
+    print_notes(result);
+    exit_status(result)
 }
 
-pub(super) fn exit_status(report: &CommandReport) -> ExitCode {
-    ExitCode::from(u8::try_from(report.exit_code).unwrap_or(125))
+pub(super) fn exit_status(result: &ExecuteResult) -> ExitCode {
+    ExitCode::from(u8::try_from(result.exit_code).unwrap_or(125))
 }
 
-fn print_notes(report: &CommandReport) {
-    if report.restarted {
+fn print_notes(result: &ExecuteResult) {
+    if result.restarted {
         messages::print_note(
             "the policy became stricter: the sandbox was recreated, without /tmp files and background processes of earlier commands",
         );
     }
-    if report.shell == Some(ShellFate::Ended) {
+    if result.shell == ShellState::Ended {
         messages::print_note(
             "the command ended the session's shell; the next command gets a new one",
         );
     }
-    if let Some(text) = &report.background {
-        let dropped = match report.background_dropped {
+    if !result.background.bytes.is_empty() {
+        let dropped = match result.background.dropped {
             0 => String::new(),
             dropped => format!(" ({dropped} bytes omitted)"),
         };
         messages::print_note(&format!(
             "output of background processes from earlier commands{dropped}:"
         ));
-        let _ = write_and_flush(&mut io::stderr().lock(), text.as_bytes());
+        let _ = write_and_flush(&mut io::stderr().lock(), &result.background.bytes);
     }
-    for breach in &report.breaches {
+    for breach in &result.breaches {
         messages::print_warning(&breach.to_string());
     }
-    if let Some(policy) = &report.policy {
-        print_policy_notes(policy, &report.session);
-    }
-    for warning in &report.warnings {
-        messages::print_warning(&format!(
-            "not recorded in the audit log: {}",
-            output::printable(warning)
-        ));
+    print_policy_notes(&result.policy, &result.session);
+    for warning in &result.warnings {
+        messages::print_warning(&output::printable(warning));
     }
 }
 

@@ -15,13 +15,12 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence_api::session_protocol::{
-    PolicyProblemReport, PolicyState, SessionError, SessionReply, SessionReport, SessionRequest,
-    SessionSandboxState,
+    PolicyState, SessionError, SessionReply, SessionReport, SessionRequest, SessionSandboxState,
 };
 use ringfence_api::{Asker, Signal, StdioMode};
 use ringfence_audit::now_ms;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::{CommandControl, PolicyProblem, Session, SessionStatus};
+use ringfence_engine::session::{CommandControl, Session, SessionStatus};
 use ringfence_linux::LocalProvider;
 use ringfence_policy::Asking;
 
@@ -32,11 +31,11 @@ use super::questions::PendingQuestions;
 use super::{SessionServeArgs, socket_dir};
 use crate::asker::ANSWER_TIMEOUT;
 use crate::commands::resolve_args::{
-    ResolvedArgs, RunOverrides, TypedCommand, agent_from_env, parse_duration_ms, resolve_for_run,
+    ResolvedArgs, RunOverrides, agent_from_env, parse_duration_ms, resolve_for_run,
 };
 use crate::error::CliError;
 use crate::messages;
-use crate::providers::{self, is_unconfined};
+use crate::providers;
 
 /// The number of bytes of each stream kept for an answer.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -79,39 +78,28 @@ pub(super) fn serve(arguments: SessionServeArgs) -> Result<ExitCode, CliError> {
         .transpose()?
         .map_or(ANSWER_TIMEOUT, Duration::from_millis);
     let agent = arguments.agent.or_else(agent_from_env);
-    let resolved_args = resolve_for_run(
+    let mut resolved_args = resolve_for_run(
         &arguments.policy,
         RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
     let grants = &resolved_args.resolved.grants;
-    if is_unconfined(grants) {
+    if !resolved_args.resolved.is_confined() {
         messages::print_warning(
             "nothing is confined: commands of this session have all your permissions",
         );
     }
     let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined())
         .then(|| Arc::new(PendingQuestions::new(answer_timeout)));
-    let (name, shell, lifetime) = (arguments.name, arguments.shell, Lifetime::unbounded());
-    serve_session(SessionSetup {
-        resolved_args,
-        id: None,
-        name,
-        agent,
-        shell,
-        questions,
-        lifetime,
-        door,
-    })
+    let (name, lifetime) = (arguments.name, Lifetime::unbounded());
+    resolved_args.request.command = vec![arguments.shell];
+    serve_session(SessionSetup { resolved_args, name, questions, lifetime, door })
 }
 
 /// The setup of a session.
 pub(super) struct SessionSetup {
+    /// The request has the shell as its command, and the id as its session.
     pub(super) resolved_args: ResolvedArgs,
-    /// The id, if it is predetermined.
-    pub(super) id: Option<String>,
     pub(super) name: Option<String>,
-    pub(super) agent: Option<String>,
-    pub(super) shell: OsString,
     pub(super) questions: Option<Arc<PendingQuestions>>,
     pub(super) lifetime: Lifetime,
     pub(super) door: SessionDoor,
@@ -129,14 +117,11 @@ pub(super) enum SessionDoor {
 /// Creates the sandbox, and serves clients until the session ends: at a socket, after the id was
 /// printed, or on standard input and output.
 pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
-    let SessionSetup { resolved_args, id, name, agent, shell, questions, lifetime, door } = setup;
-    let typed = TypedCommand { line: None, command: vec![shell.clone()], agent };
-    let (mut request, resolved) =
-        resolved_args.into_request(typed, StdioMode::Capture { limit: KEPT });
+    let SessionSetup { resolved_args, name, questions, lifetime, door } = setup;
+    let ResolvedArgs { mut request, resolved } = resolved_args;
+    let shell = request.command[0].clone();
+    request.stdio = StdioMode::Capture { limit: KEPT };
     request.asker = questions.clone().map(|questions| questions as Arc<dyn Asker>);
-    if let Some(id) = id {
-        request.session = id;
-    }
     let (id, cwd) = (request.session.clone(), request.cwd.to_string());
     let socket = match door {
         SessionDoor::Socket => Some(socket_dir::new_socket_path(&id)?),
@@ -152,7 +137,11 @@ pub(super) fn serve_session(setup: SessionSetup) -> Result<ExitCode, CliError> {
     let registry = providers::registry(LocalProvider::for_one_sandbox);
     let session =
         Session::open(Box::new(registry), request, resolved, shell.clone()).map_err(CliError::from);
+    let is_for_conversation = lifetime.is_for_conversation();
     let listening = session.and_then(|session| {
+        if is_for_conversation && !session.is_confined() {
+            return Err(EngineError::SandboxOff.into());
+        }
         let listener = socket.as_deref().map(socket_dir::listen).transpose();
         Ok((session, listener.map_err(fail("listen at"))?))
     });
@@ -357,7 +346,7 @@ impl SessionServer {
         let policy = PolicyState {
             files: status.policy_files.iter().map(ToString::to_string).collect(),
             pending: status.pending,
-            problem: status.problem.map(problem_report),
+            problem: status.problem,
         };
         let (enforced, gaps) = (status.enforced, status.gaps);
         SessionReply::State(Box::new(SessionReport {
@@ -376,11 +365,6 @@ impl SessionServer {
 /// The pid of the session's shell, if it is a process of this host.
 fn shell_pid(status: &SessionStatus) -> Option<i32> {
     status.shell.as_ref()?.parse().ok()
-}
-
-fn problem_report(problem: PolicyProblem) -> PolicyProblemReport {
-    let PolicyProblem { code, message, hint } = problem;
-    PolicyProblemReport { code: code.to_owned(), message, hint }
 }
 
 /// True if the peer may use the session: the same user or root, outside every sandbox.

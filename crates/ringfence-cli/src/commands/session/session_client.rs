@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ringfence_api::OutputStream;
 use ringfence_api::session_protocol::{
-    CommandReport, PROTOCOL_VERSION, SessionReply, SessionReport, SessionRequest,
+    PROTOCOL_VERSION, SessionReply, SessionReport, SessionRequest,
 };
+use ringfence_api::{ExecuteResult, OutputStream};
 
 use super::lines::{LineStream, not_understood, write_line};
 use super::socket_dir;
@@ -103,9 +103,9 @@ impl SessionClient {
     }
 
     /// Forwards the command's output until its result arrives.
-    pub(super) fn result(&mut self) -> Result<CommandReport, CliError> {
+    pub(super) fn result(&mut self) -> Result<ExecuteResult, CliError> {
         match self.reply()? {
-            SessionReply::Result(report) => Ok(*report),
+            SessionReply::Result(result) => Ok(*result),
             _ => Err(self.unexpected()),
         }
     }

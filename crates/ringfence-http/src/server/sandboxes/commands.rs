@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use ringfence_api::ShellCommand;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -20,7 +21,7 @@ use super::find;
 use crate::SharedState;
 use crate::error::{ApiError, ApiResult};
 use crate::executions::{Listed, MAX_DURATION, Watchable};
-use crate::sandboxes::{QueuedLine, queue_command, start_background};
+use crate::sandboxes::{KEPT, queue_command, start_background};
 use crate::tenants::ApiCaller;
 
 /// A command for the shell of a sandbox.
@@ -46,7 +47,7 @@ pub(in crate::server) struct SandboxExecBody {
 }
 
 impl SandboxExecBody {
-    fn line(self) -> ApiResult<QueuedLine> {
+    fn line(self) -> ApiResult<ShellCommand> {
         let longest = MAX_DURATION.as_millis() as u64;
         if self.command.is_empty() || self.command.len() > 64 << 10 || self.command.contains('\0') {
             return Err(ApiError::bad_request(
@@ -65,8 +66,12 @@ impl SandboxExecBody {
             )
             .hint("the hard limit is five minutes"));
         }
-        let timeout = self.timeout_ms.map(Duration::from_millis);
-        Ok(QueuedLine { command: self.command, timeout, input: self.stdin.into_bytes() })
+        Ok(ShellCommand {
+            deadline: self.timeout_ms.map(Duration::from_millis),
+            input: self.stdin.into_bytes().into(),
+            limit: KEPT,
+            ..ShellCommand::new(self.command)
+        })
     }
 }
 

@@ -120,7 +120,7 @@ impl TerminalClient {
         let wait = move || {
             let ended =
                 process.wait(&mut |_, _| (), &mut |error| crate::server::log::log_failure(error));
-            let _ = ends.send(ended.map_or(137, |executed| executed.outcome.exit_code()));
+            let _ = ends.send(ended.map_or(137, |outcome| outcome.exit_code()));
             drop(slot);
         };
         thread::Builder::new()

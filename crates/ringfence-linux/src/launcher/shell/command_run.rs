@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringfence_api::{
-    ExitStatus, OutputStream, ResourceUsage, ShellCommand, ShellCommandResult, ShellState,
-    StdinInput,
+    ExitStatus, Outcome, OutputStream, ResourceUsage, ShellCommand, ShellState, StdinInput,
 };
 use ringfence_policy::AbsPath;
 use ringfence_provider::{OutputSink, ProviderError, SandboxShell};
@@ -188,7 +187,7 @@ impl<'a> ShellRun<'a> {
     pub(super) fn run_to_result(
         mut self,
         sink: &mut OutputSink<'_>,
-    ) -> Result<ShellCommandResult, ProviderError> {
+    ) -> Result<Outcome, ProviderError> {
         let end = self.run(sink)?;
         self.shell.detach_background();
         Ok(self.into_result(end))
@@ -350,10 +349,7 @@ impl<'a> ShellRun<'a> {
         Ok(ShellRunEnd { status, shell: ShellState::Ended, all: Some(usage) })
     }
 
-    fn into_result(
-        mut self,
-        ShellRunEnd { status, shell, all }: ShellRunEnd,
-    ) -> ShellCommandResult {
+    fn into_result(mut self, ShellRunEnd { status, shell, all }: ShellRunEnd) -> Outcome {
         let duration = self.begun.elapsed();
         let usage = self.usage(duration, all);
         if let ExitStatus::Exited(left) = status {
@@ -361,7 +357,7 @@ impl<'a> ShellRun<'a> {
         }
         let Self { shell: persistent, kept, timed_out, spent, .. } = self;
         let over = CommandEnd { status, usage, duration, timed_out, kept, spent };
-        let mut ran = ShellCommandResult {
+        let mut ran = Outcome {
             shell,
             background: persistent.background_output.take_output(),
             ..command_result(persistent.host.as_ref(), over)

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::session_protocol::{CallRequest, SessionError, SessionReply};
-use ringfence_api::{Errors, ShellCommand, StdinInput};
+use ringfence_api::{Errors, ExecuteResult, ShellCommand, StdinInput};
 use ringfence_engine::session::SessionCall;
 use ringfence_policy::AbsPath;
 use ringfence_provider::ProcessStdio;
@@ -50,29 +50,28 @@ impl SessionServer {
             .begin_directory(&request, &call)
             .map_err(|message| SessionError::new("io", message))?;
         let turn = if request.beside { None } else { self.take_shell() };
-        let report = match turn {
+        let result = match turn {
             Some(turn) => {
                 self.set_shell_client(Some(connection.peer.clone()));
-                let report = self.exec_in_shell(connection, request, &call);
+                let result = self.exec_in_shell(connection, request, &call);
                 self.set_shell_client(None);
                 drop(turn);
-                report
+                result
             }
             None => {
-                let report = self.exec_separately(connection, request, &call);
+                let result = self.exec_separately(connection, request, &call);
                 self.session.suspend_if_idle();
-                report
+                result
             }
         };
-        let mut report = report?;
-        let cwd = report.cwd.as_deref().and_then(AbsPath::new);
+        let result = result?;
+        let cwd = result.cwd.as_deref().and_then(AbsPath::new);
         // The agent has removed the link of a call that it killed.
         if let (Some(link), Some(cwd), false) = (cwd_link, cwd, connection.peer.is_gone()) {
             // On failure, the agent's shell stays in its directory.
             let _ = cwd_link::update_link(&link, &cwd, &self.session.policy().grants);
         }
-        report.restarted = restarted;
-        Ok(report)
+        Ok(ExecuteResult { restarted, ..result })
     }
 
     /// Creates the link that the agent's shell follows afterwards, if requested.
@@ -149,8 +148,7 @@ impl SessionServer {
             false => ProcessStdio::Pipes { input, limit: 0 },
         };
         let command = vec![self.shell.clone(), "-c".into(), OsString::from_vec(request.line.0)];
-        let process =
-            self.session.start_as(call, command, streams, deadline, &mut |_| {}).map_err(failed)?;
+        let process = self.session.start_as(call, command, streams, deadline).map_err(failed)?;
         self.wait_watched(connection, OutputMode::Streamed, process)
     }
 }

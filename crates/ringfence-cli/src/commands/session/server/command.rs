@@ -7,24 +7,21 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence_api::session_protocol::{
-    CommandReport, ExecRequest, PolicyReport, SessionError, SessionReply, SessionRequest,
-    StartRequest,
+    ExecRequest, SessionError, SessionReply, SessionRequest, StartRequest,
 };
-use ringfence_api::{Errors, ExitStatus, ShellCommand, StdinInput, TerminalSize, error_chain};
-use ringfence_audit::AuditError;
-use ringfence_engine::EngineError;
-use ringfence_engine::session::{
-    CommandControl, PolicyNews, SessionOutcome, SessionProcess, StartDecision,
+use ringfence_api::{
+    Errors, ExecuteResult, ExitStatus, Outcome, ShellCommand, StdinInput, TerminalSize,
 };
+use ringfence_engine::session::{CommandControl, SessionProcess, StartDecision};
+use ringfence_engine::{EngineError, NoticeFn};
 use ringfence_provider::{OutputSink, ProcessStdio};
 
-use super::{Connection, KEPT, SessionServer, failed, gone, problem_report};
+use super::{Connection, KEPT, SessionServer, failed, gone};
 use crate::commands::session::lines::RequestResult;
 
 type OnStartFn<'a> = dyn FnMut(CommandControl) -> StartDecision + 'a;
-type OnUnrecordedFn<'a> = dyn FnMut(&AuditError) + 'a;
-type ExecResult = Result<SessionOutcome, EngineError>;
-pub(super) type ReportResult = Result<CommandReport, SessionError>;
+type ExecResult = Result<Outcome, EngineError>;
+pub(super) type ReportResult = Result<ExecuteResult, SessionError>;
 
 /// The way in which a client gets the output of its command.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,9 +103,7 @@ impl SessionServer {
         let output = if request.stream { OutputMode::Streamed } else { OutputMode::Kept };
         let input = if request.input { StdinInput::Streamed } else { StdinInput::Empty };
         let streams = ProcessStdio::Pipes { input, limit: output.limit() };
-        // A record that could not be written is reported at the end, if it still fails then.
-        let process =
-            self.session.start(command, streams, deadline, &mut |_| {}).map_err(failed)?;
+        let process = self.session.start(command, streams, deadline).map_err(failed)?;
         self.wait_watched(connection, output, process)
     }
 
@@ -121,10 +116,8 @@ impl SessionServer {
             return Err(error.with_hint("use `exec` or `start`"));
         }
         let command = vec![self.shell.clone(), "-i".into()];
-        let process = self
-            .session
-            .start(command, ProcessStdio::Terminal(size), None, &mut |_| {})
-            .map_err(failed)?;
+        let process =
+            self.session.start(command, ProcessStdio::Terminal(size), None).map_err(failed)?;
         if let Some(refusal) = process.refusal().and_then(|outcome| outcome.refusal.as_ref()) {
             let message = format!("the shell was not started: {}", refusal.reason);
             let status = ExitStatus::REFUSED as u8;
@@ -167,7 +160,7 @@ impl SessionServer {
         &self,
         connection: &Connection,
         output: OutputMode,
-        run: impl FnOnce(&mut OnStartFn<'_>, &mut OutputSink<'_>, &mut OnUnrecordedFn<'_>) -> ExecResult,
+        run: impl FnOnce(&mut OnStartFn<'_>, &mut OutputSink<'_>, &mut NoticeFn<'_>) -> ExecResult,
     ) -> ReportResult {
         let Connection { peer, slot } = connection;
         let mut current = None;
@@ -187,32 +180,20 @@ impl SessionServer {
             }
         };
         let executed =
-            run(&mut on_start, &mut sink, &mut |error| warnings.push(error_chain(error)));
+            run(&mut on_start, &mut sink, &mut |notice| warnings.push(notice.to_string()));
         slot.end();
         let own = current.as_ref().map(Arc::downgrade);
         self.running().retain(|one| own.as_ref().is_none_or(|own| !own.ptr_eq(one)));
-        executed.map(|executed| self.report(&executed, warnings)).map_err(failed)
+        executed.map(|outcome| self.result(outcome, warnings)).map_err(failed)
     }
 
     pub(super) fn running(&self) -> MutexGuard<'_, Vec<Weak<CommandControl>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn report(&self, executed: &SessionOutcome, warnings: Vec<String>) -> CommandReport {
-        let permission = self.session.permission(&executed.outcome);
-        let news = &executed.news;
-        let policy = (*news != PolicyNews::default()).then(|| PolicyReport {
-            changes: news.changes.clone(),
-            said: news.changes.iter().map(ToString::to_string).collect(),
-            problems: news.problems.iter().cloned().map(problem_report).collect(),
-        });
-        CommandReport {
-            cwd: executed.cwd.as_ref().map(ToString::to_string),
-            shell: Some(executed.shell.into()),
-            warnings,
-            policy,
-            ..CommandReport::from_outcome(&executed.outcome, &self.id, permission)
-                .with_background(&executed.background)
-        }
+    fn result(&self, outcome: Outcome, warnings: Vec<String>) -> ExecuteResult {
+        let permission = self.session.permission(&outcome);
+        // A call has a name of its own in the log; the client needs that of the session.
+        ExecuteResult { session: self.id.clone(), permission, warnings, ..outcome.into() }
     }
 }
