@@ -77,6 +77,29 @@ pub struct QuarantinedFile {
 }
 
 impl Outcome {
+    /// An outcome with this status and nothing else.
+    pub fn new(status: ExitStatus) -> Self {
+        Self {
+            stdout: StreamOutput::default(),
+            stderr: StreamOutput::default(),
+            status,
+            denials: Vec::new(),
+            denials_dropped: 0,
+            granted: Vec::new(),
+            observed: None,
+            connections: Vec::new(),
+            connections_dropped: 0,
+            timed_out: false,
+            breaches: Vec::new(),
+            duration_ms: 0,
+            usage: ResourceUsage::default(),
+            enforced: Vec::new(),
+            gaps: Vec::new(),
+            quarantined: Vec::new(),
+            refusal: None,
+        }
+    }
+
     /// Returns the exit status as a shell reports it: 128 + the signal, 124 for the time limit.
     pub fn exit_code(&self) -> i32 {
         if self.timed_out { ExitStatus::TIME_LIMIT } else { self.status.code() }
