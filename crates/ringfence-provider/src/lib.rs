@@ -2,12 +2,11 @@
 //!
 //! A [`Provider`] prepares a [`PreparedSandbox`] for a policy, which runs commands. The traits
 //! carry plain data only, so a provider may confine on this host, in a container or elsewhere. Each
-//! call may block for seconds. The checks in [`conformance`] test every provider against the
+//! call may block for seconds. The crate `ringfence-conformance` checks every provider against the
 //! documented behaviour.
 
 #![forbid(unsafe_code)]
 
-pub mod conformance;
 mod description;
 mod error;
 mod finding;
