@@ -159,9 +159,7 @@ fn resource_usage_is_reported(check_run: &CheckRun<'_>) -> CheckResult {
         .sh("sleep 0.2; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")?
         .outcome;
     expect_equal("the duration is reported", (200..20_000).contains(&outcome.duration_ms), true)?;
-    expect_equal(
-        "the CPU time is reported",
-        outcome.usage.user_us + outcome.usage.system_us > 0,
-        true,
-    )
+    let is_gap = outcome.gaps.iter().any(|gap| gap.what == "usage");
+    let is_reported = outcome.usage.user_us + outcome.usage.system_us > 0;
+    expect_equal("the CPU time is reported or a gap", is_reported || is_gap, true)
 }

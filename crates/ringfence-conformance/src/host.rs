@@ -14,8 +14,8 @@ use super::suite::VARIABLE;
 checks! {
     Core: loopback_works_inside,
     Network: network_is_closed_by_default,
-    Processes | Unix: host_processes_are_unreachable,
-    Processes | Unix: callers_environment_is_hidden,
+    Processes: host_processes_are_unreachable,
+    Processes: callers_environment_is_hidden,
     Core | Unix: uid_and_gid_are_the_same_inside,
     Files | Unix: user_has_the_given_name,
 }
