@@ -15,6 +15,7 @@ checks! {
     Core: workspace_is_readable_and_writable,
     Core: granted_paths_are_accessible,
     Files: read_grant_allows_no_write_and_no_denied_subtree,
+    Files: denied_path_stays_denied_under_another_name,
     Files: read_only_workspace_stays_unchanged,
     Files: secrets_are_not_read,
     Files: paths_outside_the_policy_are_invisible,
@@ -93,6 +94,21 @@ fn read_grant_allows_no_write_and_no_denied_subtree(check_run: &CheckRun<'_>) ->
     )?;
     expect_no_host_file(&open.join("made"))?;
     expect_host_file(&open.join("data"), "open\n")
+}
+
+/// Also in the next command, whose sandbox would not find the path again.
+fn denied_path_stays_denied_under_another_name(check_run: &CheckRun<'_>) -> CheckResult {
+    let shut = check_run.path("made/deep/shut");
+    fs::create_dir_all(shut.as_path()).during("create a directory")?;
+    fs::write(shut.join("data").as_path(), SECRET).during("write a file")?;
+    let mut prepared = check_run.open_with(|flags| flags.deny = vec![shut.to_string()])?;
+    for line in ["mv made/deep/shut taken", "mv made/deep taken", "mv made taken"] {
+        prepared.sh(&format!("({line}) 2>/dev/null; echo over"))?.expect_output("over")?;
+        prepared
+            .sh("cat taken/data taken/shut/data taken/deep/shut/data made/deep/shut/data 2>/dev/null; cat README")?
+            .expect_output("hello")?;
+    }
+    expect_host_file(&shut.join("data"), SECRET)
 }
 
 fn read_only_workspace_stays_unchanged(check_run: &CheckRun<'_>) -> CheckResult {

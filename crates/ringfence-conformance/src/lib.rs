@@ -196,6 +196,25 @@ mod tests {
     }
 
     #[test]
+    fn guide_shows_the_example() {
+        let example = concat!(
+            include_str!("../examples/bwrap/provider.rs"),
+            include_str!("../examples/bwrap/main.rs"),
+            include_str!("../tests/bwrap.rs"),
+        );
+        let guide = include_str!("../../../docs/backends.md");
+        let blocks: Vec<&str> = guide
+            .split("```rust\n")
+            .skip(1)
+            .map(|rest| rest.split("```").next().unwrap_or_default())
+            .collect();
+        assert!(blocks.len() >= 6, "{}", blocks.len());
+        for block in blocks {
+            assert!(example.contains(block), "not in the example:\n{block}");
+        }
+    }
+
+    #[test]
     fn every_tier_has_checks() {
         for tier in CheckTier::ALL {
             assert!(checks().any(|check| check.tiers.contains(tier)), "{tier:?}");
