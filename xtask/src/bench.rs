@@ -185,7 +185,7 @@ impl BenchPrograms {
             ringfence: workspace::build("ringfence-cli", &["--release"])?,
             probe: BenchHelper::new("xtask", None),
             notify_only: BenchHelper::new("ringfence-sys", Some("notify_only")),
-            rounds: BenchHelper::new("ringfence-local", Some("rounds")),
+            rounds: BenchHelper::new("ringfence-linux", Some("rounds")),
             many: BenchHelper::new("ringfence", Some("many")),
             commands: BenchHelper::new("ringfence-cmdline", Some("commands")),
         })

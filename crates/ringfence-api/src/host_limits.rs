@@ -1,6 +1,6 @@
 //! Hints for exhausted host limits.
 //!
-//! The errnos are Linux's; a test of `ringfence-enforce` compares each with `libc`.
+//! The errnos are Linux's; a test of `ringfence-linux` compares each with `libc`.
 
 use std::io;
 

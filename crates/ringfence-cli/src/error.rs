@@ -9,6 +9,7 @@ use ringfence_http::ServeError;
 use ringfence_log::LogError;
 use ringfence_policy::PolicyError;
 use ringfence_policy::import::ImportError;
+use ringfence_tools::ToolError;
 use serde_json::{Value, json};
 
 use crate::commands::remote::RemoteError;
@@ -65,6 +66,9 @@ pub(crate) enum CliError {
     /// A session refused a request. The texts may contain names that a command chose.
     #[error("{}", printable(&.0.message))]
     Session(SessionError),
+    /// The file tools could not be opened.
+    #[error("cannot open the file tools")]
+    Tool(#[source] Box<ToolError>),
     /// A request to a remote server failed.
     #[error(transparent)]
     Remote(#[from] RemoteError),
@@ -73,6 +77,12 @@ pub(crate) enum CliError {
 impl From<PolicyError> for CliError {
     fn from(error: PolicyError) -> Self {
         CliError::Engine(EngineError::Policy(error))
+    }
+}
+
+impl From<ToolError> for CliError {
+    fn from(error: ToolError) -> Self {
+        CliError::Tool(Box::new(error))
     }
 }
 
@@ -89,6 +99,7 @@ impl CliError {
             CliError::Import { source, .. } => source.code(),
             CliError::Serve { source } => source.code(),
             CliError::Session(error) => &error.code,
+            CliError::Tool(error) => error.code(),
             CliError::Remote(error) => error.code(),
         }
     }
@@ -105,6 +116,7 @@ impl CliError {
             CliError::Import { source, .. } => Some(source.hint()),
             CliError::Serve { source } => source.hint(),
             CliError::Session(error) => error.hint.as_deref().map(printable),
+            CliError::Tool(error) => error.hint(),
             CliError::Remote(error) => error.hint(),
         }
     }
@@ -120,6 +132,7 @@ impl CliError {
             | CliError::File { .. }
             | CliError::Import { .. }
             | CliError::Serve { .. }
+            | CliError::Tool(_)
             | CliError::Remote(_) => 125,
         }
     }

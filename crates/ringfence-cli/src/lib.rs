@@ -18,12 +18,12 @@ mod read_file;
 use std::process::ExitCode;
 
 use providers::EarlyProviders;
-use ringfence_local::LocalProvider;
+use ringfence_linux::LocalProvider;
 use tracing::trace_span;
 
 /// Runs the program `ringfence` with the arguments of this process.
 pub fn main() -> ExitCode {
-    ringfence_enforce::apply::reexec::enter_if_helper();
+    ringfence_linux::enter_if_helper();
     let logging = logging::start_early();
     let _stage = trace_span!(target: "stage", "main").entered();
     // Started before the arguments are parsed: it prepares the sandbox meanwhile.

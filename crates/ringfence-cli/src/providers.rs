@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_engine::ProviderRegistry;
-use ringfence_local::{LocalProvider, ProcessProvider};
+use ringfence_linux::{LocalProvider, ProcessProvider};
 use ringfence_policy::{Grants, ProviderSpec};
 
 /// The registry, and the provider `local` that was started before the arguments were parsed.

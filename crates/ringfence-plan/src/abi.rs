@@ -1,7 +1,7 @@
 //! Numbers of the Linux ABI that a plan contains.
 //!
 //! The `libc` crate has them on Linux only, and a plan is made on any host. A test of
-//! `ringfence-enforce` compares each with `libc`.
+//! `ringfence-linux` compares each with `libc`.
 
 /// Operation not permitted.
 pub const EPERM: i32 = 1;

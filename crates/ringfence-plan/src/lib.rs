@@ -4,7 +4,7 @@
 //! changed policy, and [`seccomp`] assembles the filter.
 //!
 //! The crate is pure. It opens no file, makes no syscall, and reads no environment variable and no
-//! clock: `ringfence-enforce` surveys the host and applies the plan. It builds for Linux, macOS and
+//! clock: `ringfence-linux` surveys the host and applies the plan. It builds for Linux, macOS and
 //! Windows, so every plan can be shown and tested on any host. Numbers of the Linux ABI are in
 //! [`abi`].
 

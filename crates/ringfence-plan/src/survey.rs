@@ -1,4 +1,4 @@
-//! Findings on the host, as data. `ringfence-enforce` makes them.
+//! Findings on the host, as data. `ringfence-linux` makes them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;

@@ -11,10 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_enforce::survey;
 use ringfence_plan::{FileKind, HardLinks, Overmount, PinReason};
 use ringfence_policy::builtin::{planted_at, pointer_at, setting_at, vendored_names};
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Grants, Rule, Verdict};
+use ringfence_survey::survey;
 
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};

@@ -138,7 +138,7 @@ static IS_READY: AtomicBool = AtomicBool::new(false);
 /// Call this on the first line of `main`: a process started as a sandbox's helper does the helper's
 /// work here and does not return.
 pub fn init() {
-    ringfence_enforce::apply::reexec::enter_if_helper();
+    ringfence_linux::enter_if_helper();
     IS_READY.store(true, Ordering::SeqCst);
 }
 

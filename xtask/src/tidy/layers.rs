@@ -14,14 +14,13 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-sys", "one function per syscall; it decides nothing"),
     ("ringfence-log", "filter, format and output of log events; it decides nothing"),
     ("ringfence-shell", "the protocol of a persistent shell"),
-    ("ringfence-tripwire", "the FUSE file system that reports lookups; it opens nothing"),
     ("ringfence-egress", "connections to the outside; the decision is made above"),
     ("ringfence-audit", "the audit log; enforcement does not depend on it"),
-    ("ringfence-enforce", "surveys the host, and makes a process from a plan"),
+    ("ringfence-survey", "reads the host for a policy; it changes nothing"),
     ("ringfence-skills", "skills of tenants on disk; it runs nothing"),
     ("ringfence-provider", "the trait of every backend"),
     ("ringfence-conformance", "the checks of every backend; for tests only"),
-    ("ringfence-local", "the backend for this machine"),
+    ("ringfence-linux", "the backend for this machine: it surveys the host and carries out plans"),
     ("ringfence-engine", "the pipeline of a command, with any backend"),
     ("ringfence-tools", "file tools in process: the same decisions, on opened files"),
     ("ringfence", "the library for programs that embed ringfence"),
@@ -39,24 +38,18 @@ const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-cmdline", "a system call knows no shell line"),
     ("ringfence-sys", "ringfence-plan", "a system call knows no plan"),
     ("ringfence-plan", "ringfence-sys", "a plan is data for any host: it makes no syscall"),
-    ("ringfence-plan", "ringfence-enforce", "a plan is made from a survey, not from the host"),
+    ("ringfence-plan", "ringfence-linux", "a plan is made from a survey, not from the host"),
     ("ringfence-plan", "ringfence-cmdline", "rules on text run before the sandbox"),
-    (
-        "ringfence-provider",
-        "ringfence-enforce",
-        "a backend may confine by other means than Linux's",
-    ),
-    ("ringfence-enforce", "ringfence-cmdline", "rules on text run before the sandbox"),
-    ("ringfence-enforce", "ringfence-audit", "enforcement does not depend on the audit log"),
+    ("ringfence-provider", "ringfence-linux", "a backend may confine by other means than Linux's"),
+    ("ringfence-linux", "ringfence-cmdline", "rules on text run before the sandbox"),
     ("ringfence-provider", "ringfence-audit", "a backend runs commands; the engine records them"),
-    ("ringfence-local", "ringfence-audit", "a backend runs commands; the engine records them"),
-    ("ringfence-engine", "ringfence-local", "the engine knows backends by their trait only"),
-    ("ringfence-engine", "ringfence-enforce", "the engine compiles for systems that are not Linux"),
+    ("ringfence-linux", "ringfence-audit", "a backend runs commands; the engine records them"),
+    ("ringfence-engine", "ringfence-linux", "the engine knows backends by their trait only"),
     ("ringfence-engine", "ringfence-sys", "the engine compiles for systems that are not Linux"),
     ("ringfence-provider", "ringfence-sys", "a backend may confine by other means than Linux's"),
     ("ringfence-audit", "ringfence-sys", "the audit log compiles for systems that are not Linux"),
-    ("ringfence-mcp", "ringfence-local", "the caller picks the backend"),
-    ("ringfence-http", "ringfence-local", "the caller picks the backend"),
+    ("ringfence-mcp", "ringfence-linux", "the caller picks the backend"),
+    ("ringfence-http", "ringfence-linux", "the caller picks the backend"),
 ];
 
 /// Used by tests of any layer, and itself free to use any.
@@ -167,7 +160,7 @@ mod tests {
             findings,
             &tree(&[]).with(
                 "ringfence-cli",
-                &[("ringfence-engine", Always), ("ringfence-local", Always)],
+                &[("ringfence-engine", Always), ("ringfence-linux", Always)],
             ),
             &[],
         );
@@ -185,10 +178,10 @@ mod tests {
         check(
             findings,
             &tree(&[])
-                .with("ringfence-enforce", &[("ringfence-engine", Build), ("ringfence-cli", Test)]),
+                .with("ringfence-linux", &[("ringfence-engine", Build), ("ringfence-cli", Test)]),
             &[
-                "crates/ringfence-enforce/Cargo.toml:1: ringfence-enforce must not depend on ringfence-engine",
-                "crates/ringfence-enforce/Cargo.toml:1: ringfence-enforce must not depend on ringfence-cli",
+                "crates/ringfence-linux/Cargo.toml:1: ringfence-linux must not depend on ringfence-engine",
+                "crates/ringfence-linux/Cargo.toml:1: ringfence-linux must not depend on ringfence-cli",
             ],
         );
     }
@@ -197,14 +190,14 @@ mod tests {
     fn some_pairs_are_barred_although_the_order_lets_them() {
         check(
             findings,
-            &tree(&[]).with("ringfence-engine", &[("ringfence-local", Always)]),
+            &tree(&[]).with("ringfence-engine", &[("ringfence-linux", Always)]),
             &[
-                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-local: the engine knows",
+                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-linux: the engine knows",
             ],
         );
         check(
             findings,
-            &tree(&[]).with("ringfence-provider", &[("ringfence-local", Always)]),
+            &tree(&[]).with("ringfence-provider", &[("ringfence-linux", Always)]),
             &["crates/ringfence-provider/Cargo.toml:1:"],
         );
     }
@@ -216,11 +209,11 @@ mod tests {
                 "crates/ringfence-mcp/Cargo.toml",
                 "[dependencies]\nringfence-engine = 1\nringfence.workspace = true\n",
             )])
-            .with("ringfence-local", &[("ringfence-policy", Always)])
-            .with("ringfence", &[("ringfence-local", engine_needs)])
+            .with("ringfence-linux", &[("ringfence-policy", Always)])
+            .with("ringfence", &[("ringfence-linux", engine_needs)])
             .with("ringfence-mcp", &[("ringfence-engine", Always), ("ringfence", Always)])
         };
-        let through = "crates/ringfence-mcp/Cargo.toml:3: ringfence-mcp must not depend on ringfence-local through ringfence: the caller";
+        let through = "crates/ringfence-mcp/Cargo.toml:3: ringfence-mcp must not depend on ringfence-linux through ringfence: the caller";
         check(findings, &below(Always), &[through]);
         check(findings, &below(Build), &[through]);
         check(findings, &below(Test), &[]);
@@ -228,15 +221,15 @@ mod tests {
         check(
             findings,
             &tree(&[])
-                .with("ringfence-enforce", &[])
-                .with("ringfence-local", &[("ringfence-enforce", Always)])
-                .with("ringfence-provider", &[("ringfence-local", Always)])
+                .with("ringfence-sys", &[])
+                .with("ringfence-linux", &[("ringfence-sys", Always)])
+                .with("ringfence-provider", &[("ringfence-linux", Always)])
                 .with("ringfence-engine", &[("ringfence-provider", Test)]),
             &[
-                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-local: dependencies point down",
-                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-enforce through ringfence-local: a backend",
-                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-local through ringfence-provider: the engine knows",
-                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-enforce through ringfence-provider, ringfence-local: the engine compiles",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-linux: dependencies point down",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-sys through ringfence-linux: a backend",
+                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-linux through ringfence-provider: the engine knows",
+                "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-sys through ringfence-provider, ringfence-linux: the engine compiles",
             ],
         );
     }
@@ -246,12 +239,12 @@ mod tests {
         check(
             findings,
             &tree(&[])
-                .with("ringfence-plan", &[("ringfence-sys", Always), ("ringfence-enforce", Test)])
-                .with("ringfence-provider", &[("ringfence-enforce", Always)]),
+                .with("ringfence-plan", &[("ringfence-sys", Always), ("ringfence-linux", Test)])
+                .with("ringfence-provider", &[("ringfence-linux", Always)]),
             &[
                 "crates/ringfence-plan/Cargo.toml:1: ringfence-plan must not depend on ringfence-sys: a plan is data",
-                "crates/ringfence-plan/Cargo.toml:1: ringfence-plan must not depend on ringfence-enforce: a plan is",
-                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-enforce",
+                "crates/ringfence-plan/Cargo.toml:1: ringfence-plan must not depend on ringfence-linux: a plan is",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-linux",
             ],
         );
     }
@@ -274,10 +267,10 @@ mod tests {
             tree(&[]).with(user, needs)
         }
         let checks = "ringfence-conformance";
-        check(findings, &needs("ringfence-local", &[(checks, Test)]), &[]);
+        check(findings, &needs("ringfence-linux", &[(checks, Test)]), &[]);
         check(
             findings,
-            &needs(checks, &[("ringfence-testkit", Always), ("ringfence-local", Test)]),
+            &needs(checks, &[("ringfence-testkit", Always), ("ringfence-linux", Test)]),
             &[],
         );
         check(
@@ -289,9 +282,9 @@ mod tests {
         );
         check(
             findings,
-            &needs(checks, &[("ringfence-local", Always)]),
+            &needs(checks, &[("ringfence-linux", Always)]),
             &[
-                "crates/ringfence-conformance/Cargo.toml:1: ringfence-conformance must not depend on ringfence-local: dependencies point down",
+                "crates/ringfence-conformance/Cargo.toml:1: ringfence-conformance must not depend on ringfence-linux: dependencies point down",
             ],
         );
         check(

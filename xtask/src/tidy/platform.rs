@@ -8,7 +8,8 @@ use super::tree::Tree;
 /// portable crates the named files. Below `unix.rs`, Linux and macOS differ in a few calls.
 const CHOOSING: &[&str] = &[
     "crates/ringfence-sys/",
-    "crates/ringfence-enforce/",
+    "crates/ringfence-linux/",
+    "crates/ringfence-survey/",
     "crates/ringfence-audit/src/platform.rs",
     "crates/ringfence-audit/src/platform/unix.rs",
     "crates/ringfence-engine/src/caches.rs",
@@ -17,6 +18,7 @@ const CHOOSING: &[&str] = &[
     "crates/ringfence-log/src/platform/unix.rs",
     "crates/ringfence-plan/src/git_index.rs",
     "crates/ringfence-policy/src/path.rs",
+    "crates/ringfence-provider/src/process.rs",
 ];
 
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
@@ -51,7 +53,7 @@ mod tests {
         check(
             findings,
             &tree(&[(
-                "crates/ringfence-enforce/src/lib.rs",
+                "crates/ringfence-linux/src/lib.rs",
                 "#[cfg(target_os = \"linux\")]\nmod apply;",
             )]),
             &[],

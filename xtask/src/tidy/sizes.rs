@@ -16,12 +16,12 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("crates/ringfence-e2e/tests/serve/sandboxes.rs", WIDTH),
     ("crates/ringfence-cli/src/commands/session/server.rs", WIDTH),
     ("crates/ringfence-egress/src/relay/tests.rs", WIDTH),
-    ("crates/ringfence-enforce/src/apply/watcher/tree.rs", WIDTH),
-    ("crates/ringfence-enforce/src/apply/handle.rs", WIDTH),
-    ("crates/ringfence-enforce/src/survey/build.rs", WIDTH),
-    ("crates/ringfence-local/src/command_loop.rs", WIDTH),
-    ("crates/ringfence-local/src/git_sweep.rs", WIDTH),
-    ("crates/ringfence-local/src/git_sweep/state.rs", WIDTH),
+    ("crates/ringfence-linux/src/apply/watcher/tree.rs", WIDTH),
+    ("crates/ringfence-linux/src/apply/handle.rs", WIDTH),
+    ("crates/ringfence-survey/src/build.rs", WIDTH),
+    ("crates/ringfence-linux/src/launcher/command_loop.rs", WIDTH),
+    ("crates/ringfence-linux/src/launcher/git_sweep.rs", WIDTH),
+    ("crates/ringfence-linux/src/launcher/git_sweep/state.rs", WIDTH),
     ("crates/ringfence-plan/src/seccomp/table.rs", CATALOGUE),
     ("crates/ringfence-conformance/src/shells.rs", CATALOGUE),
 ];
@@ -29,7 +29,7 @@ const LONG_FILES: &[(&str, &str)] = &[
 /// Functions that may be longer, as (path, name, reason).
 const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     (
-        "crates/ringfence-local/src/git_config/change.rs",
+        "crates/ringfence-linux/src/launcher/git_config/change.rs",
         "several_steps_cannot_redirect_the_users_branches",
         CATALOGUE,
     ),

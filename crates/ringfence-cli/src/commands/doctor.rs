@@ -9,20 +9,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ringfence_api::{StdioMode, error_chain};
 use ringfence_audit::session_id;
-use ringfence_enforce::apply::{UsernsObstacle, probe, support};
 use ringfence_engine::{
     EngineError, OwnPolicy, OwnPolicyState, PolicyFiles, ResolvedPolicy, RunRequest,
     filtered_variables, gather_host_environment, own_policies, resolve_for, run as run_engine,
     withheld_settings,
 };
-use ringfence_local::LocalProvider;
+use ringfence_linux::{HostDiagnosis, LocalProvider, UsernsObstacle, probe};
+
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
-use ringfence_provider::ProviderError;
+use ringfence_provider::{DoctorFinding, FindingState, ProviderError};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::output::{self, ColorMode};
-use findings::{DoctorFinding, FindingState, HostFacts};
 
 /// Check this host, and show how to fix problems
 ///
@@ -42,34 +41,34 @@ pub(crate) struct DoctorArgs {
 
 /// The result of all checks.
 struct Diagnosis {
-    host: HostFacts,
+    host: HostDiagnosis,
     obstacle: Option<UsernsObstacle>,
     findings: Vec<DoctorFinding>,
 }
 
 pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
-    let host = HostFacts::detect(support());
+    let host = HostDiagnosis::detect();
     let tried = match probe() {
         Some(obstacle) => Err(obstacle),
         None => try_sandbox().map_err(|error| sandbox_obstacle(&error, &host)),
     };
-    let mut findings = vec![DoctorFinding::sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
+    let mut findings = vec![findings::report_sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
     findings.extend(
         tried
             .as_ref()
             .ok()
-            .map(|trial| DoctorFinding::log(&trial.log, trial.unrecorded.as_deref())),
+            .map(|trial| findings::report_log(&trial.log, trial.unrecorded.as_deref())),
     );
     findings.extend(host.findings());
     let here = std::env::current_dir().ok().and_then(AbsPath::new);
     findings.extend(
         here.and_then(|cwd| history::tracked_secrets(&cwd))
-            .map(|tracked| DoctorFinding::history(&tracked)),
+            .map(|tracked| findings::report_history(&tracked)),
     );
-    findings.extend(DoctorFinding::own_policies(&unused_policies()));
+    findings.extend(findings::report_own_policies(&unused_policies()));
     if let Some(resolved) = resolve_here() {
-        findings.extend(DoctorFinding::variables(&filtered_variables(&resolved)));
-        findings.extend(DoctorFinding::settings(&withheld_settings(&resolved)));
+        findings.extend(findings::report_variables(&filtered_variables(&resolved)));
+        findings.extend(findings::report_settings(&withheld_settings(&resolved)));
     }
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
@@ -136,7 +135,7 @@ fn try_sandbox() -> Result<SandboxTrial, CliError> {
 }
 
 /// Names an obstacle that appeared only when the sandbox was created.
-fn sandbox_obstacle(error: &CliError, host: &HostFacts) -> UsernsObstacle {
+fn sandbox_obstacle(error: &CliError, host: &HostDiagnosis) -> UsernsObstacle {
     let causes = error.causes();
     let symptom = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
     let is_forbidden =
@@ -176,7 +175,7 @@ impl Diagnosis {
                 FindingState::Limited => paint.weak("limited"),
                 FindingState::Missing => paint.bad("missing"),
             };
-            text.push_str(&format!("  {state}  {:<16} {}\n", finding.name, finding.what));
+            text.push_str(&format!("  {state}  {:<16} {}\n", finding.name, finding.text));
             if let Some(fix) = &finding.fix {
                 text.push_str(&format!("{:28}{} {fix}\n", "", paint.faint("fix:")));
             }
@@ -199,7 +198,7 @@ impl Diagnosis {
     }
 
     fn json(&self) -> Value {
-        let finding = |finding: &DoctorFinding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
+        let finding = |finding: &DoctorFinding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.text, "fix": finding.fix });
         json!({
             "works": self.obstacle.is_none(),
             "obstacle": self.obstacle.as_ref().map(|found| json!({ "symptom": found.symptom, "cause": found.cause, "fix": found.fix })),
@@ -218,8 +217,8 @@ impl Diagnosis {
 mod tests {
     use super::*;
 
-    fn restricted() -> HostFacts {
-        let mut host = HostFacts::example();
+    fn restricted() -> HostDiagnosis {
+        let mut host = HostDiagnosis::example();
         host.apparmor_restricts = true;
         host
     }
@@ -231,9 +230,9 @@ mod tests {
             cause: "switched off".into(),
             fix: "sudo sysctl -w x=1".into(),
         };
-        let host = HostFacts::example();
+        let host = HostDiagnosis::example();
         let diagnosis = Diagnosis {
-            findings: vec![DoctorFinding::sandbox(None)],
+            findings: vec![findings::report_sandbox(None)],
             host,
             obstacle: Some(obstacle),
         };
@@ -256,7 +255,10 @@ mod tests {
                 .fix
                 .contains("apparmor_restrict_unprivileged_userns=0")
         );
-        assert_eq!(sandbox_obstacle(&error, &HostFacts::example()).symptom, "mount /proc failed");
+        assert_eq!(
+            sandbox_obstacle(&error, &HostDiagnosis::example()).symptom,
+            "mount /proc failed"
+        );
     }
 
     #[test]

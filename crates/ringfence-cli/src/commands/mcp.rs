@@ -13,7 +13,7 @@ use ringfence_api::{Asker, StdioMode};
 use ringfence_audit::session_id;
 use ringfence_engine::ProviderRegistry;
 use ringfence_engine::session::Session;
-use ringfence_local::LocalProvider;
+use ringfence_linux::LocalProvider;
 use ringfence_mcp::{
     HttpOptions, McpServeError, SandboxOpener, ServerToken, is_loopback, serve_http, serve_stdio,
 };

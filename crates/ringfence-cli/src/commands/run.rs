@@ -214,9 +214,9 @@ pub(crate) fn run_for(
         write_json(&outcome, &request.session, permission.filter(|_| !was_asked))?;
     }
     report.print(&outcome, &resolved);
-    ringfence_local::reap_children();
+    ringfence_linux::reap_children();
     if outcome.status == ExitStatus::Killed(INTERRUPT) && !outcome.timed_out {
-        ringfence_local::die_of_interrupt();
+        ringfence_linux::die_of_interrupt();
     }
     // Exits without dropping values: the kernel frees memory faster than destructors do.
     std::process::exit(outcome.exit_code())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use ringfence_engine::gather_host_environment;
 use ringfence_http::{Profile, ProviderFactory, Quotas, ServiceReady, ServiceSettings, serve};
-use ringfence_local::provider_factory;
+use ringfence_linux::provider_factory;
 
 use super::resolve_args::{canonical_directory, parse_duration_ms};
 use crate::error::CliError;

@@ -69,8 +69,7 @@ pub(crate) fn run(arguments: ToolCommand) -> Result<ExitCode, CliError> {
     let grants = resolved.grants.without_tools(arguments.disallow.iter().map(rule));
     let session = arguments.session.unwrap_or_else(ringfence_audit::session_id);
     let subject = RecordSubject { agent, session };
-    let tools = FileTools::open(grants, subject, cwd, Box::new(messages::warn_unrecorded))
-        .map_err(ringfence_engine::EngineError::from)?;
+    let tools = FileTools::open(grants, subject, cwd, Box::new(messages::warn_unrecorded))?;
     let call = RoutedCall { tool: arguments.tool, input };
     match tools.serve(&call) {
         Some(Ok(done)) => output::print_json(&done).map(|()| ExitCode::SUCCESS),

@@ -7,7 +7,7 @@ use ringfence_api::{
     Outcome, PathMap, QuarantinedFile, ResourceUsage, ShellCommand, ShellCommandResult, ShellState,
     StdinInput, StdioMode, StreamOutput,
 };
-use ringfence_local::ProcessProvider;
+use ringfence_linux::ProcessProvider;
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{
     Interrupter, OutputSink, PreparedSandbox, Provider, ProviderError, Sandbox, SandboxShell,

@@ -11,7 +11,7 @@ use ringfence_engine::session::{CommandControl, PolicyResolver, Session, StartDe
 use ringfence_engine::{
     EngineError, PolicyFiles, ProviderRegistry, ResolvedPolicy, RunRequest, resolve_for, resolve_in,
 };
-use ringfence_local::{LocalProvider, ProcessProvider};
+use ringfence_linux::{LocalProvider, ProcessProvider};
 use ringfence_policy::{
     AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, ListedHost, Mode, NetworkMode,
     NetworkRules, Origin, ProviderSpec, Source, ToolRule, Verdict,

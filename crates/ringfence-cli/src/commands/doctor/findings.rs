@@ -1,414 +1,113 @@
-//! Host facts, and the findings that follow from them.
+//! Findings about the user's policy, settings and project.
 
-use std::env;
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use ringfence_engine::{FilteredVariable, OwnPolicy, WithheldSettings};
-use ringfence_plan::{FuseSupport, HostSupport};
 use ringfence_policy::AbsPath;
+use ringfence_provider::{DoctorFinding, FindingState};
 
 use crate::commands::policy::files::unused_reason;
 use crate::output;
 
-/// The state of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FindingState {
-    Ok,
-    Limited,
-    Missing,
-}
-
-impl FindingState {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            FindingState::Ok => "ok",
-            FindingState::Limited => "limited",
-            FindingState::Missing => "missing",
+/// Reports if a sandbox was created, and how long it took.
+pub(super) fn report_sandbox(took: Option<&Duration>) -> DoctorFinding {
+    match took {
+        Some(took) => DoctorFinding::new(
+            "sandbox",
+            FindingState::Ok,
+            format!("created and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
+        ),
+        None => {
+            DoctorFinding::new("sandbox", FindingState::Missing, "cannot be created: see below")
         }
     }
 }
 
-/// One line of the diagnosis.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DoctorFinding {
-    pub(super) name: &'static str,
-    pub(super) state: FindingState,
-    /// The benefit if it is present, or the consequence if it is missing.
-    pub(super) what: String,
-    pub(super) fix: Option<&'static str>,
+/// Reports proxy and registry variables that are filtered because of their values.
+pub(super) fn report_variables(filtered: &[FilteredVariable]) -> Option<DoctorFinding> {
+    let judged: Vec<String> = filtered
+        .iter()
+        .filter_map(|one| Some(format!("{} ({})", output::printable(&one.name), one.why?)))
+        .collect();
+    let what = format!("not passed to commands: {}", judged.join(", "));
+    let fix = "ringfence run --env NAME, if the command may see the value";
+    (!judged.is_empty())
+        .then(|| DoctorFinding::new("variables", FindingState::Limited, what).fix(fix))
 }
 
-impl DoctorFinding {
-    fn new(name: &'static str, state: FindingState, what: impl Into<String>) -> Self {
-        Self { name, state, what: what.into(), fix: None }
-    }
+/// Reports settings of package managers that have no copy in the sandbox.
+pub(super) fn report_settings(withheld: &[WithheldSettings]) -> Option<DoctorFinding> {
+    let files: Vec<String> = withheld
+        .iter()
+        .map(|one| format!("{} ({})", output::printable(&one.path.to_string()), one.why))
+        .collect();
+    let what = format!("not visible to commands: {}", files.join(", "));
+    let fix = "ringfence run --read FILE, if the command may see the file itself";
+    (!files.is_empty())
+        .then(|| DoctorFinding::new("settings", FindingState::Limited, what).fix(fix))
+}
 
-    fn fix(self, fix: &'static str) -> Self {
-        Self { fix: Some(fix), ..self }
+/// Reports denied project files that are in the git object store, where commands can read them.
+pub(super) fn report_history(tracked: &[String]) -> DoctorFinding {
+    const NAME: &str = "git store";
+    const FEW: usize = 3;
+    if tracked.is_empty() {
+        return DoctorFinding::new(NAME, FindingState::Ok, "no tracked file is denied");
     }
+    let mut named =
+        tracked.iter().take(FEW).map(|name| output::printable(name)).collect::<Vec<_>>().join(", ");
+    if tracked.len() > FEW {
+        named.push_str(", …");
+    }
+    let files =
+        if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
+    DoctorFinding::new(
+        NAME,
+        FindingState::Limited,
+        format!("{} {files}, and readable in `.git`: {named}", tracked.len()),
+    )
+    .fix("git rm --cached FILE, and replace the secret: history keeps it")
+}
 
-    /// Reports if a sandbox was created, and how long it took.
-    pub(super) fn sandbox(took: Option<&Duration>) -> Self {
-        match took {
-            Some(took) => Self::new(
-                "sandbox",
-                FindingState::Ok,
-                format!("created and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
-            ),
-            None => Self::new("sandbox", FindingState::Missing, "cannot be created: see below"),
+/// Reports the user's policies for single projects that are not in use.
+pub(super) fn report_own_policies(unused: &[OwnPolicy]) -> Option<DoctorFinding> {
+    let first = unused.first()?;
+    let more =
+        if unused.len() > 1 { format!(", and {} more", unused.len() - 1) } else { String::new() };
+    let what = format!("{} is unused: {}{more}", first.file, unused_reason(first));
+    Some(
+        DoctorFinding::new("own policies", FindingState::Limited, output::printable(&what))
+            .fix("ringfence policy list"),
+    )
+}
+
+/// Reports if the trial run was recorded.
+pub(super) fn report_log(directory: &AbsPath, unrecorded: Option<&str>) -> DoctorFinding {
+    match unrecorded {
+        None => {
+            DoctorFinding::new("audit log", FindingState::Ok, format!("written to {directory}"))
         }
-    }
-
-    /// Reports proxy and registry variables that are filtered because of their values.
-    pub(super) fn variables(filtered: &[FilteredVariable]) -> Option<Self> {
-        let judged: Vec<String> = filtered
-            .iter()
-            .filter_map(|one| Some(format!("{} ({})", output::printable(&one.name), one.why?)))
-            .collect();
-        let what = format!("not passed to commands: {}", judged.join(", "));
-        let fix = "ringfence run --env NAME, if the command may see the value";
-        (!judged.is_empty()).then(|| Self::new("variables", FindingState::Limited, what).fix(fix))
-    }
-
-    /// Reports settings of package managers that have no copy in the sandbox.
-    pub(super) fn settings(withheld: &[WithheldSettings]) -> Option<Self> {
-        let files: Vec<String> = withheld
-            .iter()
-            .map(|one| format!("{} ({})", output::printable(&one.path.to_string()), one.why))
-            .collect();
-        let what = format!("not visible to commands: {}", files.join(", "));
-        let fix = "ringfence run --read FILE, if the command may see the file itself";
-        (!files.is_empty()).then(|| Self::new("settings", FindingState::Limited, what).fix(fix))
-    }
-
-    /// Reports denied project files that are in the git object store, where commands can read them.
-    pub(super) fn history(tracked: &[String]) -> Self {
-        const NAME: &str = "git store";
-        const FEW: usize = 3;
-        if tracked.is_empty() {
-            return Self::new(NAME, FindingState::Ok, "no tracked file is denied");
-        }
-        let mut named = tracked
-            .iter()
-            .take(FEW)
-            .map(|name| output::printable(name))
-            .collect::<Vec<_>>()
-            .join(", ");
-        if tracked.len() > FEW {
-            named.push_str(", …");
-        }
-        let files =
-            if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
-        Self::new(
-            NAME,
-            FindingState::Limited,
-            format!("{} {files}, and readable in `.git`: {named}", tracked.len()),
+        Some(why) => DoctorFinding::new(
+            "audit log",
+            FindingState::Missing,
+            format!("runs are refused unless the policy allows unrecorded runs: {why}"),
         )
-        .fix("git rm --cached FILE, and replace the secret: history keeps it")
+        .fix("export XDG_STATE_HOME=DIRECTORY  # a directory that you can write"),
     }
-
-    /// Reports the user's policies for single projects that are not in use.
-    pub(super) fn own_policies(unused: &[OwnPolicy]) -> Option<Self> {
-        let first = unused.first()?;
-        let more = if unused.len() > 1 {
-            format!(", and {} more", unused.len() - 1)
-        } else {
-            String::new()
-        };
-        let what = format!("{} is unused: {}{more}", first.file, unused_reason(first));
-        Some(
-            Self::new("own policies", FindingState::Limited, output::printable(&what))
-                .fix("ringfence policy list"),
-        )
-    }
-
-    /// Reports if the trial run was recorded.
-    pub(super) fn log(directory: &AbsPath, unrecorded: Option<&str>) -> Self {
-        match unrecorded {
-            None => Self::new("audit log", FindingState::Ok, format!("written to {directory}")),
-            Some(why) => Self::new(
-                "audit log",
-                FindingState::Missing,
-                format!("runs are refused unless the policy allows unrecorded runs: {why}"),
-            )
-            .fix("export XDG_STATE_HOME=DIRECTORY  # a directory that you can write"),
-        }
-    }
-}
-
-/// Facts about the host, read from files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HostFacts {
-    pub(super) kernel: String,
-    pub(super) support: HostSupport,
-    /// The container that ringfence itself runs in.
-    pub(super) container: Option<&'static str>,
-    pub(super) apparmor_restricts: bool,
-    overlay: bool,
-    /// `None` if the kernel does not list seccomp actions.
-    notify: Option<bool>,
-    /// The controllers of the cgroup for a sandbox; `None` if ringfence cannot create one.
-    grouping: Option<String>,
-}
-
-impl HostFacts {
-    pub(super) fn detect(support: HostSupport) -> Self {
-        let has_word = |path: &str, word: &str| {
-            read(path).map(|text| text.split_whitespace().any(|found| found == word))
-        };
-        Self {
-            kernel: read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into()),
-            support,
-            container: container(),
-            apparmor_restricts: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-                .as_deref()
-                == Some("1"),
-            overlay: has_word("/proc/filesystems", "overlay") == Some(true),
-            notify: has_word("/proc/sys/kernel/seccomp/actions_avail", "user_notif"),
-            grouping: ringfence_enforce::apply::describe_cgroups(),
-        }
-    }
-
-    pub(super) fn headline(&self) -> String {
-        let inside =
-            self.container.map_or_else(String::new, |container| format!(", inside {container}"));
-        format!(
-            "ringfence {} on Linux {} ({}), uid {}{inside}",
-            env!("CARGO_PKG_VERSION"),
-            self.kernel,
-            env::consts::ARCH,
-            self.support.uid
-        )
-    }
-
-    pub(super) fn findings(&self) -> Vec<DoctorFinding> {
-        vec![self.landlock(), self.notify(), self.overlay(), self.fuse(), self.groups()]
-    }
-
-    fn landlock(&self) -> DoctorFinding {
-        const NAME: &str = "Landlock";
-        match self.support.landlock {
-            0 => DoctorFinding::new(
-                NAME,
-                FindingState::Limited,
-                "none: only mounts confine; `--net full` is refused",
-            )
-            .fix("boot with `landlock` in the kernel's lsm= list"),
-            abi @ 1..6 => DoctorFinding::new(
-                NAME,
-                FindingState::Limited,
-                format!("ABI {abi} cannot scope sockets: `--net full` is refused"),
-            )
-            .fix("use kernel 6.12 or later"),
-            abi => DoctorFinding::new(
-                NAME,
-                FindingState::Ok,
-                format!("ABI {abi}: signals and abstract sockets stay inside"),
-            ),
-        }
-    }
-
-    fn notify(&self) -> DoctorFinding {
-        const NAME: &str = "seccomp notify";
-        match self.notify {
-            Some(true) => DoctorFinding::new(
-                NAME,
-                FindingState::Ok,
-                "denied paths that appear later stay denied",
-            ),
-            Some(false) => DoctorFinding::new(
-                NAME,
-                FindingState::Missing,
-                "denied paths could appear later: `run` refuses",
-            )
-            .fix("use kernel 5.9 or later"),
-            None => DoctorFinding::new(
-                NAME,
-                FindingState::Limited,
-                "the kernel does not list seccomp actions",
-            ),
-        }
-    }
-
-    fn overlay(&self) -> DoctorFinding {
-        const NAME: &str = "overlay";
-        if self.overlay {
-            return DoctorFinding::new(
-                NAME,
-                FindingState::Ok,
-                "listed, not tested: for caches on top of the host's",
-            );
-        }
-        DoctorFinding::new(
-            NAME,
-            FindingState::Limited,
-            "not listed: no caches on top of the host's",
-        )
-        .fix("sudo modprobe overlay")
-    }
-
-    fn fuse(&self) -> DoctorFinding {
-        const NAME: &str = "/dev/fuse";
-        let fix = match (self.support.fuse, self.container) {
-            (_, Some(DOCKER)) => "docker run --device /dev/fuse …",
-            (_, Some(PODMAN)) => "podman run --device /dev/fuse …",
-            (FuseSupport::Absent, _) => "sudo modprobe fuse",
-            (FuseSupport::Shut | FuseSupport::Opens, _) => "sudo chmod 666 /dev/fuse",
-        };
-        match self.support.fuse {
-            FuseSupport::Opens => DoctorFinding::new(
-                NAME,
-                FindingState::Ok,
-                "can be opened: denials are reported exactly",
-            ),
-            FuseSupport::Shut => DoctorFinding::new(
-                NAME,
-                FindingState::Limited,
-                "cannot be opened: denied reads are guessed",
-            )
-            .fix(fix),
-            FuseSupport::Absent => DoctorFinding::new(
-                NAME,
-                FindingState::Limited,
-                "not found: denied reads are guessed",
-            )
-            .fix(fix),
-        }
-    }
-
-    fn groups(&self) -> DoctorFinding {
-        const NAME: &str = "control groups";
-        let fix = match self.support.uid {
-            0 => "systemd-run --scope -p Delegate=yes ringfence …",
-            _ => "systemd-run --user --scope -p Delegate=yes ringfence …",
-        };
-        match &self.grouping {
-            Some(grouping) => DoctorFinding::new(NAME, FindingState::Ok, grouping.as_str()),
-            None => DoctorFinding::new(
-                NAME,
-                FindingState::Limited,
-                "not available: limits are counted per process",
-            )
-            .fix(fix),
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn example() -> Self {
-        Self {
-            kernel: "6.12.0".into(),
-            support: HostSupport {
-                uid: 1000,
-                gid: 1000,
-                landlock: 6,
-                fuse: FuseSupport::Opens,
-                accounts: ringfence_plan::ProcAccounting::Full,
-                numbers: ringfence_plan::PidAllocation::Own,
-            },
-            container: None,
-            apparmor_restricts: false,
-            overlay: true,
-            notify: Some(true),
-            grouping: Some("v2 counts memory, processes, CPU time".into()),
-        }
-    }
-}
-
-fn read(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-const DOCKER: &str = "a Docker container";
-const PODMAN: &str = "a Podman container";
-
-fn container() -> Option<&'static str> {
-    if env::var_os("RINGFENCE").is_some() {
-        return Some("a ringfence sandbox");
-    }
-    let marks = [
-        ("/.dockerenv", DOCKER),
-        ("/run/.containerenv", PODMAN),
-        ("/run/systemd/container", "a container"),
-    ];
-    let mark = marks.into_iter().find(|(path, _)| Path::new(path).exists());
-    let is_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    mark.map(|(_, name)| name).or(is_pod.then_some("a Kubernetes pod"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(host: &HostFacts, name: &str, state: FindingState, text: &str) {
-        let finding = host.findings().into_iter().find(|finding| finding.name == name).unwrap();
-        assert_eq!(finding.state, state, "{finding:?}");
-        assert!(finding.what.contains(text), "{finding:?}");
-        assert_eq!(finding.fix.is_none(), state == FindingState::Ok, "{finding:?}");
-    }
-
-    #[test]
-    fn each_problem_is_reported_with_consequence_and_fix() {
-        let good = HostFacts::example();
-        let landlock = |landlock| HostFacts {
-            support: HostSupport { landlock, ..good.support.clone() },
-            ..good.clone()
-        };
-        check(&good, "Landlock", FindingState::Ok, "ABI 6");
-        check(&landlock(0), "Landlock", FindingState::Limited, "only mounts confine");
-        check(&landlock(3), "Landlock", FindingState::Limited, "`--net full`");
-        check(&good, "seccomp notify", FindingState::Ok, "");
-        check(
-            &HostFacts { notify: Some(false), ..good.clone() },
-            "seccomp notify",
-            FindingState::Missing,
-            "refuse",
-        );
-        check(
-            &HostFacts { overlay: false, ..good.clone() },
-            "overlay",
-            FindingState::Limited,
-            "not listed",
-        );
-        let fuse = |fuse| HostFacts {
-            support: HostSupport { fuse, ..good.support.clone() },
-            ..good.clone()
-        };
-        check(&fuse(FuseSupport::Absent), "/dev/fuse", FindingState::Limited, "not found");
-        check(&fuse(FuseSupport::Shut), "/dev/fuse", FindingState::Limited, "cannot be opened");
-        check(&good, "control groups", FindingState::Ok, "v2 counts memory");
-        check(
-            &HostFacts { grouping: None, ..good.clone() },
-            "control groups",
-            FindingState::Limited,
-            "per process",
-        );
-    }
-
     #[test]
     fn tracked_secrets_are_counted_and_the_first_are_named() {
         let history = |names: &[&str]| {
-            DoctorFinding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+            report_history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
         assert_eq!(history(&[]).state, FindingState::Ok);
-        assert!(history(&["a.pem"]).what.starts_with("1 denied file is tracked"));
-        assert!(history(&["a.pem", "b", "c", "d\n"]).what.ends_with(": a.pem, b, c, …"));
+        assert!(history(&["a.pem"]).text.starts_with("1 denied file is tracked"));
+        assert!(history(&["a.pem", "b", "c", "d\n"]).text.ends_with(": a.pem, b, c, …"));
         assert!(history(&["a.pem"]).fix.is_some());
-    }
-
-    #[test]
-    fn no_finding_is_wider_than_a_terminal() {
-        let good = HostFacts::example();
-        let poor = HostFacts {
-            support: HostSupport { landlock: 3, fuse: FuseSupport::Shut, ..good.support.clone() },
-            overlay: false,
-            grouping: None,
-            ..good.clone()
-        };
-        for finding in good.findings().into_iter().chain(poor.findings()) {
-            assert!(28 + finding.what.chars().count() <= 80, "{finding:?}");
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringfence_api::Gap;
 use ringfence_engine::plan;
-use ringfence_local::own_addresses;
+use ringfence_linux::own_addresses;
 use ringfence_policy::{
     AbsPath, Access, Grants, HostDecision, HostReason, HostTarget, NetworkRules, Origin,
     PortSelection, Source, Verdict,

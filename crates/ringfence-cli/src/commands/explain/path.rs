@@ -4,11 +4,11 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use ringfence_enforce::grant_if_tracked;
 use ringfence_engine::plan;
 use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Disguise, Effect, Grants, Verdict,
 };
+use ringfence_survey::grant_if_tracked;
 
 use super::{ExplainAccess, ExplainVerdict, Explanation};
 use ringfence_provider::SandboxDescription;

@@ -187,7 +187,7 @@ pub(super) fn open_tools(hook_call: &HookCall) -> Result<FileTools, CliError> {
         hook_call.cwd.clone(),
         Box::new(messages::warn_unrecorded),
     );
-    opened.map_err(|error| ringfence_engine::EngineError::from(error).into())
+    opened.map_err(CliError::from)
 }
 
 /// Converts a decision to a reply.

@@ -22,7 +22,7 @@ use ringfence_api::{Asker, Signal, StdioMode};
 use ringfence_audit::now_ms;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{CommandControl, PolicyProblem, Session, SessionStatus};
-use ringfence_local::LocalProvider;
+use ringfence_linux::LocalProvider;
 use ringfence_policy::Asking;
 
 use super::command_slot::CommandSlot;

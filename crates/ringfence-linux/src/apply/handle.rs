@@ -1,0 +1,691 @@
+//! The launcher's side: starts the supervisor and receives its messages.
+
+mod control;
+
+use std::borrow::Cow;
+use std::ffi::CString;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use crate::fuse::cpu_set_of;
+use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage, host_limits};
+use ringfence_plan::NetworkNamespace;
+use ringfence_policy::AbsPath;
+use ringfence_sys::process::{self, Fork};
+use ringfence_sys::signal::SignalSet;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::MemfdFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::thread::CpuSet;
+
+use super::cgroup::{Cgroup, CgroupRelease};
+use super::config_change::ConfigChange;
+use super::netns_listeners::NetnsListeners;
+use super::parked::{CloseOnExec, ParkedNotification};
+use super::pending_connect::PendingConnect;
+use super::pending_write::PendingWrite;
+use super::reexec::HOST_NETWORK;
+use super::supervisor::CpuPinning;
+use super::watcher::SandboxFds;
+use super::zygote::{NetnsReuse, Zygote};
+use super::{
+    CONTROL_FD, ExecId, ExecReport, ExecSpec, FileIdentity, HELPER, InitUsage, LaunchSpec, MAX_FDS,
+    NameKind, SandboxMessage, SandboxOrder, SpaceTaken,
+};
+pub(crate) use control::SandboxControl;
+
+/// The reason a command could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    /// The helper process could not be started.
+    #[error("cannot start the helper: {what}")]
+    Helper {
+        /// The attempted step.
+        what: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A step of building the sandbox failed.
+    #[error("{what} failed")]
+    Step {
+        /// The attempted step.
+        what: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The helper ended without a message.
+    #[error("the helper ended before the command was started")]
+    Silent,
+}
+
+impl LaunchError {
+    /// The next command to type.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            LaunchError::Helper { source, .. } | LaunchError::Step { source, .. }
+                if host_limits::limit_hint(source).is_some() =>
+            {
+                host_limits::limit_hint(source).unwrap_or_default()
+            }
+            LaunchError::Step { what, .. } if what.starts_with("unshare") => {
+                "this host forbids unprivileged user namespaces; `ringfence doctor` shows the cause and the fix"
+            }
+            LaunchError::Step { source, .. } if source.raw_os_error() == Some(libc::ENOSYS) => {
+                "ringfence needs Linux 5.14 or later; `ringfence doctor` shows what this host can do"
+            }
+            _ => "`ringfence doctor` shows what this host can do",
+        }
+    }
+}
+
+/// An event in the sandbox.
+#[derive(Debug)]
+pub(crate) enum SandboxEvent {
+    /// The command could not be executed: errno.
+    NotExecuted(i32),
+    /// The command was stopped by a signal.
+    Stopped,
+    /// The command was continued.
+    Continued,
+    /// The command ended.
+    Ended(ExitStatus, ResourceUsage),
+    /// An access was denied.
+    Denied(Denial),
+    /// An access is about to be denied; its process waits for an answer.
+    PendingWrite(PendingWrite),
+    /// A program replaces a protected git config; it waits for an answer.
+    ConfigChange(ConfigChange),
+    /// The listening sockets in the sandbox's network.
+    Listeners(NetnsListeners),
+    /// A program connects to an address outside the sandbox.
+    PendingConnect(PendingConnect),
+    /// A socket in the sandbox's network, as requested.
+    Socket(OwnedFd),
+    /// A program sent datagrams to a host; they led nowhere.
+    DatagramSent {
+        /// Destination.
+        to: SocketAddr,
+        /// Sending process.
+        pid: u32,
+        /// Its program.
+        program: String,
+    },
+    /// A program connects to a port of the loopback where nothing in the sandbox listens.
+    UnservedPort {
+        /// The port.
+        port: u16,
+        /// Connecting process.
+        pid: u32,
+        /// Its program.
+        program: String,
+    },
+    /// A program looks up a name, in a sandbox with egress.
+    DnsLookup {
+        /// The name.
+        name: String,
+        /// The process that looks it up.
+        pid: u32,
+        /// Its program.
+        program: String,
+    },
+    /// A process that sends DNS queries itself where the network is off: pid, program, and the
+    /// other end of its socket.
+    DnsQueries(u32, String, UdpSocket),
+    /// A shell opens one of the streams offered to it.
+    StreamRequested {
+        /// The number of the stream.
+        number: u32,
+        /// The close-on-exec flag of the new fd.
+        on_execute: CloseOnExec,
+        /// The waiting syscall.
+        call: ParkedNotification,
+    },
+    /// An access was allowed.
+    Allowed(Allowance),
+    /// This many more accesses were allowed, which are not listed.
+    Unlisted(u64),
+    /// The command created a name that the sweep or the watcher has to know.
+    NameCreated(CreatedName),
+    /// The fd of the mounted tripwire, which the launcher must serve, and the pid of init.
+    TripwireMounted(OwnedFd, i32),
+    /// The fds needed to enter the sandbox.
+    EntryFds(SandboxFds),
+    /// Everything created before the request has been reported.
+    Settled,
+    /// Usage that only init can measure, as requested.
+    Usage(InitUsage),
+    /// The disk space that the notify handler took for the command so far, where a limit counts it.
+    SpaceTaken(SpaceTaken),
+    /// Every process is stopped, as requested.
+    Paused,
+    /// The sandbox is built and waits for processes to start.
+    Ready,
+    /// A report about a process started with [`SandboxHandle::start_process`].
+    Exec(ExecId, ExecEvent),
+    /// No event.
+    Nothing,
+    /// The sandbox is gone; no more events follow.
+    Closed,
+}
+
+/// The state of a started process.
+#[derive(Debug)]
+pub(crate) enum ExecEvent {
+    /// It runs.
+    Started {
+        /// Readable when the process has ended.
+        pidfd: OwnedFd,
+        /// Our end of its terminal, if it has one.
+        terminal: Option<OwnedFd>,
+    },
+    /// It could not be executed: errno.
+    NotExecuted(i32),
+    /// It ended.
+    Ended(ExitStatus, ResourceUsage),
+}
+
+/// A name that the command created and the sweep or the watcher has to know.
+#[derive(Debug)]
+pub(crate) struct CreatedName {
+    /// The directory in which it was created, at its current path; `None` if there were too many.
+    pub directory: Option<OwnedFd>,
+    /// The path at that time.
+    pub path: AbsPath,
+    /// Its kind.
+    pub what: NameKind,
+    /// Identity of the created file, if known.
+    pub birth: Option<FileIdentity>,
+}
+
+/// A sandbox that runs a command. Dropping it kills every process in it.
+#[derive(Debug)]
+pub(crate) struct SandboxHandle {
+    control: Arc<OwnedFd>,
+    supervisor: Option<Arc<SupervisorProcess>>,
+    processor: Option<usize>,
+    /// The seccomp listener, used to answer parked syscalls. Set by the first
+    /// [`SandboxEvent::EntryFds`].
+    listener: OnceLock<Arc<OwnedFd>>,
+    /// The sandbox's cgroup, if it has one.
+    group: Option<Arc<Cgroup>>,
+}
+
+/// The supervisor of a sandbox, from the launcher's side.
+#[derive(Debug)]
+struct SupervisorProcess {
+    pid: i32,
+    /// A pidfd, valid even if the pid is reused.
+    handle: OwnedFd,
+    /// The zygote that is its parent, if it is not our child.
+    zygote: Option<Arc<Zygote>>,
+}
+
+impl SupervisorProcess {
+    /// A child of ours that was not reaped.
+    fn ours(pid: i32) -> Result<Self, LaunchError> {
+        match process::pidfd(pid) {
+            Ok(handle) => Ok(Self { pid, handle, zygote: None }),
+            Err(source) => {
+                let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
+                process::await_end(pid);
+                Err(LaunchError::Helper { what: "pidfd_open", source })
+            }
+        }
+    }
+
+    fn kill(&self) {
+        let _ = process::pidfd_send_signal(self.handle.as_fd(), libc::SIGKILL);
+    }
+
+    fn wait(&self) {
+        let Some(zygote) = &self.zygote else {
+            process::await_end(self.pid);
+            return;
+        };
+        while let Err(rustix::io::Errno::INTR) =
+            poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None)
+        {}
+        zygote.reap(self.pid);
+    }
+}
+
+/// A supervisor that was started before the policy is known.
+///
+/// It creates the namespaces and waits in them, while the launcher still reads the policy.
+#[derive(Debug)]
+pub(crate) struct PrestartedSandbox {
+    running: SandboxHandle,
+    network: NetworkNamespace,
+}
+
+impl PrestartedSandbox {
+    /// Starts the supervisor: our binary, executed again, with nothing of ours. `mask` is the
+    /// signal mask the command will start with.
+    pub(crate) fn start(network: NetworkNamespace, mask: &SignalSet) -> Result<Self, LaunchError> {
+        Self::start_with(network, |theirs| {
+            Ok((SupervisorProcess::ours(spawn_supervisor(network, &theirs, mask)?)?, None))
+        })
+    }
+
+    /// Forks the supervisor from a zygote, for a sandbox with its own network. Unless hosts are
+    /// served in it, the network may be one that another sandbox of the same circle used.
+    pub(crate) fn start_from_zygote(
+        zygote: &Arc<Zygote>,
+        serves: NetnsReuse,
+    ) -> Result<Self, LaunchError> {
+        Self::start_with(NetworkNamespace::Own, |theirs| {
+            let (pid, handle) = zygote
+                .fork_supervisor(serves, theirs.as_fd())
+                .map_err(helper_io_error("fork from the zygote"))?;
+            Ok((SupervisorProcess { pid, handle, zygote: Some(zygote.clone()) }, zygote.cpu()))
+        })
+    }
+
+    /// The same for a program that has just started. A single-threaded program is forked, which is
+    /// the fastest. The child becomes init with a copy of the caller's memory, so call this before
+    /// anything is read, including environment variables.
+    pub(crate) fn start_early(
+        network: NetworkNamespace,
+        mask: &SignalSet,
+    ) -> Result<Self, LaunchError> {
+        if !has_one_thread() {
+            return Self::start(network, mask);
+        }
+        Self::start_with(network, |theirs| fork_supervisor(network, theirs, mask))
+    }
+
+    fn start_with(
+        network: NetworkNamespace,
+        start: impl FnOnce(OwnedFd) -> Result<(SupervisorProcess, Option<usize>), LaunchError>,
+    ) -> Result<Self, LaunchError> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(helper_error("socketpair"))?;
+        let (supervisor, processor) = start(theirs)?;
+        let supervisor = Some(Arc::new(supervisor));
+        Ok(Self {
+            running: SandboxHandle {
+                control: Arc::new(ours),
+                supervisor,
+                processor,
+                listener: OnceLock::new(),
+                group: None,
+            },
+            network,
+        })
+    }
+
+    /// The network the supervisor is in.
+    pub(crate) fn network(&self) -> NetworkNamespace {
+        self.network
+    }
+
+    /// Sends the launch spec and the standard streams to the supervisor. The notify handlers of all
+    /// sandboxes with the same `lock` file are serialised between a check and its syscall. Open the
+    /// file for this sandbox alone: `flock` does not distinguish duplicates of an fd.
+    pub(crate) fn launch(
+        mut self,
+        launch: &LaunchSpec,
+        streams: [BorrowedFd<'_>; 3],
+        lock: Option<BorrowedFd<'_>>,
+    ) -> Result<SandboxHandle, LaunchError> {
+        let has_zygote =
+            self.running.supervisor.as_ref().is_some_and(|supervisor| supervisor.zygote.is_some());
+        let after = if has_zygote { CgroupRelease::UsedAgain } else { CgroupRelease::Removed };
+        if let Some(supervisor) = self.running.supervisor_pid() {
+            self.running.group =
+                Cgroup::for_sandbox(supervisor, &self.running.control, &launch.plan, after)?;
+        }
+        let failed = helper_io_error("write the plan");
+        let memory = Cgroup::memory_counter(self.running.group.as_deref(), &launch.plan);
+        let launch = if memory == launch.memory {
+            Cow::Borrowed(launch)
+        } else {
+            Cow::Owned(LaunchSpec { memory, ..launch.clone() })
+        };
+        let bytes =
+            postcard::to_stdvec(&*launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+        let mut plan = std::fs::File::from(
+            rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC)
+                .map_err(helper_error("memfd_create"))?,
+        );
+        plan.write_all(&bytes).map_err(failed)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        // A supervisor that failed meanwhile has reported it; `next` returns that.
+        let _ = sendmsg(
+            &self.running.control,
+            &[IoSlice::new(b"l")],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        );
+        Ok(self.running)
+    }
+}
+
+pub(super) fn helper_error(what: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
+    move |error| LaunchError::Helper { what, source: error.into() }
+}
+
+pub(super) fn helper_io_error(what: &'static str) -> impl Fn(io::Error) -> LaunchError {
+    move |source| LaunchError::Helper { what, source }
+}
+
+/// Converts a report about a started process.
+fn exec_event(job: ExecId, report: ExecReport, descriptors: Vec<OwnedFd>) -> SandboxEvent {
+    match report {
+        ExecReport::Started => {
+            let mut given = descriptors.into_iter();
+            given.next().map_or(SandboxEvent::Closed, |pidfd| {
+                SandboxEvent::Exec(job, ExecEvent::Started { pidfd, terminal: given.next() })
+            })
+        }
+        ExecReport::NotExecuted(errno) => SandboxEvent::Exec(job, ExecEvent::NotExecuted(errno)),
+        ExecReport::Exited(status, usage) => {
+            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Exited(status), usage))
+        }
+        ExecReport::Killed(signal, usage) => {
+            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Killed(signal), usage))
+        }
+    }
+}
+
+/// True if this process has one thread: the link count of a directory is two plus its
+/// subdirectories.
+fn has_one_thread() -> bool {
+    std::fs::metadata("/proc/self/task")
+        .is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
+}
+
+fn fork_supervisor(
+    network: NetworkNamespace,
+    control: OwnedFd,
+    mask: &SignalSet,
+) -> Result<(SupervisorProcess, Option<usize>), LaunchError> {
+    let cpus = rustix::thread::sched_getaffinity(None).ok();
+    match process::fork().map_err(helper_io_error("fork"))? {
+        Fork::Parent(pid) => {
+            Ok((SupervisorProcess::ours(pid)?, cpus.and_then(|cpus| move_to_other_cpu(pid, &cpus))))
+        }
+        Fork::Child => {
+            // Memory of init is visible to root in the sandbox.
+            process::clear_environment();
+            process::exit_now(super::supervisor::run_supervisor(
+                network.into(),
+                control,
+                mask,
+                &cpus.map_or(CpuPinning::Unpinned, CpuPinning::UntilFork),
+            ))
+        }
+    }
+}
+
+/// Moves the supervisor to another CPU. By default, the kernel often queues it on the CPU that the
+/// caller is busy on, and nothing would run in parallel.
+///
+/// It returns to all CPUs once it has its launch spec.
+fn move_to_other_cpu(pid: i32, cpus: &CpuSet) -> Option<usize> {
+    let here = rustix::thread::sched_getcpu();
+    let other = (1..CpuSet::MAX_CPU)
+        .map(|step| (here + step) % CpuSet::MAX_CPU)
+        .find(|other| cpus.is_set(*other))?;
+    // An optimisation only.
+    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &cpu_set_of(other))
+        .ok()
+        .map(|()| other)
+}
+
+fn spawn_supervisor(
+    network: NetworkNamespace,
+    control: &OwnedFd,
+    mask: &SignalSet,
+) -> Result<i32, LaunchError> {
+    // Keep clear of the fd number that the child uses.
+    let control = rustix::io::fcntl_dupfd_cloexec(control, 10).map_err(helper_error("fcntl"))?;
+    let mut arguments = vec![CString::new(HELPER).expect("a literal without NUL")];
+    if network == NetworkNamespace::Host {
+        arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
+    }
+    let environment = ringfence_log::helper_environment(None);
+    let descriptors = [(control.as_fd(), CONTROL_FD)];
+    process::spawn(c"/proc/self/exe", &arguments, &environment, &descriptors, mask)
+        .map_err(helper_io_error("spawn /proc/self/exe"))
+}
+
+impl SandboxHandle {
+    /// The supervisor's pid.
+    pub(crate) fn supervisor_pid(&self) -> Option<i32> {
+        self.supervisor.as_ref().map(|supervisor| supervisor.pid)
+    }
+
+    /// The CPU on which the sandbox is built.
+    pub(crate) fn cpu(&self) -> Option<usize> {
+        self.processor
+    }
+
+    /// The sandbox's cgroup, if it has one.
+    pub(crate) fn cgroup(&self) -> Option<Arc<Cgroup>> {
+        self.group.clone()
+    }
+
+    /// Readable when an event is waiting.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// The same fd, for a waiter on another thread.
+    pub(crate) fn shared_fd(&self) -> Arc<OwnedFd> {
+        self.control.clone()
+    }
+
+    /// Receives the next event; blocks.
+    pub(crate) fn next_event(&self) -> Result<SandboxEvent, LaunchError> {
+        self.receive().map_or(Ok(SandboxEvent::Closed), |(message, fds)| self.event(message, fds))
+    }
+
+    /// Receives a message and its fds; `None` if the sandbox is gone.
+    fn receive(&self) -> Option<(SandboxMessage, Vec<OwnedFd>)> {
+        let mut buffer = vec![0; self.next_length()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let length = loop {
+            match recvmsg(
+                &self.control,
+                &mut [IoSliceMut::new(&mut buffer)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
+                Ok(received) => break received.bytes,
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+                Err(_) => break 0,
+            }
+        };
+        let descriptors = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
+            _ => None,
+        });
+        let message = postcard::from_bytes(buffer.get(..length).filter(|bytes| !bytes.is_empty())?);
+        Some((message.ok()?, descriptors.unwrap_or_default()))
+    }
+
+    /// Converts a message to an event.
+    fn event(
+        &self,
+        message: SandboxMessage,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<SandboxEvent, LaunchError> {
+        use {SandboxEvent as Event, SandboxMessage as Message};
+        Ok(match message {
+            Message::Failed(what, errno) => {
+                return Err(LaunchError::Step {
+                    what,
+                    source: io::Error::from_raw_os_error(errno),
+                });
+            }
+            Message::NotExecuted(errno) => Event::NotExecuted(errno),
+            Message::Stopped => Event::Stopped,
+            Message::Exited(status, usage) => Event::Ended(ExitStatus::Exited(status), usage),
+            Message::Killed(signal, usage) => Event::Ended(ExitStatus::Killed(signal), usage),
+            Message::Denied(denial) => Event::Denied(*denial),
+            Message::PendingWrite(info) => self.listener.get().map_or(Event::Closed, |listener| {
+                Event::PendingWrite(PendingWrite::new(info, listener.clone()))
+            }),
+            Message::ConfigChange(info) => {
+                ConfigChange::into_event(info, descriptors, self.listener.get())
+            }
+            Message::UnservedPort(port, pid, program) => Event::UnservedPort { port, pid, program },
+            Message::DnsLookup(name, pid, program) => Event::DnsLookup { name, pid, program },
+            Message::DnsQueries(pid, program) => descriptors
+                .pop()
+                .map_or(Event::Nothing, |fd| Event::DnsQueries(pid, program, fd.into())),
+            Message::DatagramSent(to, pid, program) => Event::DatagramSent { to, pid, program },
+            Message::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
+            Message::Listeners(more) => {
+                NetnsListeners::from_fds(descriptors, more).map_or(Event::Closed, Event::Listeners)
+            }
+            Message::PendingConnect(info) => {
+                PendingConnect::into_event(info, descriptors.pop(), self.listener.get())
+            }
+            Message::StreamRequested(number, on_execute, call) => match self.listener.get() {
+                Some(listener) => Event::StreamRequested {
+                    number,
+                    on_execute,
+                    call: ParkedNotification::new(call, listener.clone()),
+                },
+                None => Event::Closed,
+            },
+            Message::Allowed(allowance) => Event::Allowed(*allowance),
+            Message::Unlisted(more) => Event::Unlisted(more),
+            Message::TripwireMounted(init) => descriptors
+                .pop()
+                .map_or(Event::Closed, |device| Event::TripwireMounted(device, init)),
+            Message::Settled => Event::Settled,
+            Message::Usage(account) => Event::Usage(account),
+            Message::SpaceTaken(taken) => Event::SpaceTaken(taken),
+            Message::Paused => Event::Paused,
+            Message::EntryFds => self.take_entry_fds(descriptors),
+            Message::Ready => Event::Ready,
+            Message::Log(line) => {
+                ringfence_log::write_line(&line);
+                Event::Nothing
+            }
+            Message::Exec(job, report) => exec_event(job, report, descriptors),
+            Message::NameCreated(path, what, birth) => {
+                Event::NameCreated(CreatedName { directory: descriptors.pop(), path, what, birth })
+            }
+        })
+    }
+
+    /// Keeps the seccomp listener, the first of `descriptors`, and passes the others on.
+    fn take_entry_fds(&self, mut descriptors: Vec<OwnedFd>) -> SandboxEvent {
+        if !descriptors.is_empty() {
+            let _ = self.listener.set(Arc::new(descriptors.remove(0)));
+        }
+        let sandbox = self.supervisor_pid().map(i32::cast_unsigned);
+        SandboxFds::from_fds(descriptors, sandbox)
+            .map_or(SandboxEvent::Closed, SandboxEvent::EntryFds)
+    }
+
+    /// Length of the next message: most are a few bytes. Blocks.
+    fn next_length(&self) -> usize {
+        loop {
+            match rustix::net::recv(
+                &self.control,
+                &mut [0u8; 1],
+                RecvFlags::PEEK | RecvFlags::TRUNC,
+            ) {
+                Ok((_, length)) => return length.max(1),
+                // Reset: the supervisor ended with unread data. Its earlier messages are still
+                // queued and come next.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+                Err(_) => return 1,
+            }
+        }
+    }
+
+    /// Starts another process in the sandbox, with these fds. An [`ExecEvent`] reports its state.
+    pub(crate) fn start_process(
+        &self,
+        job: ExecId,
+        start: &ExecSpec,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let bytes = postcard::to_stdvec(start).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut what =
+            std::fs::File::from(rustix::fs::memfd_create("ringfence-start", MemfdFlags::CLOEXEC)?);
+        what.write_all(&bytes)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let given: Vec<_> = [what.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&given)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let order = postcard::to_stdvec(&SandboxOrder::Start(job))
+            .map_err(|_| io::ErrorKind::InvalidData)?;
+        sendmsg(&self.control, &[IoSlice::new(&order)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Sends the command a signal.
+    pub(crate) fn signal(&self, signal: i32) {
+        self.order(SandboxOrder::Signal(signal));
+    }
+
+    /// Ends every process in the sandbox.
+    pub(crate) fn end(&self) {
+        self.order(SandboxOrder::End);
+    }
+
+    /// A handle that can stop or end the sandbox from another thread.
+    pub(crate) fn control(&self) -> SandboxControl {
+        SandboxControl { control: self.control.clone(), supervisor: self.supervisor.clone() }
+    }
+
+    fn order(&self, order: SandboxOrder) {
+        send(&self.control, order);
+    }
+
+    /// Kills the supervisor, and with it the sandbox.
+    pub(crate) fn kill(&self) {
+        self.supervisor.iter().for_each(|supervisor| supervisor.kill());
+    }
+
+    /// Releases the sandbox without waiting: every process in it has ended, and the kernel takes
+    /// longer to remove its mounts than the command took. For callers about to exit.
+    pub(crate) fn release(&mut self) {
+        if self.group.is_some() {
+            // A cgroup can only be removed when it is empty.
+            self.wait();
+        }
+        self.supervisor = None;
+    }
+
+    /// Waits until nothing of the sandbox is left.
+    pub(crate) fn wait(&mut self) {
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.wait();
+        }
+        self.group = None;
+    }
+}
+
+fn send(control: &OwnedFd, order: SandboxOrder) {
+    if let Ok(bytes) = postcard::to_stdvec(&order) {
+        let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
+    }
+}
+
+impl Drop for SandboxHandle {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait();
+    }
+}

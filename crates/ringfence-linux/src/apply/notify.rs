@@ -1,0 +1,589 @@
+//! The notify handler: executes the syscalls that create names, for the sandboxed processes.
+//!
+//! A name that must not be created cannot be masked while it is absent, so the syscalls that could
+//! create it raise a seccomp user notification. The notify handler reads the path once, resolves
+//! the directory itself, checks the last component against the policy, and *executes* the syscall.
+//! The kernel never continues a syscall after the check, so no second thread can change the path in
+//! between.
+//!
+//! It acts from inside the sandbox's own mounts, as the same user, without any capability: it
+//! cannot do for a caller what the caller could not do itself.
+//!
+//! Syscalls that change or remove existing files raise a notification only to be reported, and the
+//! kernel continues them.
+//!
+//! In this module, the *caller* is the sandboxed process that made the syscall.
+
+mod caller;
+mod change;
+mod config_lock;
+mod connect;
+mod created;
+mod creation_rules;
+mod disk_space;
+mod excepted;
+mod execute;
+mod fd_cache;
+mod hard_links;
+mod observe;
+mod open_flags;
+mod poll_check;
+mod predict;
+mod proc_links;
+mod project_lock;
+mod refs;
+mod report;
+mod resolve;
+mod settings;
+mod sockets;
+mod terminal;
+mod tracked;
+mod undelivered;
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::fuse::CpuContention;
+use ringfence_plan::seccomp::calls::{Arch, Call};
+use ringfence_plan::seccomp::{
+    EXECUTE_BITS, find_refusal, is_notified_for_close_only, is_only_reported, opens_for_writing,
+};
+use ringfence_sys::seccomp::{self, Notification};
+use ringfence_sys::{namespace, privilege, process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use tracing::{debug, error, trace_span};
+
+use super::fd_passing::{receive_fds_with_word, send_message_with_fds};
+use super::supervisor::CpuPinning;
+use super::{LaunchSpec, SandboxMessage};
+use caller::{CallerMemory, NotifyCaller};
+use creation_rules::CreationRules;
+use fd_cache::FdCache;
+use observe::{AccessRecorder, ObservedCall};
+use predict::{MountCache, predict_denial};
+use project_lock::ProjectLock;
+use undelivered::UndeliveredReplies;
+
+/// The reply to a notification.
+enum NotifyReply {
+    /// The syscall succeeded with this value.
+    Value(i64),
+    /// The syscall failed with this errno.
+    Error(i32),
+    /// A new fd for the caller, and its flags.
+    Descriptor(OwnedFd, u32),
+    /// The kernel continues the syscall: for syscalls whose arguments are all in registers, or
+    /// about which the notify handler decides nothing.
+    Continue,
+    /// Another component replies later.
+    Later,
+}
+
+impl fmt::Display for NotifyReply {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotifyReply::Value(value) => write!(out, "{value}"),
+            NotifyReply::Error(number) => {
+                write!(out, "{}", std::io::Error::from_raw_os_error(*number))
+            }
+            NotifyReply::Descriptor(..) => out.write_str("fd"),
+            NotifyReply::Continue => out.write_str("continued"),
+            NotifyReply::Later => out.write_str("waits"),
+        }
+    }
+}
+
+impl<T: Into<Errno>> From<T> for NotifyReply {
+    fn from(error: T) -> Self {
+        NotifyReply::Error(error.into().raw_os_error())
+    }
+}
+
+/// Facts about the sandbox that are known before init reports.
+pub(super) struct NotifySetup<'a> {
+    /// The pid of init.
+    pub(super) init: i32,
+    /// The tripwire's fd, if there is a tripwire.
+    pub(super) wire: Option<OwnedFd>,
+    pub(super) pinning: &'a CpuPinning,
+}
+
+/// Reporting level, sent to the notify handler with its fds, before it reads the policy: every
+/// access.
+pub(super) const ALL: u8 = b'a';
+/// Denials and connections.
+pub(super) const CONNECTIONS: u8 = b'c';
+/// Denials only.
+pub(super) const DENIALS: u8 = b'd';
+
+/// Serves notifications until the sandbox has ended.
+pub(super) fn serve(
+    socket: &OwnedFd,
+    host_proc: OwnedFd,
+    control: &OwnedFd,
+    NotifySetup { init, wire, pinning }: NotifySetup<'_>,
+) {
+    let _stage = trace_span!(target: "stage", "serve").entered();
+    let Some((reporting, given)) = receive_fds_with_word(socket) else { return };
+    let mut given = given.into_iter();
+    let (Some(listener), Some(user), Some(mount), Some(plan)) =
+        (given.next(), given.next(), given.next(), given.next())
+    else {
+        return;
+    };
+    pinning.release();
+    send_entry_fds(control, &host_proc, [&listener, &mount, &plan], wire);
+    let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
+    let mut handler = NotifyHandler {
+        plan,
+        lock: given.next(),
+        added: 0,
+        rules: None,
+        umasks: caller::UmaskCache::new(init as u32),
+        mounts: MountCache::default(),
+        undelivered: UndeliveredReplies::default(),
+        fds: FdCache::default(),
+        observer: AccessRecorder::default(),
+        cpu_contention: CpuContention::from_proc(host_proc.as_fd()),
+        host_proc,
+        listener,
+        control,
+        inside: Some([user, mount]),
+        init: init as u32,
+        reporting,
+    };
+    loop {
+        // The command is idle: prepare now, so that its first new name does not wait.
+        if handler.rules.is_none() && handler.is_idle() {
+            exit_on_error(handler.enter().and_then(|()| handler.load_policy()));
+            debug!(target: "notify", "loaded the policy while the command was idle");
+        }
+        // Before Linux 6.6 the receive ioctl does not return when the last caller ends; poll does.
+        if !in_place && !handler.wait() {
+            break;
+        }
+        match seccomp::receive(handler.listener.as_fd()) {
+            Ok(notification) => handler.handle(&notification),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ENOENT)) => {
+                if !handler.wait() {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+}
+
+/// Ends the sandbox on an error. A notify handler that is half inside, or without a policy, could
+/// execute a syscall that the policy denies.
+fn exit_on_error(done: std::io::Result<()>) {
+    if let Err(error) = done {
+        error!(target: "notify", %error, "cannot enter the sandbox or read its policy");
+        process::exit_now(125);
+    }
+}
+
+/// Sends the launcher the fds with which it can later enter the sandbox, while the notify handler
+/// is still outside.
+fn send_entry_fds(
+    control: &OwnedFd,
+    host_proc: &OwnedFd,
+    [listener, mount, plan]: [&OwnedFd; 3],
+    wire: Option<OwnedFd>,
+) {
+    let Ok(user) = rustix::fs::openat(
+        host_proc,
+        "self/ns/user",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        return;
+    };
+    let mut descriptors = vec![listener.as_fd(), user.as_fd(), mount.as_fd(), plan.as_fd()];
+    descriptors.extend(wire.as_ref().map(AsFd::as_fd));
+    send_message_with_fds(control, &SandboxMessage::EntryFds, &descriptors);
+}
+
+struct NotifyHandler<'a> {
+    plan: OwnedFd,
+    /// The project's lock, until `CreationRules` owns it.
+    lock: Option<OwnedFd>,
+    /// Bytes of the plan file that were read so far.
+    added: u64,
+    /// Built at the first syscall that needs it: many commands make none.
+    rules: Option<CreationRules>,
+    umasks: caller::UmaskCache,
+    mounts: MountCache,
+    undelivered: UndeliveredReplies,
+    fds: FdCache,
+    observer: AccessRecorder,
+    cpu_contention: Option<CpuContention>,
+    host_proc: OwnedFd,
+    listener: OwnedFd,
+    control: &'a OwnedFd,
+    /// The sandbox's user and mount namespaces, until the notify handler has entered them.
+    inside: Option<[OwnedFd; 2]>,
+    init: u32,
+    /// Reporting level. Valid before the policy is read.
+    reporting: u8,
+}
+
+impl NotifyHandler<'_> {
+    /// Waits for a notification; `false` if none will come.
+    fn wait(&self) -> bool {
+        let mut ends = [PollFd::new(&self.listener, PollFlags::IN)];
+        loop {
+            match poll(&mut ends, None) {
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+                Ok(_) => return ends[0].revents().contains(PollFlags::IN),
+            }
+        }
+    }
+
+    /// Handles `umask` before the policy is read: notes the new umask and continues the syscall.
+    /// Every command ends with one. True if `notification` was a `umask`.
+    fn pass_umask(&mut self, notification: &Notification) -> bool {
+        if called(notification) != Some(Call::Umask) {
+            return false;
+        }
+        self.umasks.note_change(notification.pid, notification.arguments[0]);
+        // A caller that has died needs no reply.
+        let _ = self.send(notification, &NotifyReply::Continue);
+        true
+    }
+
+    /// Answers syscalls that most programs start with and that need no policy: opening `/dev/null`,
+    /// opening a terminal where there is none, connecting to an absent user database service
+    /// (nscd). True if it replied.
+    fn answer_without_policy(&self, notification: &Notification, read: &CallerMemory) -> bool {
+        let caller = self.caller(notification, read);
+        let is_let_through = self.reporting == DENIALS
+            && called(notification) == Some(Call::Connect)
+            && sockets::is_connect_to_absent(&caller);
+        let reply = if is_let_through {
+            Some(NotifyReply::Continue)
+        } else {
+            execute::open_without_policy(&caller)
+        };
+        let Some(reply) = reply else { return false };
+        // A caller that a signal interrupted repeats the syscall.
+        let _ = self.send(notification, &reply);
+        true
+    }
+
+    /// True if no notification arrives for 20 ms.
+    fn is_idle(&self) -> bool {
+        let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&moment)) == Ok(0)
+    }
+
+    /// Continues a syscall of init. Init is ringfence's own code, and no process inside can read or
+    /// change its memory. `umask` is the exception: the notify handler has to note it. True if the
+    /// syscall was continued.
+    fn pass_init_call(&self, notification: &Notification) -> bool {
+        if notification.pid != self.init || called(notification) == Some(Call::Umask) {
+            return false;
+        }
+        let _ = self.send(notification, &NotifyReply::Continue);
+        true
+    }
+
+    /// Hands an executable file to the caller in two steps, before the caller resumes: `execve`
+    /// fails with ETXTBSY while any process has the file open for writing. For other files the
+    /// notify handler closes its fd after the reply, which is cheaper; a `chmod` that makes them
+    /// executable raises a notification first.
+    fn deliver_executable(&self, notification: &Notification, reply: NotifyReply) -> NotifyReply {
+        match reply {
+            NotifyReply::Descriptor(file, flags) if is_executable(&file) => {
+                match seccomp::add_fd(self.listener.as_fd(), notification.id, file.as_fd(), flags) {
+                    Ok(number) => NotifyReply::Value(number.into()),
+                    Err(error) if undelivered::is_gone(&error) => {
+                        NotifyReply::Descriptor(file, flags)
+                    }
+                    Err(error) => NotifyReply::Error(error.raw_os_error().unwrap_or(libc::EMFILE)),
+                }
+            }
+            reply => reply,
+        }
+    }
+
+    fn handle(&mut self, notification: &Notification) {
+        if self.pass_init_call(notification) {
+            return;
+        }
+        if self.rules.is_none() && self.pass_umask(notification) {
+            return;
+        }
+        exit_on_error(self.enter());
+        let read = CallerMemory::default();
+        let notification = &unpacked(&self.caller(notification, &read));
+        if !self.observes() && self.answer_without_policy(notification, &read) {
+            return;
+        }
+        exit_on_error(self.load_policy());
+        let observed = self.observed(notification);
+        let is_recording_only = observed.as_ref().is_some_and(ObservedCall::is_recording_only);
+        let reply = if is_recording_only {
+            NotifyReply::Continue
+        } else {
+            self.answer(notification, &read)
+        };
+        if let Some(observed) = &observed {
+            self.observe(notification, observed, &reply);
+        }
+        debug!(
+            target: "notify",
+            caller = notification.pid,
+            syscall = called(notification).map(Call::name),
+            reply = %reply,
+            "served"
+        );
+        let reply = self.deliver_executable(notification, reply);
+        if let Err(error) = self.send(notification, &reply) {
+            self.undelivered.keep(notification, read, reply, &error);
+        }
+    }
+
+    /// Sends a reply. An error means that the caller died or was interrupted by a signal.
+    fn send(&self, notification: &Notification, reply: &NotifyReply) -> std::io::Result<()> {
+        let (id, listener) = (notification.id, self.listener.as_fd());
+        match reply {
+            NotifyReply::Value(value) => seccomp::answer(listener, id, Ok(*value)),
+            NotifyReply::Error(number) => seccomp::answer(listener, id, Err(*number)),
+            NotifyReply::Continue => seccomp::continue_syscall(listener, id),
+            NotifyReply::Later => Ok(()),
+            NotifyReply::Descriptor(descriptor, flags) => {
+                // The kernel wakes the caller on this CPU, but not when the reply carries an fd.
+                let give = || seccomp::answer_with_fd(listener, id, descriptor.as_fd(), *flags);
+                let given = self.cpu_contention.as_ref().map_or_else(give, |cpu_contention| {
+                    cpu_contention.wake(notification.pid as i32, give)
+                });
+                given.or_else(|error| {
+                    // The caller's fd table is full: the caller gets the error.
+                    seccomp::answer(listener, id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
+                })
+            }
+        }
+    }
+
+    fn caller<'b>(
+        &'b self,
+        notification: &'b Notification,
+        read: &'b CallerMemory,
+    ) -> NotifyCaller<'b> {
+        NotifyCaller {
+            notification,
+            host_proc: self.host_proc.as_fd(),
+            listener: self.listener.as_fd(),
+            fds: &self.fds,
+            read,
+        }
+    }
+
+    fn observes(&self) -> bool {
+        self.rules.as_ref().is_some_and(CreationRules::reports_allowed)
+    }
+
+    /// Describes the call, if accesses are reported.
+    fn observed(&self, notification: &Notification) -> Option<ObservedCall> {
+        // With an egress server, the launcher reports connections.
+        let is_reported_elsewhere = self.rules.as_ref().is_some_and(CreationRules::has_egress)
+            && called(notification) == Some(Call::Connect);
+        if self.observes() && !is_reported_elsewhere {
+            ObservedCall::from_caller(&self.caller(notification, &CallerMemory::default()))
+        } else {
+            None
+        }
+    }
+
+    fn observe(
+        &mut self,
+        notification: &Notification,
+        observed: &ObservedCall,
+        reply: &NotifyReply,
+    ) {
+        let read = CallerMemory::default();
+        let caller = NotifyCaller {
+            notification,
+            host_proc: self.host_proc.as_fd(),
+            listener: self.listener.as_fd(),
+            fds: &self.fds,
+            read: &read,
+        };
+        let Some(rules) = &mut self.rules else { return };
+        self.observer.note(&caller, observed, reply, rules);
+        rules.report(self.control);
+        if observed.ends_batch() {
+            self.observer.report(self.control.as_fd());
+        }
+    }
+
+    /// Enters the sandbox's namespaces and drops all capabilities. Done at the first syscall, since
+    /// many commands make none.
+    fn enter(&mut self) -> std::io::Result<()> {
+        let Some([user, mount]) = self.inside.take() else { return Ok(()) };
+        namespace::enter(user.as_fd(), namespace::USER)?;
+        namespace::enter(mount.as_fd(), namespace::MOUNT)?;
+        self.fds.enter()?;
+        // CAP_SYS_PTRACE stays in the permitted set: `with_ptrace` makes it effective for single
+        // accesses to callers that are not dumpable.
+        privilege::set_capabilities(0, 1 << privilege::CAP_SYS_PTRACE)?;
+        privilege::set_no_new_privs()?;
+        privilege::set_not_dumpable()
+    }
+
+    /// Reads the policy: at the first syscall that needs it, or earlier if the command is idle.
+    fn load_policy(&mut self) -> std::io::Result<()> {
+        if self.rules.is_none() {
+            let (launch, length) =
+                LaunchSpec::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
+            self.added = length;
+            let lock = ProjectLock::new(self.lock.take());
+            self.rules =
+                Some(CreationRules::new(&launch, lock).ok_or(std::io::ErrorKind::InvalidData)?);
+        }
+        Ok(())
+    }
+
+    /// Computes the reply. `read` collects the caller memory on which it depends.
+    fn answer(&mut self, notification: &Notification, read: &CallerMemory) -> NotifyReply {
+        if let Some(rules) = &mut self.rules {
+            self.added = rules.apply_updates(&self.plan, self.added);
+        }
+        let caller = NotifyCaller {
+            notification,
+            host_proc: self.host_proc.as_fd(),
+            listener: self.listener.as_fd(),
+            fds: &self.fds,
+            read,
+        };
+        let reply = match self.undelivered.take(&caller) {
+            Some(reply) => reply,
+            None => handle_call(
+                &caller,
+                &mut self.umasks,
+                &mut self.mounts,
+                self.rules.as_mut(),
+                self.control,
+            ),
+        };
+        if matches!(reply, NotifyReply::Value(_) | NotifyReply::Descriptor(..)) {
+            self.undelivered.wait_for_signal(&caller);
+        }
+        reply
+    }
+}
+
+/// True if `file` is a regular file with any execute bit.
+fn is_executable(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+            && found.st_mode & EXECUTE_BITS != 0
+    })
+}
+
+fn called(notification: &Notification) -> Option<Call> {
+    Call::from_number(Arch::from_audit_arch(notification.arch)?, notification.call as u32)
+}
+
+/// Unpacks `socketcall`: `connect`, `sendto` and `sendmmsg` of 32-bit programs have their arguments
+/// in memory.
+fn unpacked(caller: &NotifyCaller<'_>) -> Notification {
+    const WORD: usize = 4;
+    let packed = *caller.notification;
+    if called(&packed) != Some(Call::Socketcall) {
+        return packed;
+    }
+    let (call, count) = match caller.int_arg(0) {
+        3 => (Call::Connect, 3),
+        11 => (Call::Sendto, 6),
+        20 => (Call::Sendmmsg, 4),
+        _ => return packed,
+    };
+    // Memory that cannot be read gives EFAULT later.
+    let (Some(number), Ok(words)) =
+        (call.number(Arch::X86), caller.read_bytes(caller.raw_arg(1), count * WORD))
+    else {
+        return packed;
+    };
+    let mut arguments = [0; 6];
+    for (argument, word) in arguments.iter_mut().zip(words.chunks_exact(WORD)) {
+        *argument = word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    }
+    let mut call = packed;
+    (call.call, call.arguments) = (number as i32, arguments);
+    call
+}
+
+fn handle_call(
+    caller: &NotifyCaller<'_>,
+    umasks: &mut caller::UmaskCache,
+    mounts: &mut MountCache,
+    rules: Option<&mut CreationRules>,
+    control: &OwnedFd,
+) -> NotifyReply {
+    let notification = caller.notification;
+    let Some(arch) = Arch::from_audit_arch(notification.arch) else {
+        return NotifyReply::Error(libc::ENOSYS);
+    };
+    let Some(call) = Call::from_number(arch, notification.call as u32) else {
+        return NotifyReply::Error(libc::ENOSYS);
+    };
+    if call == Call::Umask {
+        umasks.note_change(notification.pid, notification.arguments[0]);
+        return NotifyReply::Continue;
+    }
+    let Some(rules) = rules else { return NotifyReply::Error(libc::EPERM) };
+    let refused = find_refusal(call, &notification.arguments, rules.owner());
+    let is_only_told = refused.is_none() && is_only_reported(call, &notification.arguments);
+    let predicted = if is_only_told { predict_denial(call, caller, mounts) } else { None };
+    if let Some((number, why)) = refused {
+        rules.refuse_call(caller, call, why);
+        rules.report(control);
+        return NotifyReply::Error(number);
+    }
+    if is_notified_for_close_only(call) {
+        // The file may become executable now; the notify handler has closed its fd by now.
+        return NotifyReply::Continue;
+    }
+    if let Some(predicted) = predicted {
+        rules.report_predicted(caller, &predicted);
+    }
+    if matches!(call, Call::Connect | Call::Listen | Call::Sendto | Call::Sendmsg | Call::Sendmmsg)
+    {
+        return connect::handle(call, caller, rules, control);
+    }
+    if let Some((number, on_execute)) = proc_links::offered_stream(call, caller) {
+        return proc_links::request_stream(caller, number, on_execute, control);
+    }
+    let began = sockets::now();
+    let is_let_through = is_only_told
+        && !rules.is_decided_here(call, &notification.arguments)
+        && !opens_for_writing(call, &notification.arguments);
+    let reply = if is_let_through {
+        NotifyReply::Continue
+    } else {
+        execute::execute(call, caller, umasks, rules).unwrap_or_else(NotifyReply::from)
+    };
+    if let Some(deferred) = rules.deferred_config.take() {
+        rules.report(control);
+        return deferred.report(control);
+    }
+    let is_bound = matches!((call, &reply), (Call::Bind | Call::Socketcall, NotifyReply::Value(0)));
+    if is_bound && rules.sockets.note(call, caller, began) {
+        rules.count_name();
+    }
+    let reply = match reply {
+        NotifyReply::Error(number) if rules.can_ask() => {
+            let waits = execute::write_intent(call, caller, umasks)
+                .is_some_and(|intent| rules.ask_user(caller, intent, number, control));
+            if waits { NotifyReply::Later } else { NotifyReply::Error(number) }
+        }
+        reply => reply,
+    };
+    rules.report(control);
+    reply
+}

@@ -1,0 +1,96 @@
+//! DNS responder for programs that look up names by themselves in a closed network.
+//!
+//! It records every name as denied and answers NXDOMAIN. No query leaves the sandbox.
+
+use std::net::UdpSocket;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ringfence_api::{Denial, DenialEvidence, Operation};
+use ringfence_egress::dns::{nxdomain_reply, queried_name};
+
+use crate::launcher::asks::LivePolicy;
+use crate::launcher::denial_log::DenialLog;
+use crate::launcher::optional::mark_optional;
+
+/// Most sockets served at a time; lookups beyond it get no answer.
+const MAX_SOCKETS: usize = 32;
+
+/// Idle time after which a socket is no longer served.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Longest query.
+const MAX_QUERY: usize = 512;
+
+/// Denials of names that programs looked up by themselves.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lookups(Arc<Mutex<DenialLog>>);
+
+impl Lookups {
+    /// Takes the denials so far.
+    pub(crate) fn take_denials(&self) -> DenialLog {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Serves a socket of this process and program, on its own thread.
+    pub(crate) fn serve_socket(
+        &self,
+        socket: UdpSocket,
+        asker: (u32, String),
+        policy: Option<Arc<LivePolicy>>,
+    ) {
+        // Each thread holds a clone.
+        if Arc::strong_count(&self.0) > MAX_SOCKETS {
+            return;
+        }
+        let lookups = self.clone();
+        // Without a thread the socket is closed, and the lookup gets no answer.
+        let _ = std::thread::Builder::new()
+            .name("lookups".into())
+            .spawn(move || lookups.serve(&socket, &asker, policy.as_deref()));
+    }
+
+    fn serve(&self, socket: &UdpSocket, asker: &(u32, String), policy: Option<&LivePolicy>) {
+        let mut message = [0; MAX_QUERY];
+        if socket.set_read_timeout(Some(IDLE)).is_err() {
+            return;
+        }
+        while let Ok(length) = socket.recv(&mut message) {
+            let message = &message[..length];
+            if let Some(name) = queried_name(message) {
+                self.note(denial(name.to_string(), asker), policy);
+            }
+            // Recorded before the reply: the command may end at once.
+            if nxdomain_reply(message).is_none_or(|reply| socket.send(&reply).is_err()) {
+                return;
+            }
+        }
+    }
+
+    fn note(&self, denial: Denial, policy: Option<&LivePolicy>) {
+        let denial = match policy {
+            Some(policy) => policy.read(|grants| mark_optional(denial, grants)),
+            None => denial,
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
+    }
+}
+
+fn denial(target: String, (pid, program): &(u32, String)) -> Denial {
+    let time_ms = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64);
+    Denial {
+        operation: Operation::Connect,
+        target,
+        rule: Denial::NETWORK_NONE.to_owned(),
+        origin: "the policy".to_owned(),
+        explicit: false,
+        pid: *pid,
+        program: program.clone(),
+        time_ms,
+        evidence: DenialEvidence::Kernel,
+        count: 1,
+        optional: false,
+    }
+}

@@ -1,0 +1,507 @@
+//! A sandbox that lives until it is ended, and runs many commands.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::apply::{
+    ExecEvent, ExecId, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
+};
+use ringfence_api::{
+    ConnectionRecord, Denial, Enforcement, ExitStatus, Gap, GrantedAccess, LimitBreach, PathMap,
+    QuarantinedFile, ResourceUsage, StreamOutput,
+};
+use ringfence_plan::{Plan, Step};
+use ringfence_policy::{AbsPath, Grants, Limits};
+use ringfence_provider::{
+    PolicyRevision, ProcessSpec, ProviderError, Sandbox, SandboxShell, SandboxedProcess, ShellSpec,
+};
+use ringfence_shell::{RUNNER, RUNNER_TEXT};
+use ringfence_sys::signal::{self, SignalSet};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::time::Timespec;
+
+use crate::launcher::asks::ActivePolicy;
+use crate::launcher::command_loop::SandboxMonitor;
+use crate::launcher::describe::enforcements;
+use crate::launcher::fd_limit;
+use crate::launcher::git_sweep::Suspension;
+use crate::launcher::guess_denials::DenialGuesser;
+use crate::launcher::limit_monitor::LimitMonitor;
+use crate::launcher::orphans::TeardownMode;
+use crate::launcher::process::SandboxProcess;
+use crate::launcher::shell::{PersistentShell, ShellHost, StartedProcess};
+use crate::launcher::thread_pool::{self, PoolHandle};
+use crate::launcher::{PostRunCleanup, PreparedNamespaceSandbox};
+
+/// Time limit for building a sandbox, and for ending it.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running sandbox made of namespaces.
+pub(crate) struct NamespaceSandbox {
+    enforced: Vec<Enforcement>,
+    gaps: Vec<Gap>,
+    paths: PathMap,
+    shared: Arc<SandboxShared>,
+    thread: Option<PoolHandle>,
+    cleanup: Option<PostRunCleanup>,
+    /// Programs in unfinished operations, taken away until the next command begins.
+    suspension: Mutex<Suspension>,
+    /// The policy in force.
+    policy: Mutex<ActivePolicy>,
+}
+
+/// State shared with the shells and processes in the sandbox.
+pub(crate) struct SandboxShared {
+    state: Mutex<SandboxState>,
+    changed: Condvar,
+    next: AtomicU64,
+}
+
+struct SandboxState {
+    handle: SandboxHandle,
+    seen: SandboxMonitor,
+    is_up: bool,
+    /// The plan to guess denied reads by, if nothing reports them.
+    guess_plan: Option<Arc<Plan>>,
+    jobs: HashMap<ExecId, ExecState>,
+    /// Fds that a shell may open, by its pid.
+    offered: HashMap<i32, Vec<OwnedFd>>,
+    /// The error that ended the sandbox.
+    error: Option<ProviderError>,
+    is_over: bool,
+}
+
+impl SandboxState {
+    fn new(handle: SandboxHandle, seen: SandboxMonitor) -> Self {
+        Self {
+            handle,
+            seen,
+            is_up: false,
+            guess_plan: None,
+            jobs: HashMap::new(),
+            offered: HashMap::new(),
+            error: None,
+            is_over: false,
+        }
+    }
+}
+
+/// State of a process.
+#[derive(Default)]
+struct ExecState {
+    started: Option<Result<StartedProcess, i32>>,
+    ended: Option<(ExitStatus, ResourceUsage)>,
+}
+
+impl NamespaceSandbox {
+    pub(crate) fn build(
+        confined: &mut PreparedNamespaceSandbox,
+        cwd: &AbsPath,
+    ) -> Result<Self, ProviderError> {
+        let ports = confined.reserve_ports()?;
+        let (mut launch, cleanup) = confined.prepare(Vec::new(), Vec::new(), cwd);
+        ports.report_gaps(&mut launch.plan.gaps);
+        add_runner(&mut launch.plan);
+        let mut seen = confined.new_monitor(&launch.plan, ports, &cleanup);
+        let network = launch.plan.network();
+        let system = |what| move |source| ProviderError::System { what, source };
+        let mask =
+            signal::block(&SignalSet::from_signals(&[])).map_err(system("read the signal mask"))?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
+        fd_limit::check_free_fds(&null)?;
+        let prestarted = confined.prestarted.take().filter(|early| early.network() == network);
+        let started = prestarted.map_or_else(
+            || confined.zygotes.start(&launch.plan, &confined.user.quarantine, &mask),
+            |prestarted| Ok((prestarted, None)),
+        );
+        let (prestarted, slot) = started.map_err(launch_error)?;
+        let lock = cleanup.open_lock();
+        let handle = prestarted.launch(
+            &launch,
+            [null.as_fd(), null.as_fd(), null.as_fd()],
+            lock.as_ref().map(AsFd::as_fd),
+        );
+        let handle = handle.map_err(launch_error)?;
+        drop(lock);
+        seen.start_limit_monitor(&handle);
+        let control = handle.shared_fd();
+        let shared = Arc::new(SandboxShared {
+            state: Mutex::new(SandboxState::new(handle, seen)),
+            changed: Condvar::new(),
+            next: AtomicU64::new(1),
+        });
+        let (kept, processor) =
+            (shared.clone(), shared.lock().handle.cpu().filter(|_| slot.is_some()));
+        let thread = thread_pool::run("sandbox", processor, move || kept.keep(&control));
+        let thread = thread.map_err(system("start a thread"))?;
+        let policy = ActivePolicy::new(confined.grants.clone(), confined.user.clone());
+        let (thread, cleanup, policy) = (Some(thread), Some(cleanup), Mutex::new(policy));
+        let mut plan = launch.plan;
+        let mut sandbox = Self {
+            enforced: Vec::new(),
+            gaps: Vec::new(),
+            paths: PathMap::identity(),
+            shared,
+            thread,
+            cleanup,
+            suspension: Mutex::default(),
+            policy,
+        };
+        sandbox
+            .shared
+            .wait(TIME_LIMIT, |state| state.is_up.then_some(()))
+            .ok_or_else(|| sandbox.shared.end_error())?;
+        drop(slot);
+        let mut state = sandbox.shared.lock();
+        state.seen.correct_plan(&mut plan);
+        sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).set_plan(&plan);
+        sandbox.enforced = enforcements(&plan);
+        sandbox.gaps.clone_from(&plan.gaps);
+        if DenialGuesser::is_needed(&plan, &confined.effective) {
+            state.guess_plan = Some(Arc::new(plan));
+        }
+        drop(state);
+        Ok(sandbox)
+    }
+
+    /// Ends the sandbox; returns the quarantined files.
+    fn close(&mut self) -> Result<Vec<QuarantinedFile>, ProviderError> {
+        let Some(cleanup) = self.cleanup.take() else { return Ok(Vec::new()) };
+        self.shared.lock().handle.end();
+        let ended = self
+            .shared
+            .wait_until(Instant::now() + TIME_LIMIT, |state| state.is_over.then_some(()));
+        let mut state = self.shared.lock();
+        if ended.is_none() {
+            state.handle.kill();
+        }
+        state.handle.wait();
+        state.seen.foreign = state.seen.watcher.foreign_markers();
+        let unseen = std::mem::take(&mut state.seen.watcher).end(TeardownMode::Wait);
+        // Shells that still hold the shared state must not keep its ports.
+        let ways = (state.seen.egress.take(), std::mem::take(&mut state.seen.ports));
+        drop(state);
+        drop(ways);
+        let _ = self.thread.take().map(PoolHandle::join);
+        // Suspended files are moved to quarantine with the rest.
+        self.suspension.get_mut().unwrap_or_else(PoisonError::into_inner).end(&cleanup.baseline);
+        let quarantined = cleanup.finish(&mut self.shared.lock().seen, ended.is_some());
+        unseen.map(|_| quarantined)
+    }
+}
+
+/// Adds the file that every command of a shell goes through.
+fn add_runner(plan: &mut Plan) {
+    let at = AbsPath::new(RUNNER).expect("an absolute path");
+    let behind = plan
+        .steps
+        .iter()
+        .position(|step| matches!(step, Step::Directory { path } if at.is_within(path)));
+    plan.steps.insert(
+        behind.map_or(0, |behind| behind + 1),
+        Step::File { path: at, content: RUNNER_TEXT.into() },
+    );
+}
+
+impl Sandbox for NamespaceSandbox {
+    fn enforced(&self) -> &[Enforcement] {
+        &self.enforced
+    }
+
+    fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    fn paths(&self) -> &PathMap {
+        &self.paths
+    }
+
+    fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError> {
+        Ok(Box::new(PersistentShell::start(self.shared.clone(), start)?))
+    }
+
+    fn start_process(
+        &self,
+        start: &ProcessSpec,
+    ) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
+        Ok(Box::new(SandboxProcess::start(self.shared.clone(), start)?))
+    }
+
+    fn take_denials(&self) -> (Vec<Denial>, u64) {
+        ShellHost::take_denials(&*self.shared)
+    }
+
+    fn found_gaps(&self) -> Vec<Gap> {
+        self.shared.lock().seen.watcher.gaps()
+    }
+
+    fn is_alive(&self) -> bool {
+        let mut state = self.shared.lock();
+        state.catch_up();
+        !state.is_over
+    }
+
+    fn suspend_programs(&self) {
+        // A process next to the shell may be about to use them.
+        let mut state = self.shared.lock();
+        let is_idle = state.jobs.len() <= 1;
+        state.catch_up();
+        if is_idle {
+            state.seen.record_contents();
+        }
+        drop(state);
+        if let Some(cleanup) = self.cleanup.as_ref().filter(|_| is_idle) {
+            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).begin(&cleanup.baseline);
+        }
+    }
+
+    fn resume_programs(&self) {
+        let mut state = self.shared.lock();
+        let (changed, live_policy) = (state.seen.disown_changed(), state.seen.policy.clone());
+        drop(state);
+        if let Some(Err(error)) = live_policy
+            .filter(|_| !changed.is_empty())
+            .map(|live_policy| live_policy.mask_changed(changed))
+        {
+            // No command may read them, so the sandbox ends.
+            let mut state = self.shared.lock();
+            state.error = Some(error);
+            state.is_over = true;
+            state.handle.end();
+        }
+        if let Some(cleanup) = &self.cleanup {
+            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&cleanup.baseline);
+        }
+    }
+
+    fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError> {
+        let live_policy = self
+            .shared
+            .wait(TIME_LIMIT, |state| state.seen.inside.as_ref().and(state.seen.policy.clone()));
+        let live_policy = live_policy.ok_or_else(|| self.shared.end_error())?;
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (changes, mut plan) = live_policy.revise(&mut policy, grants)?;
+        add_runner(&mut plan);
+        self.shared.lock().seen.limits.output = grants.limits.output;
+        Ok(PolicyRevision { changes, enforced: enforcements(&plan), gaps: plan.gaps })
+    }
+
+    fn end(mut self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError> {
+        self.close()
+    }
+}
+
+impl Drop for NamespaceSandbox {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+impl ShellHost for SandboxShared {
+    fn runner(&self) -> &str {
+        RUNNER
+    }
+
+    fn start(
+        &self,
+        start: &ExecSpec,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<(ExecId, StartedProcess), ProviderError> {
+        let job = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.seen.begin_command()?;
+        state.jobs.insert(job, ExecState::default());
+        let sent = state.handle.start_process(job, start, descriptors);
+        drop(state);
+        sent.map_err(|_| self.end_error())?;
+        let started = self
+            .wait(TIME_LIMIT, |state| state.jobs.get_mut(&job)?.started.take())
+            .ok_or_else(|| self.end_error())?;
+        match started {
+            Ok(started) => Ok((job, started)),
+            Err(errno) => {
+                self.lock().jobs.remove(&job);
+                let command =
+                    String::from_utf8_lossy(start.command.first().map_or(b"", Vec::as_slice))
+                        .into_owned();
+                Err(ProviderError::NotExecuted {
+                    command,
+                    source: std::io::Error::from_raw_os_error(errno),
+                })
+            }
+        }
+    }
+
+    fn offer(&self, pid: i32, given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
+        let copies = given.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
+        let copies =
+            copies.map_err(|source| ProviderError::System { what: "duplicate an fd", source })?;
+        self.lock().offered.insert(pid, copies);
+        Ok(Some(OFFERED_STREAMS))
+    }
+
+    fn withdraw(&self, pid: i32) {
+        self.lock().offered.remove(&pid);
+    }
+
+    fn ended(&self, job: ExecId) -> Option<(ExitStatus, ResourceUsage)> {
+        self.wait(Duration::from_secs(2), |state| state.jobs.get_mut(&job)?.ended.take())
+    }
+
+    fn forget(&self, job: ExecId) {
+        self.lock().jobs.remove(&job);
+    }
+
+    fn take_denials(&self) -> (Vec<Denial>, u64) {
+        let mut state = self.lock();
+        state.catch_up();
+        state.seen.take_denials()
+    }
+
+    fn take_granted(&self) -> Vec<GrantedAccess> {
+        self.lock().seen.take_granted()
+    }
+
+    fn take_connections(&self) -> (Vec<ConnectionRecord>, u64) {
+        self.lock().seen.take_connections()
+    }
+
+    fn limits(&self) -> Limits {
+        self.lock().seen.limits
+    }
+
+    fn begin_command(&self) {
+        self.lock().seen.limit_monitor.iter().for_each(LimitMonitor::begin_command);
+    }
+
+    fn take_breaches(&self) -> Vec<LimitBreach> {
+        self.lock().seen.limit_monitor.as_ref().map(LimitMonitor::take_breaches).unwrap_or_default()
+    }
+
+    fn guess_denials(&self, cwd: &AbsPath, stderr: &StreamOutput, sent: &[Denial]) -> Vec<Denial> {
+        let state = self.lock();
+        let (Some(plan), Some(live_policy)) = (state.guess_plan.clone(), state.seen.policy.clone())
+        else {
+            return Vec::new();
+        };
+        drop(state);
+        live_policy.read(|grants| DenialGuesser::new(&plan, grants, cwd).guess(stderr, sent))
+    }
+}
+
+impl SandboxShared {
+    fn lock(&self) -> MutexGuard<'_, SandboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `is` returns a value; `None` on timeout or if the sandbox is gone.
+    fn wait<T>(
+        &self,
+        long: Duration,
+        mut is: impl FnMut(&mut SandboxState) -> Option<T>,
+    ) -> Option<T> {
+        self.wait_until(Instant::now() + long, |state| match is(state) {
+            Some(found) => Some(Some(found)),
+            None if state.is_over => Some(None),
+            None => None,
+        })?
+    }
+
+    fn wait_until<T>(
+        &self,
+        end: Instant,
+        mut is: impl FnMut(&mut SandboxState) -> Option<T>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = is(&mut state) {
+                return Some(found);
+            }
+            let left = end.checked_duration_since(Instant::now())?;
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Handles events of the sandbox until it is gone.
+    fn keep(&self, control: &OwnedFd) {
+        loop {
+            match poll(&mut [PollFd::new(control, PollFlags::IN)], None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            let mut state = self.lock();
+            state.catch_up();
+            self.changed.notify_all();
+            if state.is_over {
+                return;
+            }
+        }
+    }
+
+    /// The error for a request that the sandbox did not fulfil.
+    fn end_error(&self) -> ProviderError {
+        self.lock().error.take().unwrap_or(ProviderError::Gone { what: "sandbox" })
+    }
+}
+
+impl SandboxState {
+    /// Handles all events that are pending.
+    fn catch_up(&mut self) {
+        while !self.is_over && self.has_event() {
+            let event = self.handle.next_event().map_err(launch_error).and_then(|event| {
+                self.seen.is_started |= matches!(event, SandboxEvent::Ready);
+                self.seen.handle_event(event, &self.handle)
+            });
+            match event {
+                Ok(Some(SandboxEvent::Ready)) => self.is_up = true,
+                Ok(Some(SandboxEvent::Exec(job, what))) => self.note(job, what),
+                Ok(Some(SandboxEvent::StreamRequested { number, on_execute, call })) => {
+                    let offered = self
+                        .offered
+                        .get(&(call.pid() as i32))
+                        .and_then(|offered| offered.get(number as usize));
+                    // The process may be gone by now.
+                    let _ = offered.map(|offered| call.succeed_with_fd(offered, on_execute));
+                }
+                Ok(Some(SandboxEvent::Closed | SandboxEvent::Ended(..))) => self.is_over = true,
+                Ok(_) => {}
+                Err(error) => {
+                    self.error = Some(error);
+                    self.is_over = true;
+                    self.handle.end();
+                }
+            }
+        }
+    }
+
+    fn has_event(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(self.handle.fd(), PollFlags::IN)], Some(&now))
+            .is_ok_and(|ready| ready > 0)
+    }
+
+    fn note(&mut self, job: ExecId, what: ExecEvent) {
+        let Some(known) = self.jobs.get_mut(&job) else { return };
+        match what {
+            ExecEvent::Started { pidfd, terminal } => {
+                known.started = Some(Ok(StartedProcess { pidfd, terminal }))
+            }
+            ExecEvent::NotExecuted(errno) => known.started = Some(Err(errno)),
+            ExecEvent::Ended(status, usage) => known.ended = Some((status, usage)),
+        }
+    }
+}
+
+fn launch_error(error: LaunchError) -> ProviderError {
+    ProviderError::NotStarted {
+        command: "a shell".into(),
+        hint: error.hint().into(),
+        source: Box::new(error),
+    }
+}
