@@ -11,11 +11,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::apply::{LaunchError, SandboxEvent};
 use ringfence_api::{
-    Asker, CommandRequest, Denial, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
+    CommandRequest, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
 };
 use ringfence_policy::{AbsPath, Grants, ProviderSpec};
 use ringfence_provider::{
@@ -67,10 +66,6 @@ impl PreparedSandbox for PreparedUnconfined {
         false
     }
 
-    fn set_asker(&mut self, _asker: Arc<dyn Asker>) {
-        // Nothing is denied.
-    }
-
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         let command = request.command[0].to_string_lossy().into_owned();
         let not_executed = |errno| ProviderError::NotExecuted {
@@ -97,10 +92,6 @@ impl PreparedSandbox for PreparedUnconfined {
 
     fn start_sandbox(&mut self, _cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
         Ok(Box::new(sandbox::UnconfinedSandbox::new(self.gaps.clone())?))
-    }
-
-    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
-        (Vec::new(), 0)
     }
 }
 

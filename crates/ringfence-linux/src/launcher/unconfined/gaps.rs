@@ -1,56 +1,17 @@
 //! The gaps of the `process` provider: all demands of the policy.
 
 use ringfence_api::{Gap, GapKind};
-use ringfence_policy::{Grants, Limit, NetworkMode, Observe};
+use ringfence_policy::{Grants, ProviderSpec};
 
 /// All demands of `grants`, none of which is enforced.
-///
-/// The environment, the command rules, `limits.wall` and `limits.output` need no confinement: the
-/// engine and the command loop apply them.
 pub(super) fn find_gaps(grants: &Grants) -> Vec<Gap> {
-    if !grants.is_confined() {
-        return writing_gap(grants).into_iter().collect();
-    }
-    let mut gaps = vec![
-        gap("filesystem", "commands can read and write every file that you can"),
-        gap("processes", "commands can signal, trace and read your other processes"),
-    ];
-    let network = &grants.network;
-    gaps.push(match network.mode {
-        NetworkMode::None => gap("network", "commands can connect to every host"),
-        NetworkMode::AllowList => gap("network.allow-list", "commands can connect to every host"),
-        NetworkMode::Full => {
-            gap("network.unix-sockets", "commands can connect to every Unix socket")
-        }
-    });
-    if network.mode == NetworkMode::Full && !network.deny.is_empty() {
-        gaps.push(gap("network.deny", "commands can connect to every host"));
-    }
-    if network.secrets.iter().any(|secret| secret.is_set) {
-        gaps.push(gap("secrets", "no proxy inserts secrets into requests"));
-    }
-    let is_uncounted = |limit: &Limit| !matches!(limit, Limit::Wall | Limit::Output);
-    let limits = grants.limits.set_limits().into_iter().map(|(limit, _)| limit);
-    gaps.extend(
-        limits
-            .filter(is_uncounted)
-            .map(|limit| gap(&format!("limits.{limit}"), "nothing measures the command")),
-    );
+    let mut gaps = if grants.is_confined() {
+        ringfence_provider::find_gaps(grants, ProviderSpec::PROCESS, &["usage"])
+    } else {
+        Vec::new()
+    };
     gaps.extend(writing_gap(grants));
-    if grants.observe == Observe::All {
-        let kind = GapKind::Reporting;
-        gaps.push(Gap { kind, ..gap("observe", "nothing watches the command") });
-    }
     gaps
-}
-
-fn gap(what: &str, why: &str) -> Gap {
-    Gap {
-        what: what.into(),
-        why: format!("the provider `process` confines nothing: {why}"),
-        hint: "use `--provider local`, or accept with `--on-gap run`".into(),
-        kind: GapKind::Enforcement,
-    }
 }
 
 /// The gap for a policy without writing tools: without a sandbox, any program can write.
@@ -71,7 +32,7 @@ fn writing_gap(grants: &Grants) -> Option<Gap> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use ringfence_policy::{AbsPath, Facts, Flags, Limits, Mode, resolve};
+    use ringfence_policy::{AbsPath, Facts, Flags, Limit, Limits, Mode, NetworkMode, resolve};
 
     use super::*;
 
