@@ -31,6 +31,13 @@ impl PathMap {
         Self { dirs: dirs.into_iter().collect() }
     }
 
+    /// As before, but `host` and everything below it is `guest` in the sandbox.
+    #[must_use]
+    pub fn with(mut self, host: AbsPath, guest: AbsPath) -> Self {
+        self.dirs.push(MappedDir { host, guest });
+        self
+    }
+
     /// The path in the sandbox; `None` if the sandbox does not have it.
     pub fn to_guest(&self, path: &AbsPath) -> Option<AbsPath> {
         translate(path, self.dirs.iter().map(|dir| (&dir.host, &dir.guest)))
@@ -90,6 +97,14 @@ mod tests {
         check(&map, "/home/me/p", "/work");
         check(&map, "/home/me/p/src/a", "/work/src/a");
         check(&map, "/home/me/p/data/b", "/data/b");
+    }
+
+    #[test]
+    fn added_directory_is_elsewhere_in_the_sandbox() {
+        let path = |text: &str| AbsPath::new(text).unwrap();
+        let map = PathMap::identity().with(path("/home/me/p"), path("/work"));
+        check(&map, "/home/me/p/a", "/work/a");
+        check(&map, "/usr/bin", "/usr/bin");
     }
 
     #[test]

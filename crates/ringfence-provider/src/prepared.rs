@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_api::{Asker, CommandRequest, Denial, Enforcement, Gap, Outcome};
+use ringfence_api::{Asker, CommandRequest, Denial, Enforcement, Gap, Outcome, PathMap};
 use ringfence_policy::AbsPath;
 
 use crate::{ProviderError, Sandbox, SandboxDescription};
@@ -25,9 +25,17 @@ pub trait PreparedSandbox {
         true
     }
 
-    /// From now on a denied access waits for the asker's answer, as far as the provider supports
-    /// it.
-    fn set_asker(&mut self, asker: Arc<dyn Asker>);
+    /// Translates between paths of the host and of the sandbox. Paths in requests and reports are
+    /// the host's; commands and their output have the sandbox's.
+    fn paths(&self) -> PathMap {
+        PathMap::identity()
+    }
+
+    /// From now on a denied access waits for the asker's answer. By default no question is asked:
+    /// the access stays denied.
+    fn set_asker(&mut self, asker: Arc<dyn Asker>) {
+        let _ = asker;
+    }
 
     /// Runs one command to its end. May be called many times, one command after the other.
     ///
@@ -40,10 +48,15 @@ pub trait PreparedSandbox {
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError>;
 
     /// Starts a sandbox that lives until it is ended, for many commands. It does not depend on the
-    /// calling thread.
-    fn start_sandbox(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError>;
+    /// calling thread. By default an error.
+    fn start_sandbox(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
+        let _ = cwd;
+        Err(ProviderError::NotSupported { what: "sandboxes for several commands" })
+    }
 
     /// Takes the denials of a command that failed without an outcome, for the audit log. The number
-    /// is that of [`Outcome::denials_dropped`].
-    fn take_denials(&mut self) -> (Vec<Denial>, u64);
+    /// is that of [`Outcome::denials_dropped`]. By default none.
+    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
+        (Vec::new(), 0)
+    }
 }

@@ -44,14 +44,19 @@ pub trait Sandbox: Send + Sync {
     /// Starts a shell in it.
     fn start_shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError>;
 
-    /// Starts a process outside the shells.
+    /// Starts a process outside the shells. By default an error.
     fn start_process(
         &self,
         start: &ProcessSpec,
-    ) -> Result<Box<dyn SandboxedProcess>, ProviderError>;
+    ) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
+        let _ = start;
+        Err(ProviderError::NotSupported { what: "processes beside the shell" })
+    }
 
-    /// Takes the denials since the last call, of all processes.
-    fn take_denials(&self) -> (Vec<Denial>, u64);
+    /// Takes the denials since the last call, of all processes. By default none.
+    fn take_denials(&self) -> (Vec<Denial>, u64) {
+        (Vec::new(), 0)
+    }
 
     /// False once it is known to have ended: no command can run in it.
     fn is_alive(&self) -> bool {
@@ -67,8 +72,12 @@ pub trait Sandbox: Send + Sync {
     fn resume_programs(&self) {}
 
     /// Applies another policy, as far as a live sandbox can. The changes include what could not be
-    /// applied, with the reason.
-    fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError>;
+    /// applied, with the reason. By default an error: the caller runs no new command until the
+    /// policy is reverted or the sandbox restarted.
+    fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError> {
+        let _ = grants;
+        Err(ProviderError::NotSupported { what: "policy changes in a live sandbox" })
+    }
 
     /// Ends everything in it, and quarantines planted files.
     fn end(self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError>;

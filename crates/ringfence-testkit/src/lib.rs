@@ -27,7 +27,7 @@ pub use lan::TestNetwork;
 pub use output::{TestOutput, becomes_true, finish, signal, wait_at_most};
 pub use outside_process::OutsideProcess;
 pub use probe::{PRELUDE, ProbeResult};
-pub use process_per_test::{ProcessPerTest, TestBody};
+pub use process_per_test::ProcessPerTest;
 pub use program::{compile, python};
 pub use project::{SECRET, TestProject, TreeListing, own_policy};
 pub use repeat::{STRESS_VARIABLE, repetitions};

@@ -16,7 +16,7 @@ use crate::user::each_user;
 
 /// Tests that each run in their own process, as every user that the runner can be.
 #[derive(Debug, Clone)]
-pub struct ProcessPerTest<'a> {
+pub struct ProcessPerTest<'a, F> {
     /// Their names.
     pub names: Vec<String>,
     /// The standard input of each test.
@@ -24,16 +24,13 @@ pub struct ProcessPerTest<'a> {
     /// An environment variable of each test.
     pub variable: (&'a str, &'a str),
     /// Runs the test with this name, in a new directory owned by the user.
-    pub body: TestBody,
+    pub body: F,
 }
-
-/// Runs the test with this name in this directory.
-pub type TestBody = fn(&str, &Path) -> Result<(), Box<dyn Error>>;
 
 /// The argument of the process that runs one test.
 const RUN_HERE: &str = "--here";
 
-impl ProcessPerTest<'_> {
+impl<F: Fn(&str, &Path) -> Result<(), Box<dyn Error>>> ProcessPerTest<'_, F> {
     /// The `main` function of the test target.
     pub fn main(&self) -> ExitCode {
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();

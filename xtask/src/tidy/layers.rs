@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ringfence-survey", "reads the host for a policy; it changes nothing"),
     ("ringfence-skills", "skills of tenants on disk; it runs nothing"),
     ("ringfence-provider", "the trait of every backend"),
+    ("ringfence-conformance", "the checks of every backend; for tests only"),
     ("ringfence-linux", "the backend for this machine: it surveys the host and carries out plans"),
     ("ringfence-engine", "the pipeline of a command, with any backend"),
     ("ringfence-tools", "file tools in process: the same decisions, on opened files"),
@@ -53,6 +54,8 @@ const BARRED: &[(&str, &str, &str)] = &[
 
 /// Used by tests of any layer, and itself free to use any.
 const TESTKIT: &str = "ringfence-testkit";
+/// Used by tests only; its own tests are free to use any layer.
+const CONFORMANCE: &str = "ringfence-conformance";
 /// Outside the layers: it uses none of them.
 const CHORES: &str = "xtask";
 
@@ -122,10 +125,10 @@ fn objection(user: &str, used: &str, when: When) -> Option<&'static str> {
     if user == CHORES {
         return Some("chores must build when nothing else does");
     }
-    if used == TESTKIT {
-        return (when != When::Test).then_some("it is for tests only");
+    if [TESTKIT, CONFORMANCE].contains(&used) && user != CONFORMANCE && when != When::Test {
+        return Some("it is for tests only");
     }
-    if user == TESTKIT {
+    if [user, used].contains(&TESTKIT) || (user == CONFORMANCE && when == When::Test) {
         return None;
     }
     if let Some((_, _, why)) = BARRED.iter().find(|(from, to, _)| (*from, *to) == (user, used)) {
@@ -254,6 +257,41 @@ mod tests {
             &tree(&[]).with("ringfence-cli", &[("ringfence-testkit", Always)]),
             &[
                 "crates/ringfence-cli/Cargo.toml:1: ringfence-cli must not depend on ringfence-testkit: it is for tests only",
+            ],
+        );
+    }
+
+    #[test]
+    fn conformance_checks_ship_with_nothing() {
+        fn needs(user: &str, needs: &[(&str, super::When)]) -> super::Tree {
+            tree(&[]).with(user, needs)
+        }
+        let checks = "ringfence-conformance";
+        check(findings, &needs("ringfence-linux", &[(checks, Test)]), &[]);
+        check(
+            findings,
+            &needs(checks, &[("ringfence-testkit", Always), ("ringfence-linux", Test)]),
+            &[],
+        );
+        check(
+            findings,
+            &needs("ringfence-cli", &[(checks, Always)]),
+            &[
+                "crates/ringfence-cli/Cargo.toml:1: ringfence-cli must not depend on ringfence-conformance: it is for tests only",
+            ],
+        );
+        check(
+            findings,
+            &needs(checks, &[("ringfence-linux", Always)]),
+            &[
+                "crates/ringfence-conformance/Cargo.toml:1: ringfence-conformance must not depend on ringfence-linux: dependencies point down",
+            ],
+        );
+        check(
+            findings,
+            &needs("ringfence-policy", &[(checks, Test)]),
+            &[
+                "crates/ringfence-policy/Cargo.toml:1: ringfence-policy must not depend on ringfence-conformance: dependencies point down",
             ],
         );
     }

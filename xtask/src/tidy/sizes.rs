@@ -23,7 +23,7 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("crates/ringfence-linux/src/launcher/git_sweep.rs", WIDTH),
     ("crates/ringfence-linux/src/launcher/git_sweep/state.rs", WIDTH),
     ("crates/ringfence-plan/src/seccomp/table.rs", CATALOGUE),
-    ("crates/ringfence-provider/src/conformance/shells.rs", CATALOGUE),
+    ("crates/ringfence-conformance/src/shells.rs", CATALOGUE),
 ];
 
 /// Functions that may be longer, as (path, name, reason).
@@ -35,7 +35,7 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     ("crates/ringfence-policy/src/parse/tests.rs", "policy_errors_have_line_and_column", CATALOGUE),
     (
-        "crates/ringfence-provider/src/conformance/shells.rs",
+        "crates/ringfence-conformance/src/shells.rs",
         "shell_reports_exit_status_after_option_changes",
         CATALOGUE,
     ),

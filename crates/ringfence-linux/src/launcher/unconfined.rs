@@ -10,13 +10,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::apply::{LaunchError, SandboxEvent};
 use ringfence_api::{
-    Asker, CommandRequest, Denial, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
+    CommandRequest, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
 };
-use ringfence_policy::{AbsPath, Grants, Limit, ProviderSpec};
+use ringfence_policy::{AbsPath, Grants, ProviderSpec};
 use ringfence_provider::{
     Capabilities, PolicyDemand, PreparedSandbox, Provider, ProviderError, Sandbox, Support,
 };
@@ -50,12 +49,8 @@ impl Provider for ProcessProvider {
 
 /// The gaps for `grants`: all demands that need confinement.
 fn find_gaps(grants: &Grants) -> Vec<Gap> {
-    let enforced = [
-        PolicyDemand::Environment,
-        PolicyDemand::Limit(Limit::Wall),
-        PolicyDemand::Limit(Limit::Output),
-    ];
-    PolicyDemand::gaps(grants, ProviderSpec::PROCESS, &enforced)
+    let met = [&PolicyDemand::OF_REQUEST[..], &[PolicyDemand::Usage]].concat();
+    PolicyDemand::gaps(grants, ProviderSpec::PROCESS, &met)
 }
 
 /// No sandbox at all.
@@ -74,10 +69,6 @@ impl PreparedSandbox for PreparedUnconfined {
 
     fn is_confined(&self) -> bool {
         false
-    }
-
-    fn set_asker(&mut self, _asker: Arc<dyn Asker>) {
-        // Nothing is denied.
     }
 
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
@@ -106,10 +97,6 @@ impl PreparedSandbox for PreparedUnconfined {
 
     fn start_sandbox(&mut self, _cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
         Ok(Box::new(sandbox::UnconfinedSandbox::new(self.gaps.clone())?))
-    }
-
-    fn take_denials(&mut self) -> (Vec<Denial>, u64) {
-        (Vec::new(), 0)
     }
 }
 

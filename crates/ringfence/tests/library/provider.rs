@@ -25,6 +25,12 @@ const ALL: &[PolicyDemand] = &[
     PolicyDemand::Environment,
     PolicyDemand::NoNetwork,
     PolicyDemand::HostAllowList,
+    PolicyDemand::DeniedNames,
+    PolicyDemand::Quarantine,
+    PolicyDemand::UnixSockets,
+    PolicyDemand::Denials,
+    PolicyDemand::Asking,
+    PolicyDemand::Usage,
 ];
 
 /// A registry with the provider `mine`, which knows the option `region`.
@@ -104,7 +110,7 @@ tests! { "provider":
             assert_eq!(result.stdout.text(), format!("ran\n{}\n", at.display()));
             (result.confined, result.gaps.into_iter().map(|gap| gap.what).collect::<Vec<_>>(), result.warnings)
         };
-        let gaps = ["filesystem", "processes", "environment", "network"];
+        let gaps = ["filesystem", "processes", "environment", "usage", "network"];
         for by_file in [true, false] {
             own_policy(at, if by_file { "on-gap = \"run\"" } else { "" });
             let (manager, _) = mine(&[], if by_file { json!({}) } else { json!({ "onGap": "run" }) });

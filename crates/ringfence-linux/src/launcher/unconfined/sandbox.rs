@@ -97,10 +97,6 @@ impl Sandbox for UnconfinedSandbox {
         Ok(Box::new(SandboxProcess::start(self.shared.clone(), start)?))
     }
 
-    fn take_denials(&self) -> (Vec<Denial>, u64) {
-        (Vec::new(), 0)
-    }
-
     fn apply_policy(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError> {
         // Nothing is enforced under any rules. The gaps tell the caller.
         Ok(PolicyRevision { gaps: find_gaps(grants), ..PolicyRevision::default() })

@@ -6,12 +6,12 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use ringfence_api::{CommandRequest, Outcome, StdioMode};
+use ringfence_api::{CommandRequest, Outcome, PathMap, StdioMode};
 use ringfence_policy::{AbsPath, Flags, Grants, resolve};
+use ringfence_provider::{PreparedSandbox, Provider, ProviderError};
 
 use super::fixture::ConformanceFixture;
 use super::{CheckFailure, CheckResult};
-use crate::{PreparedSandbox, Provider, ProviderError};
 
 /// One provider in one fixture.
 pub(super) struct CheckRun<'a> {
@@ -53,7 +53,7 @@ impl CheckRun<'_> {
         let opened = self.provider.prepare(grants, &self.fixture.user());
         let sandbox =
             opened.map_err(|source| CheckFailure::NotRun { command: "open".into(), source })?;
-        Ok(PreparedCheck { sandbox, fixture: self.fixture })
+        Ok(PreparedCheck { paths: sandbox.paths(), sandbox, fixture: self.fixture })
     }
 
     /// A path in the workspace.
@@ -65,10 +65,22 @@ impl CheckRun<'_> {
 /// A prepared sandbox in a fixture.
 pub(super) struct PreparedCheck<'a> {
     pub(super) sandbox: Box<dyn PreparedSandbox>,
+    paths: PathMap,
     fixture: &'a ConformanceFixture,
 }
 
 impl PreparedCheck<'_> {
+    /// A path of the host as a command sees it. A path that the sandbox does not have stays the
+    /// same: a command tries it in vain.
+    pub(super) fn inside(&self, path: &AbsPath) -> AbsPath {
+        self.paths.to_guest(path).unwrap_or_else(|| path.clone())
+    }
+
+    /// As [`PreparedCheck::inside`], quoted for a shell.
+    pub(super) fn quoted(&self, path: &AbsPath) -> String {
+        format!("'{}'", self.inside(path).to_string_lossy().replace('\'', r"'\''"))
+    }
+
     /// A command in the workspace, with a plain environment.
     pub(super) fn request<S: Into<OsString>>(
         &self,
@@ -76,7 +88,7 @@ impl PreparedCheck<'_> {
     ) -> CommandRequest {
         let variables = [
             ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
-            ("HOME", self.fixture.home.as_path().as_os_str().to_owned()),
+            ("HOME", self.inside(&self.fixture.home).as_path().as_os_str().to_owned()),
             // Checks compare messages.
             ("LC_ALL", "C".into()),
         ];
@@ -203,11 +215,6 @@ impl<T> CheckStep<T> for io::Result<T> {
     fn during(self, what: impl Into<String>) -> Result<T, CheckFailure> {
         self.map_err(|source| CheckFailure::Host { what: what.into(), source })
     }
-}
-
-/// A path quoted for a shell.
-pub(super) fn quoted(path: &AbsPath) -> String {
-    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
 }
 
 /// A name in `/tmp`, removed in case it was created on the host.

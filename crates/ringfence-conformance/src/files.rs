@@ -2,54 +2,32 @@
 
 use std::fs;
 
-use ringfence_policy::{AbsPath, Mode};
+use ringfence_policy::Mode;
 
+use super::CheckResult;
 use super::check_run::{
     CheckRun, CheckStep, PreparedCheck, TmpName, expect_equal, expect_host_file,
-    expect_no_host_file, quoted,
+    expect_no_host_file,
 };
 use super::fixture::SECRET;
-use super::{CheckResult, ConformanceCheck};
 
-pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::running(
-        "workspace_is_readable_and_writable",
-        workspace_is_readable_and_writable,
-    ),
-    ConformanceCheck::running("granted_paths_are_accessible", granted_paths_are_accessible),
-    ConformanceCheck::confinement(
-        "read_grant_allows_no_write_and_no_denied_subtree",
-        read_grant_allows_no_write_and_no_denied_subtree,
-    ),
-    ConformanceCheck::confinement(
-        "read_only_workspace_stays_unchanged",
-        read_only_workspace_stays_unchanged,
-    ),
-    ConformanceCheck::confinement("secrets_are_not_read", secrets_are_not_read),
-    ConformanceCheck::confinement(
-        "paths_outside_the_policy_are_invisible",
-        paths_outside_the_policy_are_invisible,
-    ),
-    ConformanceCheck::confinement(
-        "write_outside_the_workspace_is_denied",
-        write_outside_the_workspace_is_denied,
-    ),
-    ConformanceCheck::confinement(
-        "protected_name_cannot_be_created",
-        protected_name_cannot_be_created,
-    ),
-    ConformanceCheck::confinement("denied_name_cannot_be_created", denied_name_cannot_be_created),
-    ConformanceCheck::confinement(
-        "git_config_and_hooks_stay_unchanged",
-        git_config_and_hooks_stay_unchanged,
-    ),
-    ConformanceCheck::confinement(
-        "sandbox_leaves_no_traces_on_the_host",
-        sandbox_leaves_no_traces_on_the_host,
-    ),
-    ConformanceCheck::confinement("temporary_files_are_private", temporary_files_are_private),
-    ConformanceCheck::confinement("caches_are_private_and_last", caches_are_private_and_last),
-];
+checks! {
+    Core: workspace_is_readable_and_writable,
+    Core: granted_paths_are_accessible,
+    Files: read_grant_allows_no_write_and_no_denied_subtree,
+    Files: denied_path_stays_denied_under_another_name,
+    Files: read_only_workspace_stays_unchanged,
+    Files: secrets_are_not_read,
+    Files: paths_outside_the_policy_are_invisible,
+    Files: write_outside_the_workspace_is_denied,
+    Names: protected_name_cannot_be_created,
+    Names: denied_name_cannot_be_created,
+    Names: refused_names_leave_no_traces_on_the_host,
+    Files: git_config_and_hooks_stay_unchanged,
+    Files: sandbox_leaves_no_traces_on_the_host,
+    Files: temporary_files_are_private,
+    Files: caches_are_private_and_last,
+}
 
 /// Runs every line; each must fail, and none may stop the others.
 fn all_fail(prepared: &mut PreparedCheck<'_>, lines: &[String]) -> CheckResult {
@@ -88,8 +66,8 @@ fn granted_paths_are_accessible(check_run: &CheckRun<'_>) -> CheckResult {
     })?;
     let line = format!(
         "cat {} && echo made > {}/made && cat .env",
-        quoted(&open.join("data")),
-        quoted(&drop_box)
+        prepared.quoted(&open.join("data")),
+        prepared.quoted(&drop_box)
     );
     prepared.sh(&line)?.expect_status(0)?.expect_output(&format!("open\n{SECRET}"))?;
     expect_host_file(&drop_box.join("made"), "made\n")
@@ -102,24 +80,35 @@ fn read_grant_allows_no_write_and_no_denied_subtree(check_run: &CheckRun<'_>) ->
         flags.read = vec![open.to_string()];
         flags.deny = vec![shut.to_string()];
     })?;
-    prepared
-        .sh(&format!(
-            "cat {} {} 2>/dev/null",
-            quoted(&shut.join("data")),
-            quoted(&open.join("data"))
-        ))?
-        .expect_output("open")?;
+    let [opened, closed, beside] =
+        [&open, &shut, &check_run.fixture.outside.join("drop")].map(|path| prepared.quoted(path));
+    prepared.sh(&format!("cat {closed}/data {opened}/data 2>/dev/null"))?.expect_output("open")?;
     all_fail(
         &mut prepared,
         &[
-            format!("echo x > {}/made", quoted(&open)),
-            format!("echo x >> {}/data", quoted(&open)),
-            format!("rm {}/data", quoted(&open)),
-            format!("ls {}", quoted(&check_run.fixture.outside.join("drop"))),
+            format!("echo x > {opened}/made"),
+            format!("echo x >> {opened}/data"),
+            format!("rm {opened}/data"),
+            format!("ls {beside}"),
         ],
     )?;
     expect_no_host_file(&open.join("made"))?;
     expect_host_file(&open.join("data"), "open\n")
+}
+
+/// Also in the next command, whose sandbox would not find the path again.
+fn denied_path_stays_denied_under_another_name(check_run: &CheckRun<'_>) -> CheckResult {
+    let shut = check_run.path("made/deep/shut");
+    fs::create_dir_all(shut.as_path()).during("create a directory")?;
+    fs::write(shut.join("data").as_path(), SECRET).during("write a file")?;
+    let mut prepared = check_run.open_with(|flags| flags.deny = vec![shut.to_string()])?;
+    for line in ["mv made/deep/shut taken", "mv made/deep taken", "mv made taken"] {
+        prepared.sh(&format!("({line}) 2>/dev/null; echo over"))?.expect_output("over")?;
+        prepared
+            .sh("cat taken/data taken/shut/data taken/deep/shut/data made/deep/shut/data 2>/dev/null; cat README")?
+            .expect_output("hello")?;
+    }
+    expect_host_file(&shut.join("data"), SECRET)
 }
 
 fn read_only_workspace_stays_unchanged(check_run: &CheckRun<'_>) -> CheckResult {
@@ -154,13 +143,13 @@ fn secrets_are_not_read(check_run: &CheckRun<'_>) -> CheckResult {
     let mut prepared = check_run.open()?;
     for path in &secrets {
         prepared
-            .sh(&format!("cat {} 2>/dev/null; cat README", quoted(path)))?
+            .sh(&format!("cat {} 2>/dev/null; cat README", prepared.quoted(path)))?
             .expect_output("hello")?;
     }
     let copy = TmpName::new("copy");
     let line = format!(
         "cp -r . {0} 2>/dev/null; cat {0}/.env {0}/sub/x.pem {0}/link 2>/dev/null; cat README",
-        quoted(&copy.0)
+        prepared.quoted(&copy.0)
     );
     prepared.sh(&line)?.expect_output("hello").map(drop)
 }
@@ -173,13 +162,13 @@ fn paths_outside_the_policy_are_invisible(check_run: &CheckRun<'_>) -> CheckResu
         fixture.home.join("notes.txt"),
         fixture.store.clone(),
     ];
-    let words = absent.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    let above = check_run.fixture.workspace.parent().unwrap_or_else(AbsPath::root);
+    let mut prepared = check_run.open()?;
+    let words: Vec<String> = absent.iter().map(|path| prepared.quoted(path)).collect();
     let line = format!(
-        "for path in {words}; do [ -e \"$path\" ] && echo \"$path\"; done; ls {}",
-        quoted(&above)
+        "for path in {}; do [ -e \"$path\" ] && echo \"$path\"; done; ls ..",
+        words.join(" ")
     );
-    check_run.open()?.sh(&line)?.expect_output("app").map(drop)
+    prepared.sh(&line)?.expect_output("app").map(drop)
 }
 
 fn write_outside_the_workspace_is_denied(check_run: &CheckRun<'_>) -> CheckResult {
@@ -187,9 +176,11 @@ fn write_outside_the_workspace_is_denied(check_run: &CheckRun<'_>) -> CheckResul
     let mut prepared = check_run.open()?;
     let paths = [&fixture.home, &fixture.other, &fixture.outside, &fixture.home.join(".ssh")]
         .map(|directory| directory.join("made"));
-    all_fail(&mut prepared, &paths.each_ref().map(|path| format!("echo x > {}", quoted(path))))?;
-    all_fail(&mut prepared, &paths.each_ref().map(|path| format!("mkdir {}", quoted(path))))?;
-    all_fail(&mut prepared, &[format!("echo x >> {}", quoted(&fixture.outside.join("note.txt")))])?;
+    let inside = paths.each_ref().map(|path| prepared.quoted(path));
+    all_fail(&mut prepared, &inside.each_ref().map(|path| format!("echo x > {path}")))?;
+    all_fail(&mut prepared, &inside.each_ref().map(|path| format!("mkdir {path}")))?;
+    let note = prepared.quoted(&fixture.outside.join("note.txt"));
+    all_fail(&mut prepared, &[format!("echo x >> {note}")])?;
     paths.iter().try_for_each(expect_no_host_file)?;
     expect_host_file(&fixture.outside.join("note.txt"), SECRET)
 }
@@ -258,15 +249,27 @@ fn git_config_and_hooks_stay_unchanged(check_run: &CheckRun<'_>) -> CheckResult 
 }
 
 fn sandbox_leaves_no_traces_on_the_host(check_run: &CheckRun<'_>) -> CheckResult {
+    leaves_no_traces(
+        check_run,
+        "ls -A . .. ~; cat .env sub/x.pem ~/.ssh/id_rsa; touch ../made ~/made ../other/made; mkdir ~/.config",
+    )
+}
+
+fn refused_names_leave_no_traces_on_the_host(check_run: &CheckRun<'_>) -> CheckResult {
+    leaves_no_traces(check_run, "echo x > .mcp.json; mkdir .claude; mkdir -p .git/hooks/x")
+}
+
+/// Runs `attempts`, which must change nothing.
+fn leaves_no_traces(check_run: &CheckRun<'_>, attempts: &str) -> CheckResult {
     let look = || check_run.fixture.entries().during("list the fixture");
     let before = look()?;
     // Opening and dropping a sandbox creates nothing either.
     drop(check_run.open()?);
-    let line = "(ls -A . .. ~; cat .env sub/x.pem ~/.ssh/id_rsa; echo x > .mcp.json; mkdir .claude; touch ../made ~/made ../other/made; mkdir ~/.config) >/dev/null 2>&1; ls -A | wc -l";
+    let line = format!("({attempts}) >/dev/null 2>&1; ls -A | wc -l");
     let count =
         fs::read_dir(check_run.fixture.workspace.as_path()).during("list the workspace")?.count();
     // Inside, the listing equals the host's: no placeholder, nothing hidden.
-    check_run.open()?.sh(line)?.expect_output(&count.to_string())?;
+    check_run.open()?.sh(&line)?.expect_output(&count.to_string())?;
     let after = look()?;
     let changed: Vec<String> = after
         .iter()
@@ -280,12 +283,13 @@ fn sandbox_leaves_no_traces_on_the_host(check_run: &CheckRun<'_>) -> CheckResult
 fn temporary_files_are_private(check_run: &CheckRun<'_>) -> CheckResult {
     let (ours, theirs) = (TmpName::new("host"), TmpName::new("inside"));
     fs::write(ours.0.as_path(), "x").during("write to /tmp")?;
+    let mut prepared = check_run.open()?;
     let line = format!(
         "echo x > {0} && cat {0}; [ -e {1} ] && echo seen; echo over",
-        quoted(&theirs.0),
-        quoted(&ours.0)
+        prepared.quoted(&theirs.0),
+        prepared.quoted(&ours.0)
     );
-    check_run.open()?.sh(&line)?.expect_output("x\nover")?;
+    prepared.sh(&line)?.expect_output("x\nover")?;
     expect_no_host_file(&theirs.0)
 }
 

@@ -6,75 +6,35 @@ use std::time::{Duration, Instant};
 use ringfence_api::{
     ExitStatus, Outcome, OutputStream, ShellCommand, ShellState, Signal, StdinInput,
 };
+use ringfence_policy::AbsPath;
+use ringfence_provider::{ProviderError, Sandbox, SandboxShell, ShellSpec};
 
 use super::check_run::{CheckRun, difference, expect_equal};
-use super::{CheckFailure, CheckResult, ConformanceCheck, SECRET};
-use crate::{ProviderError, Sandbox, SandboxShell, ShellSpec};
+use super::fixture::SECRET;
+use super::{CheckFailure, CheckResult};
 
-pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::shells(
-        "shell_state_persists_between_commands",
-        shell_state_persists_between_commands,
-    ),
-    ConformanceCheck::shells("shell_reports_each_exit_status", shell_reports_each_exit_status),
-    ConformanceCheck::shells(
-        "shell_reports_exit_status_after_option_changes",
-        shell_reports_exit_status_after_option_changes,
-    ),
-    ConformanceCheck::shells(
-        "shell_keeps_stdout_and_stderr_separate",
-        shell_keeps_stdout_and_stderr_separate,
-    ),
-    ConformanceCheck::shells(
-        "shell_command_reads_only_its_own_input",
-        shell_command_reads_only_its_own_input,
-    ),
-    ConformanceCheck::shells("interrupted_shell_lives_on", interrupted_shell_lives_on),
-    ConformanceCheck::shells(
-        "command_is_interrupted_from_another_thread",
-        command_is_interrupted_from_another_thread,
-    ),
-    ConformanceCheck::shells(
-        "command_that_ends_its_shell_is_reported",
-        command_that_ends_its_shell_is_reported,
-    ),
-    ConformanceCheck::shells(
-        "output_cannot_fake_an_exit_status",
-        output_cannot_fake_an_exit_status,
-    ),
-    ConformanceCheck::shells(
-        "writing_to_every_fd_fakes_no_exit_status",
-        writing_to_every_fd_fakes_no_exit_status,
-    ),
-    ConformanceCheck::shells(
-        "shell_without_report_fds_is_abandoned",
-        shell_without_report_fds_is_abandoned,
-    ),
-    ConformanceCheck::shells("large_output_is_counted_exactly", large_output_is_counted_exactly),
-    ConformanceCheck::shells(
-        "background_output_is_kept_separate",
-        background_output_is_kept_separate,
-    ),
-    ConformanceCheck::shells(
-        "shell_command_is_fed_while_it_runs",
-        shell_command_is_fed_while_it_runs,
-    ),
-    ConformanceCheck::shells("long_command_runs_as_one", long_command_runs_as_one),
-    ConformanceCheck::shells("command_with_nul_is_rejected", command_with_nul_is_rejected),
-    ConformanceCheck::shells(
-        "two_shells_of_one_sandbox_are_independent",
-        two_shells_of_one_sandbox_are_independent,
-    ),
-    ConformanceCheck::shells("ended_sandbox_has_no_processes", ended_sandbox_has_no_processes),
-    ConformanceCheck::confinement(
-        "shell_denials_are_reported_with_their_command",
-        shell_denials_are_reported_with_their_command,
-    ),
-    ConformanceCheck::confinement(
-        "planted_files_of_a_shell_are_quarantined_at_the_end",
-        planted_files_of_a_shell_are_quarantined_at_the_end,
-    ),
-];
+checks! {
+    Shells: shell_state_persists_between_commands,
+    Shells: shell_reports_each_exit_status,
+    Shells: shell_reports_exit_status_after_option_changes,
+    Shells: shell_keeps_stdout_and_stderr_separate,
+    Shells: shell_command_reads_only_its_own_input,
+    Shells: interrupted_shell_lives_on,
+    Shells: command_is_interrupted_from_another_thread,
+    Shells: command_that_ends_its_shell_is_reported,
+    Shells: output_cannot_fake_an_exit_status,
+    Shells | Unix: writing_to_every_fd_fakes_no_exit_status,
+    Shells | Unix: shell_without_report_fds_is_abandoned,
+    Shells: large_output_is_counted_exactly,
+    Shells: background_output_is_kept_separate,
+    Shells: shell_command_is_fed_while_it_runs,
+    Shells: long_command_runs_as_one,
+    Shells: command_with_nul_is_rejected,
+    Shells: two_shells_of_one_sandbox_are_independent,
+    Shells: ended_sandbox_has_no_processes,
+    Reports: shell_denials_are_reported_with_their_command,
+    Reports: planted_files_of_a_shell_are_quarantined_at_the_end,
+}
 
 /// A live sandbox and a shell in it.
 struct RunningShell {
@@ -285,7 +245,7 @@ fn shell_keeps_stdout_and_stderr_separate(check_run: &CheckRun<'_>) -> CheckResu
     expect_equal("the content of the file", host(&check_run.path("there"))?.as_str(), "unheard\n")
 }
 
-fn host(path: &ringfence_policy::AbsPath) -> Result<String, CheckFailure> {
+fn host(path: &AbsPath) -> Result<String, CheckFailure> {
     std::fs::read_to_string(path.as_path())
         .map_err(|source| CheckFailure::Host { what: format!("read {path}"), source })
 }

@@ -9,22 +9,22 @@ use ringfence_api::HostFacts;
 use ringfence_policy::{AbsPath, Facts};
 
 /// The content of every file that no command may read.
-pub const SECRET: &str = "xyzzy-never-to-be-seen";
+pub(crate) const SECRET: &str = "xyzzy-never-to-be-seen";
 
 /// A home with a project, another project, and a directory that no rule opens; each contains a
 /// secret.
 #[derive(Debug, Clone)]
-pub struct ConformanceFixture {
+pub(crate) struct ConformanceFixture {
     /// The project under work.
-    pub workspace: AbsPath,
+    pub(crate) workspace: AbsPath,
     /// Another project of the same user.
-    pub other: AbsPath,
+    pub(crate) other: AbsPath,
     /// A directory that no rule opens.
-    pub outside: AbsPath,
+    pub(crate) outside: AbsPath,
     /// The user's home.
-    pub home: AbsPath,
+    pub(crate) home: AbsPath,
     /// The provider's own directory.
-    pub store: AbsPath,
+    pub(crate) store: AbsPath,
     base: AbsPath,
 }
 
@@ -63,7 +63,7 @@ const BEAT: &str = "i=0; while [ $i -lt 120 ] && [ ! -e \"$1.stop\" ]; do i=$((i
 impl ConformanceFixture {
     /// Creates a fixture in `base`, an empty directory. It must not be below `/tmp`, which is
     /// private inside.
-    pub fn prepare(base: &AbsPath) -> io::Result<Self> {
+    pub(crate) fn prepare(base: &AbsPath) -> io::Result<Self> {
         for directory in DIRECTORIES {
             fs::create_dir_all(base.join(directory).as_path())?;
         }

@@ -5,34 +5,28 @@ use std::fs;
 use ringfence_api::{Gap, GapKind, Operation};
 use ringfence_policy::{AbsPath, HostRuleError, Limits, ListedHost, NetworkMode, Origin, Source};
 
+use super::CheckResult;
 use super::check_run::{
     CheckOutput, CheckRun, CheckStep, difference, expect_equal, expect_no_host_file,
 };
+use super::fixture::SECRET;
 use super::host::HostListeners;
-use super::{CheckResult, ConformanceCheck};
 
-pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::confinement("enforced_steps_are_reported", enforced_steps_are_reported),
-    ConformanceCheck::confinement("limit_holds_or_is_a_gap", limit_holds_or_is_a_gap),
-    ConformanceCheck::confinement("host_list_holds_or_is_a_gap", host_list_holds_or_is_a_gap),
-    ConformanceCheck::confinement("denial_is_reported_exactly", denial_is_reported_exactly),
-    ConformanceCheck::running(
-        "printed_permission_error_is_not_a_denial",
-        printed_permission_error_is_not_a_denial,
-    ),
-    ConformanceCheck::confinement("planted_files_are_quarantined", planted_files_are_quarantined),
-    ConformanceCheck::confinement(
-        "files_planted_by_two_commands_are_quarantined",
-        files_planted_by_two_commands_are_quarantined,
-    ),
-];
+checks! {
+    Files: enforced_steps_are_reported,
+    Files | Names | Network | Processes | Reports: built_in_policy_has_no_gaps,
+    Core: broken_rule_is_a_gap,
+    Core: limit_holds_or_is_a_gap,
+    Core: host_list_holds_or_is_a_gap,
+    Reports: denial_is_reported_exactly,
+    Core: printed_permission_error_is_not_a_denial,
+    Reports: planted_files_are_quarantined,
+    Reports: files_planted_by_two_commands_are_quarantined,
+}
 
 fn enforced_steps_are_reported(check_run: &CheckRun<'_>) -> CheckResult {
     let mut prepared = check_run.open()?;
     expect_equal("something is enforced", prepared.sandbox.enforced().is_empty(), false)?;
-    let refusing: Vec<&Gap> =
-        prepared.sandbox.gaps().iter().filter(|gap| gap.refuses_run()).collect();
-    expect_equal("gaps in the built-in policy", refusing, Vec::new())?;
     for _ in 0..2 {
         let ran = prepared.sh("echo over")?;
         ran.expect_output("over")?;
@@ -47,6 +41,37 @@ fn enforced_steps_are_reported(check_run: &CheckRun<'_>) -> CheckResult {
         expect_equal("the number of denials", ran.outcome.denials.len(), 0)?;
     }
     Ok(())
+}
+
+fn built_in_policy_has_no_gaps(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let gaps = prepared.sandbox.gaps().iter();
+    let refusing: Vec<Gap> = gaps.filter(|gap| gap.refuses_run()).cloned().collect();
+    expect_equal("gaps in the built-in policy", refusing, Vec::new())?;
+    let ran = prepared.sh("cat ~/.ssh/id_rsa 2>/dev/null; echo over")?;
+    ran.expect_output("over").map(drop)
+}
+
+/// A rule of the built-in policy that a command can break must be a gap that refuses runs.
+fn broken_rule_is_a_gap(check_run: &CheckRun<'_>) -> CheckResult {
+    let mut prepared = check_run.open()?;
+    let is_gap = prepared.sandbox.gaps().iter().any(Gap::refuses_run);
+    let line = "cat ~/.ssh/id_rsa .env; echo x > .mcp.json; echo x > .env.local;
+        mkdir -p own/.git/hooks own/.git/objects own/.git/refs; echo 'ref: refs/heads/main' > own/.git/HEAD;
+        echo '#!/bin/sh' > own/.git/hooks/post-checkout; chmod +x own/.git/hooks/post-checkout";
+    let ran = prepared.sh(&format!("({line}) 2>/dev/null; echo over"))?;
+    expect_equal("the command ran to its end", ran.text().ends_with("over"), true)?;
+    let is_made = |name: &str| check_run.path(name).as_path().exists();
+    let broken = [
+        ("a secret is read", ran.text().contains(SECRET)),
+        ("a protected name is created", is_made(".mcp.json")),
+        ("a denied name is created", is_made(".env.local")),
+        ("a git hook is planted", is_made("own/.git/hooks/post-checkout")),
+    ];
+    match broken.iter().find(|(_, is_broken)| *is_broken && !is_gap) {
+        Some((what, _)) => Err(difference(*what, "a gap that refuses runs", "none")),
+        None => Ok(()),
+    }
 }
 
 /// True if the gap is listed with its reason and a hint.

@@ -5,23 +5,16 @@ use std::time::Duration;
 
 use ringfence_policy::Mode;
 
-use super::check_run::{
-    CheckRun, CheckStep, TmpName, expect_host_file, expect_no_host_file, quoted,
-};
-use super::{CheckResult, ConformanceCheck, SECRET};
+use super::CheckResult;
+use super::check_run::{CheckRun, CheckStep, TmpName, expect_host_file, expect_no_host_file};
+use super::fixture::SECRET;
 
-pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::running(
-        "prepared_sandbox_runs_several_commands",
-        prepared_sandbox_runs_several_commands,
-    ),
-    ConformanceCheck::running("host_changes_are_visible", host_changes_are_visible),
-    ConformanceCheck::confinement(
-        "secret_created_later_stays_denied",
-        secret_created_later_stays_denied,
-    ),
-    ConformanceCheck::confinement("two_sandboxes_are_independent", two_sandboxes_are_independent),
-];
+checks! {
+    Core: prepared_sandbox_runs_several_commands,
+    Core: host_changes_are_visible,
+    Files: secret_created_later_stays_denied,
+    Files: two_sandboxes_are_independent,
+}
 
 /// Also after a command that could not be executed, and after one that was killed.
 fn prepared_sandbox_runs_several_commands(check_run: &CheckRun<'_>) -> CheckResult {
@@ -75,11 +68,11 @@ fn two_sandboxes_are_independent(check_run: &CheckRun<'_>) -> CheckResult {
     let mut reads = check_run.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
     let mine = TmpName::new("mine");
     writes
-        .sh(&format!("echo a > from-one; echo x > {}; cat from-one", quoted(&mine.0)))?
+        .sh(&format!("echo a > from-one; echo x > {}; cat from-one", writes.quoted(&mine.0)))?
         .expect_output("a")?;
     let line = format!(
         "cat from-one; [ -e {} ] && echo seen; (echo b > from-other) 2>/dev/null; echo over",
-        quoted(&mine.0)
+        reads.quoted(&mine.0)
     );
     reads.sh(&line)?.expect_output("a\nover")?;
     expect_no_host_file(&check_run.path("from-other"))?;

@@ -7,17 +7,18 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
+use super::CheckResult;
 use super::check_run::{CheckRun, CheckStep, PreparedCheck, difference, expect_equal};
-use super::{CheckResult, ConformanceCheck, VARIABLE};
+use super::suite::VARIABLE;
 
-pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::running("loopback_works_inside", loopback_works_inside),
-    ConformanceCheck::confinement("network_is_closed_by_default", network_is_closed_by_default),
-    ConformanceCheck::confinement("host_processes_are_unreachable", host_processes_are_unreachable),
-    ConformanceCheck::confinement("callers_environment_is_hidden", callers_environment_is_hidden),
-    ConformanceCheck::running("uid_and_gid_are_the_same_inside", uid_and_gid_are_the_same_inside),
-    ConformanceCheck::confinement("user_has_the_given_name", user_has_the_given_name),
-];
+checks! {
+    Core: loopback_works_inside,
+    Network: network_is_closed_by_default,
+    Processes: host_processes_are_unreachable,
+    Processes: callers_environment_is_hidden,
+    Core | Unix: uid_and_gid_are_the_same_inside,
+    Files | Unix: user_has_the_given_name,
+}
 
 /// The sandbox's own loopback must be up: it refuses, whereas without one the network is
 /// unreachable.

@@ -6,32 +6,21 @@ use std::os::unix::ffi::OsStringExt;
 
 use ringfence_api::StdioMode;
 
+use super::CheckResult;
 use super::check_run::{CheckRun, difference, expect_equal, expect_host_file};
-use super::{CheckResult, ConformanceCheck, INPUT};
+use super::suite::INPUT;
 
-pub(super) const CHECKS: &[ConformanceCheck] = &[
-    ConformanceCheck::running("streams_are_separate", streams_are_separate),
-    ConformanceCheck::running("binary_output_is_unchanged", binary_output_is_unchanged),
-    ConformanceCheck::running("long_output_is_complete", long_output_is_complete),
-    ConformanceCheck::running(
-        "output_beyond_the_limit_is_counted",
-        output_beyond_the_limit_is_counted,
-    ),
-    ConformanceCheck::running(
-        "inherited_streams_are_not_captured",
-        inherited_streams_are_not_captured,
-    ),
-    ConformanceCheck::running("input_comes_from_the_caller", input_comes_from_the_caller),
-    ConformanceCheck::running("arguments_arrive_unchanged", arguments_arrive_unchanged),
-    ConformanceCheck::running(
-        "environment_is_exactly_the_given_one",
-        environment_is_exactly_the_given_one,
-    ),
-    ConformanceCheck::running(
-        "command_starts_in_the_given_directory",
-        command_starts_in_the_given_directory,
-    ),
-];
+checks! {
+    Core: streams_are_separate,
+    Core: binary_output_is_unchanged,
+    Core: long_output_is_complete,
+    Core: output_beyond_the_limit_is_counted,
+    Core: inherited_streams_are_not_captured,
+    Core: input_comes_from_the_caller,
+    Core: arguments_arrive_unchanged,
+    Core: environment_is_exactly_the_given_one,
+    Core: command_starts_in_the_given_directory,
+}
 
 fn streams_are_separate(check_run: &CheckRun<'_>) -> CheckResult {
     let ran = check_run.open()?.sh("echo out; echo err >&2; echo more")?;
@@ -154,5 +143,6 @@ fn command_starts_in_the_given_directory(check_run: &CheckRun<'_>) -> CheckResul
     let mut prepared = check_run.open()?;
     let mut request = prepared.line("pwd -P; cat plain");
     request.cwd = check_run.path("sub");
-    prepared.run(&request)?.expect_output(&format!("{}\nplain", check_run.path("sub"))).map(drop)
+    let wanted = format!("{}\nplain", prepared.inside(&request.cwd));
+    prepared.run(&request)?.expect_output(&wanted).map(drop)
 }

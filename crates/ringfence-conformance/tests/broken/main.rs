@@ -1,37 +1,35 @@
 //! Every check can fail, and reports it by name.
 //!
-//! A provider without confinement fails every confinement and shell check and no other; a provider
-//! that runs nothing fails all of them; and each small fault fails the checks made for it.
+//! A provider without confinement fails every confinement check and no other; a provider that runs
+//! nothing fails all of them; and each small fault fails the checks made for it.
 
 mod provider;
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_policy::AbsPath;
-use ringfence_provider::conformance::{
-    CheckTopic, ConformanceCheck, ConformanceFixture, INPUT, VARIABLE, checks,
-};
-use ringfence_testkit::ProcessPerTest;
+use ringfence_conformance::{ConformanceCheck, SuiteResult, checks, run_each};
 
 use provider::{Broken, Fault};
-
-type FaultResult = Result<(), Box<dyn Error>>;
 
 /// Faults of a provider, and the checks that must find them.
 const FAULTS: &[(&str, Fault, &[&str])] = &[
     ("signals_become_statuses", Fault::SignalsBecomeStatuses, &["statuses_pass_through"]),
     (
-        "exec_failure_becomes_an_exit",
-        Fault::ExecFailureBecomesAnExit,
-        &["missing_program_is_an_error", "unexecutable_program_is_an_error"],
+        "errors_become_statuses",
+        Fault::ErrorsBecomeStatuses,
+        &[
+            "missing_program_is_an_error",
+            "unexecutable_program_is_an_error",
+            "shell_without_report_fds_is_abandoned",
+            "command_with_nul_is_rejected",
+        ],
     ),
     (
         "timeout_is_not_reported",
         Fault::TimeoutIsNotReported,
-        &["deadline_ends_the_command_and_is_reported"],
+        &["deadline_ends_the_command_and_is_reported", "interrupted_shell_lives_on"],
     ),
     (
         "deadline_is_ignored",
@@ -42,7 +40,12 @@ const FAULTS: &[(&str, Fault, &[&str])] = &[
     (
         "streams_are_merged",
         Fault::StreamsAreMerged,
-        &["streams_are_separate", "binary_output_is_unchanged", "long_output_is_complete"],
+        &[
+            "streams_are_separate",
+            "binary_output_is_unchanged",
+            "long_output_is_complete",
+            "shell_keeps_stdout_and_stderr_separate",
+        ],
     ),
     (
         "output_is_text",
@@ -77,7 +80,15 @@ const FAULTS: &[(&str, Fault, &[&str])] = &[
         Fault::InheritedStreamsAreCaptured,
         &["inherited_streams_are_not_captured"],
     ),
-    ("input_is_empty", Fault::InputIsEmpty, &["input_comes_from_the_caller"]),
+    (
+        "input_is_empty",
+        Fault::InputIsEmpty,
+        &[
+            "input_comes_from_the_caller",
+            "shell_command_reads_only_its_own_input",
+            "shell_command_is_fed_while_it_runs",
+        ],
+    ),
     ("arguments_are_joined", Fault::ArgumentsAreJoined, &["arguments_arrive_unchanged"]),
     (
         "environment_is_the_callers",
@@ -104,46 +115,68 @@ const FAULTS: &[(&str, Fault, &[&str])] = &[
         Fault::DenialsAreGuessed,
         &["printed_permission_error_is_not_a_denial"],
     ),
+    (
+        "gaps_are_hidden",
+        Fault::GapsAreHidden,
+        &["limit_holds_or_is_a_gap", "host_list_holds_or_is_a_gap", "broken_rule_is_a_gap"],
+    ),
+    (
+        "status_is_zero",
+        Fault::StatusIsZero,
+        &[
+            "shell_reports_each_exit_status",
+            "shell_reports_exit_status_after_option_changes",
+            "command_is_interrupted_from_another_thread",
+            "output_cannot_fake_an_exit_status",
+            "writing_to_every_fd_fakes_no_exit_status",
+        ],
+    ),
+    (
+        "each_command_has_a_new_shell",
+        Fault::EachCommandHasANewShell,
+        &["shell_state_persists_between_commands", "two_shells_of_one_sandbox_are_independent"],
+    ),
+    ("shell_end_is_hidden", Fault::ShellEndIsHidden, &["command_that_ends_its_shell_is_reported"]),
+    (
+        "dropped_output_is_not_counted",
+        Fault::DroppedOutputIsNotCounted,
+        &["large_output_is_counted_exactly"],
+    ),
+    (
+        "background_output_is_mixed",
+        Fault::BackgroundOutputIsMixed,
+        &["background_output_is_kept_separate"],
+    ),
+    ("long_commands_are_cut", Fault::LongCommandsAreCut, &["long_command_runs_as_one"]),
+    ("ended_sandbox_lives_on", Fault::EndedSandboxLivesOn, &["ended_sandbox_has_no_processes"]),
 ];
 
-const BARE: &str = "unconfined_provider_fails_every_confinement_and_shell_check";
+const BARE: &str = "unconfined_provider_fails_every_confinement_check";
 const IDLE: &str = "idle_provider_fails_every_check";
-const WHOLE: &str = "every_running_check_finds_a_fault";
+const WHOLE: &str = "every_other_check_finds_a_fault";
+
+/// A check whose result depends on the fds that the test runner leaves open: an unconfined command
+/// inherits them.
+const DEPENDS_ON_RUNNER: &str = "writing_to_every_fd_fakes_no_exit_status";
 
 fn main() -> ExitCode {
     let named = FAULTS.iter().map(|(name, ..)| format!("fault::{name}"));
-    let names = [BARE, IDLE, WHOLE].into_iter().map(String::from).chain(named).collect();
-    ProcessPerTest { names, input: INPUT, variable: VARIABLE, body }.main()
+    run_each([BARE, IDLE, WHOLE].into_iter().map(String::from).chain(named).collect(), body)
 }
 
-fn body(name: &str, directory: &Path) -> FaultResult {
+fn body(name: &str, directory: &Path) -> SuiteResult {
+    let names = |is_meant: fn(&ConformanceCheck) -> bool| -> BTreeSet<&str> {
+        checks().filter(|check| is_meant(check)).map(|check| check.name).collect()
+    };
     match name {
         BARE => {
-            // It has no shells either.
-            let confinement = checks().filter(|check| check.about != CheckTopic::Running);
-            check_found(
-                directory,
-                Fault::None,
-                checks(),
-                &confinement.map(|check| check.name).collect(),
-            )
+            let tried = checks().filter(|check| check.name != DEPENDS_ON_RUNNER);
+            check_found(directory, Fault::None, tried, &names(ConformanceCheck::is_confinement))
         }
-        IDLE => check_found(
-            directory,
-            Fault::Idle,
-            checks(),
-            &checks().map(|check| check.name).collect(),
-        ),
+        IDLE => check_found(directory, Fault::Idle, checks(), &names(|_| true)),
         WHOLE => {
-            let found: BTreeSet<&str> =
-                FAULTS.iter().flat_map(|(_, _, found)| *found).copied().collect();
-            same(
-                &found,
-                &checks()
-                    .filter(|check| check.about == CheckTopic::Running)
-                    .map(|check| check.name)
-                    .collect(),
-            )
+            let found = FAULTS.iter().flat_map(|(_, _, found)| *found).copied().collect();
+            same(&found, &names(|check| !check.is_confinement()))
         }
         fault => {
             let fault = fault.trim_start_matches("fault::");
@@ -161,15 +194,12 @@ fn check_found<'a>(
     fault: Fault,
     tried: impl Iterator<Item = &'a ConformanceCheck>,
     wanted: &BTreeSet<&str>,
-) -> FaultResult {
+) -> SuiteResult {
     let mut failed = BTreeSet::new();
     for check in tried {
         let base = directory.join(check.name);
         std::fs::create_dir(&base)?;
-        let fixture = ConformanceFixture::prepare(
-            &AbsPath::new(&base).ok_or("the directory is not absolute")?,
-        )?;
-        if let Err(failure) = check.run(&Broken { fault }, &fixture) {
+        if let Err(failure) = check.run(&Broken { fault }, &base) {
             eprintln!("{}: {failure}", check.name);
             failed.insert(check.name);
         }
@@ -177,7 +207,7 @@ fn check_found<'a>(
     same(&failed, wanted)
 }
 
-fn same(found: &BTreeSet<&str>, wanted: &BTreeSet<&str>) -> FaultResult {
+fn same(found: &BTreeSet<&str>, wanted: &BTreeSet<&str>) -> SuiteResult {
     let missing: Vec<_> = wanted.difference(found).collect();
     let beyond: Vec<_> = found.difference(wanted).collect();
     if missing.is_empty() && beyond.is_empty() {

@@ -1,0 +1,173 @@
+//! The parts of the host that a sandbox shows, for providers that mount them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use ringfence_policy::{AbsPath, Access, Effect, Grants, Verdict};
+
+/// The content of a path in the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TreeMount {
+    /// A file that no command can read.
+    HiddenFile,
+    /// A directory that no command can read.
+    HiddenDir,
+    /// The host's, to read.
+    ReadOnly,
+    /// The host's, to read and write.
+    ReadWrite,
+    /// Another directory of the host, to read and write.
+    Private {
+        /// The directory.
+        store: AbsPath,
+    },
+    /// A symbolic link.
+    Link {
+        /// Its target.
+        target: AbsPath,
+    },
+}
+
+/// The mounts that show what `grants` allow, outer before inner; everything else is absent.
+///
+/// They hold for the host as it is now, so they are made anew for each command: files that match a
+/// denied name are hidden, and directories above hidden or read-only paths are mounts, so that no
+/// command can rename them. Names that do not exist yet are not covered (the gap
+/// `filesystem.names`). Private directories show nothing of the host.
+///
+/// # Errors
+///
+/// The store of a private directory cannot be created.
+pub fn find_mounts(grants: &Grants) -> io::Result<BTreeMap<AbsPath, TreeMount>> {
+    let mut table = MountTable { grants, mounts: BTreeMap::new() };
+    let links = table.add_trees();
+    table.add_private()?;
+    for rule in &grants.rules {
+        if !rule.opens() {
+            table.cover(&rule.root);
+        } else if rule.patterns_apply()
+            && let Some(tree) = real_path(&rule.root).filter(|tree| tree.as_path().is_dir())
+        {
+            table.cover_names(&tree);
+        }
+    }
+    grants.suspects.iter().for_each(|suspect| table.cover(suspect));
+    table.pin_directories();
+    for (path, target) in links {
+        if table.enclosing(&path).is_none() {
+            table.mounts.insert(path, TreeMount::Link { target });
+        }
+    }
+    Ok(table.mounts)
+}
+
+struct MountTable<'a> {
+    grants: &'a Grants,
+    mounts: BTreeMap<AbsPath, TreeMount>,
+}
+
+impl MountTable<'_> {
+    /// Adds the granted trees at their real paths. Returns links to them.
+    fn add_trees(&mut self) -> Vec<(AbsPath, AbsPath)> {
+        let mut links = Vec::new();
+        for rule in &self.grants.rules {
+            let is_tree = matches!(rule.effect, Effect::Read | Effect::Write);
+            let Some(real) = real_path(&rule.root).filter(|_| is_tree) else { continue };
+            let content = self.content(&real);
+            if content < TreeMount::ReadOnly {
+                continue;
+            }
+            if real != rule.root {
+                links.push((rule.root.clone(), real.clone()));
+            }
+            self.mounts.insert(real, content);
+        }
+        links
+    }
+
+    /// Adds private directories, unless the mount would create a directory on the host.
+    fn add_private(&mut self) -> io::Result<()> {
+        for rule in &self.grants.rules {
+            let Effect::Private { store, .. } = &rule.effect else { continue };
+            let is_free = self.enclosing(&rule.root).is_none() || rule.root.as_path().is_dir();
+            if is_free && self.grants.verdict(&rule.root, Access::Write) == Verdict::Allowed {
+                fs::create_dir_all(store.as_path())?;
+                let private = TreeMount::Private { store: store.clone() };
+                self.mounts.insert(rule.root.clone(), private);
+            }
+        }
+        Ok(())
+    }
+
+    /// The content that the grants allow at `path`.
+    fn content(&self, path: &AbsPath) -> TreeMount {
+        let is_allowed = |access| self.grants.verdict(path, access) == Verdict::Allowed;
+        let is_suspect = self.grants.suspects.iter().any(|suspect| path.is_within(suspect));
+        match (is_allowed(Access::Read) && !is_suspect, is_allowed(Access::Write)) {
+            (true, true) => TreeMount::ReadWrite,
+            (true, false) => TreeMount::ReadOnly,
+            (false, _) if path.as_path().is_dir() => TreeMount::HiddenDir,
+            (false, _) => TreeMount::HiddenFile,
+        }
+    }
+
+    /// The mount that shows `path`.
+    fn enclosing(&self, path: &AbsPath) -> Option<&TreeMount> {
+        path.ancestors().find_map(|above| self.mounts.get(&above))
+    }
+
+    /// Takes away what a tree of the host shows at `path` beyond the grants.
+    fn cover(&mut self, path: &AbsPath) {
+        let Some(real) = real_path(path) else { return };
+        let content = self.content(path).min(self.content(&real));
+        let is_shown = |mount| matches!(mount, &TreeMount::ReadOnly | &TreeMount::ReadWrite);
+        if self.enclosing(&real).is_some_and(|mount| is_shown(mount) && content < *mount) {
+            self.mounts.insert(real, content);
+        }
+    }
+
+    /// Covers everything below `directory` whose name is denied or protected. Hides a directory that
+    /// cannot be listed.
+    fn cover_names(&mut self, directory: &AbsPath) {
+        let is_hidden = |mount| matches!(mount, &TreeMount::HiddenDir | &TreeMount::HiddenFile);
+        if self.enclosing(directory).is_none_or(is_hidden) {
+            return;
+        }
+        let entries = match fs::read_dir(directory.as_path()).and_then(Iterator::collect) {
+            Ok::<Vec<_>, _>(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(_) => {
+                self.mounts.insert(directory.clone(), TreeMount::HiddenDir);
+                return;
+            }
+        };
+        for entry in entries {
+            let (path, kind) = (directory.join(entry.file_name()), entry.file_type());
+            if kind.as_ref().is_ok_and(fs::FileType::is_symlink) {
+                continue;
+            }
+            self.cover(&path);
+            if kind.is_ok_and(|kind| kind.is_dir()) {
+                self.cover_names(&path);
+            }
+        }
+    }
+
+    /// Makes each writable directory above a mount a mount of its own: the kernel refuses to rename
+    /// it.
+    fn pin_directories(&mut self) {
+        for path in self.mounts.keys().cloned().collect::<Vec<_>>() {
+            for above in path.ancestors().skip(1) {
+                if self.enclosing(&above) == Some(&TreeMount::ReadWrite) {
+                    self.mounts.entry(above).or_insert(TreeMount::ReadWrite);
+                }
+            }
+        }
+    }
+}
+
+/// The path without symbolic links; `None` if nothing is there.
+fn real_path(path: &AbsPath) -> Option<AbsPath> {
+    AbsPath::new(fs::canonicalize(path.as_path()).ok()?)
+}
