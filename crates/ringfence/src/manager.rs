@@ -19,7 +19,8 @@ use crate::{
 
 /// Creates sandboxes on demand, one for each directory, and keeps them.
 ///
-/// - If a sandbox cannot be created, the call fails and nothing runs.
+/// - If a sandbox cannot be created, the call fails and nothing runs. Only with the provider `local`
+///   a policy can accept that (`fail-if-unavailable = false`).
 /// - If the configuration is not `enabled`, commands run unconfined, and each result says so.
 /// - A sandbox that died is recreated for the next command: a new shell in the first directory,
 ///   with all grants kept. So is a sandbox that cannot apply a narrowed policy live; other policy

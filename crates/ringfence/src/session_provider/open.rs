@@ -74,7 +74,7 @@ pub(super) fn open(
         tools: options.disallowed_tools,
         hosts,
     };
-    let resolved = resolve_for(&cwd, &flags, &files).and_then(|it| rules.check_provider(it));
+    let resolved = resolve_for(&cwd, &flags, &files).and_then(|it| rules.require_provider(it));
     let mut resolved = resolved.map_err(SandboxError::not_created)?;
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
     rules.apply(&mut resolved, &mut notes)?;
@@ -117,16 +117,17 @@ struct ProgramRules {
 }
 
 impl ProgramRules {
-    /// Refuses a policy that turns the sandbox off. Commands that are meant for the program's own
-    /// provider would run on this machine, with all rights of the user.
-    fn check_provider(&self, resolved: ResolvedPolicy) -> Result<ResolvedPolicy, EngineError> {
-        let ResolvedPolicy { grants, .. } = &resolved;
-        if !self.is_elsewhere || grants.is_confined() {
-            return Ok(resolved);
+    /// Keeps the commands at the program's own provider. A policy that turns the sandbox off, now
+    /// or where the provider fails, would run them on this machine, with all rights of the user.
+    fn require_provider(
+        &self,
+        mut resolved: ResolvedPolicy,
+    ) -> Result<ResolvedPolicy, EngineError> {
+        if self.is_elsewhere && !resolved.grants.is_confined() {
+            return Err(EngineError::SandboxOff);
         }
-        let full_access = || format!("mode = {}", grants.mode.word());
-        let origin = grants.sandbox.off.as_ref().map_or_else(full_access, ToString::to_string);
-        Err(EngineError::Unconfined { provider: ProviderSpec::PROCESS.into(), origin })
+        resolved.grants.sandbox.fail_if_unavailable |= self.is_elsewhere;
+        Ok(resolved)
     }
 
     /// Applies all rules, even if one is invalid: tools are removed after everything is opened.
@@ -151,7 +152,7 @@ impl ProgramRules {
 fn resolver(flags: Flags, files: PolicyFiles, rules: ProgramRules) -> Box<PolicyResolver> {
     Box::new(move |before| {
         let resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
-        let mut resolved = rules.check_provider(resolved)?;
+        let mut resolved = rules.require_provider(resolved)?;
         // Every entry was valid before.
         let _ = rules.apply(&mut resolved, &mut Vec::new());
         Ok(resolved)

@@ -215,8 +215,8 @@ tests! { "provider":
     #[test]
     fn policy_file_of_the_user_cannot_replace_the_provider_or_hide_its_gaps(at) {
         for (policy, code) in [
-            ("mode = \"full-access\"", "provider-unconfined"),
-            ("[sandbox]\nenabled = false", "provider-unconfined"),
+            ("mode = \"full-access\"", "sandbox-off"),
+            ("[sandbox]\nenabled = false", "sandbox-off"),
             ("[network]\nmode = \"full\"", "gap"),
             ("[sandbox]\nprovider = \"process\"", "gap"),
         ] {
@@ -224,13 +224,18 @@ tests! { "provider":
             let (manager, calls) = mine(&ALL[..3], json!({}));
             assert_eq!(refused(&manager, &calls, at).code(), code, "{policy}");
         }
+        own_policy(at, "[sandbox]\nfail-if-unavailable = false");
+        let (manager, calls) = mine(ALL, json!({ "shell": "no-such-shell" }));
+        let error = refused(&manager, &calls, at);
+        assert_eq!(error.code(), "sandbox-not-started");
+        assert!(sources(&error).contains("the provider `processes` failed: No such file"), "{}", sources(&error));
         // Nor while the sandbox lives.
         own_policy(at, "");
         let (manager, calls) = mine(ALL, json!({}));
         says(manager.execute_blocking(at, "true"));
         own_policy(at, "mode = \"full-access\"");
         let result = manager.execute_blocking(at, "true").unwrap();
-        assert!(result.confined && result.warnings.iter().any(|warning| warning.contains("a sandbox is required")), "{:?}", result.warnings);
+        assert!(result.confined && result.warnings.iter().any(|warning| warning.contains("must run in a sandbox")), "{:?}", result.warnings);
         assert_eq!(commands(&calls), ["true"; 2]);
         // The program itself may.
         let (registry, calls) = self::registry(ALL);

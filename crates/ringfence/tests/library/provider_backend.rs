@@ -45,10 +45,16 @@ impl SandboxProvider for ProcessesProvider {
         &self,
         options: SandboxCreateOptions,
     ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
-        let number = self.calls.created.fetch_add(1, Ordering::SeqCst);
-        let (id, calls) = (format!("processes-{number}"), self.calls.clone());
-        let backend = ProcessesBackend { id, options, calls };
-        Box::pin(async move { Ok(Arc::new(backend) as Arc<dyn SandboxBackend>) })
+        Box::pin(async move {
+            let tried = Process::new(&options.shell).arg("-c").arg("true").status();
+            tried.map_err(|source| SandboxError::Provider {
+                provider: "processes".into(),
+                source: source.into(),
+            })?;
+            let number = self.calls.created.fetch_add(1, Ordering::SeqCst);
+            let (id, calls) = (format!("processes-{number}"), self.calls.clone());
+            Ok(Arc::new(ProcessesBackend { id, options, calls }) as Arc<dyn SandboxBackend>)
+        })
     }
 }
 
