@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+pub mod ca_bundle;
 mod enforcement;
 mod execute_result;
 mod host_facts;

@@ -12,6 +12,8 @@ const CHOOSING: &[&str] = &[
     "crates/ringfence-survey/",
     "crates/ringfence-audit/src/platform.rs",
     "crates/ringfence-audit/src/platform/unix.rs",
+    "crates/ringfence-client/src/lib.rs",
+    "crates/ringfence-client/src/session.rs",
     "crates/ringfence-engine/src/caches.rs",
     "crates/ringfence-engine/src/host.rs",
     "crates/ringfence-log/src/platform.rs",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringfence_engine::session::{CommandControl, StartDecision};
 use rustix::time::Timespec;
 
-use super::lines::ClientPeer;
+use super::client_peer::ClientPeer;
 
 /// The command of a connection.
 #[derive(Default)]

@@ -1,11 +1,11 @@
 //! Notes and warnings about the result of a command.
 
-use std::io;
 use std::process::ExitCode;
 
+use ringfence_api::OutputStream;
 use ringfence_api::session_protocol::{CommandReport, PolicyReport, ShellFate};
 
-use super::session_client::write_and_flush;
+use super::forward::forward_output;
 use crate::{messages, output};
 
 /// Prints notes and warnings; returns the exit status.
@@ -37,7 +37,7 @@ fn print_notes(report: &CommandReport) {
         messages::print_note(&format!(
             "output of background processes from earlier commands{dropped}:"
         ));
-        let _ = write_and_flush(&mut io::stderr().lock(), text.as_bytes());
+        let _ = forward_output(OutputStream::Err, text.as_bytes());
     }
     for breach in &report.breaches {
         messages::print_warning(&breach.to_string());

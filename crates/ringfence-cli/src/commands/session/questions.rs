@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringfence_api::session_protocol::{QuestionReport, SessionError, SessionReply};
 use ringfence_api::{Ask, AskAnswer, Asker};
 
-use super::lines::RequestResult;
+use super::client_peer::RequestResult;
 
 /// The maximum number of open questions; further accesses are denied at once.
 const MAX_OPEN: usize = 64;

@@ -17,7 +17,7 @@ use super::command::{OutputMode, ReportResult};
 use super::{Connection, SessionServer, failed};
 use crate::commands::hook::cwd_link_path;
 use crate::commands::run::cwd_link;
-use crate::commands::session::lines::{ClientPeer, RequestResult};
+use crate::commands::session::client_peer::{ClientPeer, RequestResult};
 
 /// The time a call waits for one that is being interrupted: as long as the signals up to SIGKILL
 /// take.

@@ -19,7 +19,7 @@ use ringfence_engine::session::{
 use ringfence_provider::{OutputSink, ProcessStdio};
 
 use super::{Connection, KEPT, SessionServer, failed, gone, problem_report};
-use crate::commands::session::lines::RequestResult;
+use crate::commands::session::client_peer::RequestResult;
 
 type OnStartFn<'a> = dyn FnMut(CommandControl) -> StartDecision + 'a;
 type OnUnrecordedFn<'a> = dyn FnMut(&AuditError) + 'a;
