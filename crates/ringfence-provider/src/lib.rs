@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+// The commands of the checks need `sh`, users and modes of files.
+#[cfg(unix)]
 pub mod conformance;
 mod description;
 mod error;
