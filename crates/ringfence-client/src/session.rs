@@ -9,13 +9,13 @@ pub mod socket_dir;
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ringfence_api::session_protocol::{
     CommandReport, PROTOCOL_VERSION, QuestionReport, SessionError, SessionReply, SessionReport,
     SessionRequest,
 };
-use ringfence_api::{AskAnswer, OutputStream, QuarantinedFile, Signal};
+use ringfence_api::{AskAnswer, OutputStream, QuarantinedFile, Signal, lock};
 
 pub use error::SessionClientError;
 
@@ -66,7 +66,7 @@ impl<W> Clone for RequestSender<W> {
 impl<W: Write> RequestSender<W> {
     /// Sends a request.
     pub fn send(&self, request: &SessionRequest) -> ClientResult<()> {
-        let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut to = lock(&self.to);
         write_line(&mut *to, request).map_err(|source| self.broken("send to", source))
     }
 

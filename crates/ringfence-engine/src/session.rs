@@ -9,11 +9,11 @@ mod shell;
 mod tools;
 
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence_api::{
-    Denial, Gap, Outcome, Permission, QuarantinedFile, ShellCommand, ShellState, StreamOutput,
+    Denial, Gap, Outcome, Permission, QuarantinedFile, ShellCommand, ShellState, StreamOutput, lock,
 };
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, PolicyChange};
@@ -411,10 +411,6 @@ impl Session {
         }
         Ok(moved)
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn not_fed(source: std::io::Error) -> ProviderError {

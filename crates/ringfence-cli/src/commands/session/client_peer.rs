@@ -5,8 +5,9 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use ringfence_api::lock;
 use ringfence_api::session_protocol::{
     PROTOCOL_VERSION, SessionError, SessionReply, SessionRequest, TERMINAL_BYTE,
 };
@@ -81,7 +82,7 @@ impl ClientPeer {
     }
 
     pub(super) fn send(&self, reply: &SessionReply) -> io::Result<()> {
-        write_line(&mut *self.output.lock().unwrap_or_else(PoisonError::into_inner), reply)
+        write_line(&mut *lock(&self.output), reply)
     }
 
     /// True if the client has closed its side.
@@ -96,7 +97,7 @@ impl ClientPeer {
 
     /// True if fds can be sent to the client.
     pub(super) fn can_receive_fds(&self) -> bool {
-        fstat(&*self.output.lock().unwrap_or_else(PoisonError::into_inner))
+        fstat(&*lock(&self.output))
             .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket)
     }
 
@@ -105,7 +106,7 @@ impl ClientPeer {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [terminal];
-        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let output = lock(&self.output);
         let byte = [TERMINAL_BYTE];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors))
             && sendmsg(&*output, &[IoSlice::new(&byte)], &mut ancillary, SendFlags::NOSIGNAL)

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use ringfence_api::session_protocol::{
     CommandReport, ExecRequest, PolicyReport, SessionError, SessionReply, SessionRequest,
     StartRequest,
 };
-use ringfence_api::{Errors, ExitStatus, ShellCommand, StdinInput, TerminalSize, error_chain};
+use ringfence_api::{
+    Errors, ExitStatus, ShellCommand, StdinInput, TerminalSize, error_chain, lock,
+};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{
@@ -195,7 +197,7 @@ impl SessionServer {
     }
 
     pub(super) fn running(&self) -> MutexGuard<'_, Vec<Weak<CommandControl>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 
     fn report(&self, executed: &SessionOutcome, warnings: Vec<String>) -> CommandReport {
