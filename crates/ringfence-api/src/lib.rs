@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+pub mod ca_bundle;
 mod enforcement;
 mod execute_result;
 mod host_facts;
 pub mod host_limits;
 mod line;
+mod lock;
 mod optional;
 mod outcome;
 mod path_map;
@@ -26,6 +28,7 @@ pub use enforcement::Enforcement;
 pub use execute_result::{CapturedOutput, ExecuteResult};
 pub use host_facts::{CaTrust, HostFacts, SettingsCopy};
 pub use line::{Errors, OutputStream, ShellCommand, ShellState, StdinInput};
+pub use lock::lock;
 pub use optional::Attempt;
 pub use outcome::{
     Allowance, CommandRefusal, ConnectionRecord, Denial, DenialEvidence, ExitStatus, Gap, GapKind,

@@ -9,11 +9,11 @@ mod limits;
 mod question;
 mod tty;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Ask, AskAnswer, Asker, escape_hidden};
+use ringfence_api::{Ask, AskAnswer, Asker, escape_hidden, lock};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::messages;
@@ -105,7 +105,7 @@ impl TerminalAsker {
 
 impl Asker for TerminalAsker {
     fn ask(&self, ask: &Ask) -> AskAnswer {
-        let mut limits = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = lock(&self.turn);
         let Some(tty) = &self.tty else {
             self.warn_once("there is no terminal");
             return AskAnswer::Deny;

@@ -4,6 +4,7 @@ use std::io;
 
 use ringfence_api::session_protocol::SessionError;
 use ringfence_audit::AuditError;
+use ringfence_client::{RemoteError, SessionClientError};
 use ringfence_engine::{AllowError, EngineError};
 use ringfence_http::ServeError;
 use ringfence_log::LogError;
@@ -12,7 +13,6 @@ use ringfence_policy::import::ImportError;
 use ringfence_tools::ToolError;
 use serde_json::{Value, json};
 
-use crate::commands::remote::RemoteError;
 use crate::output::printable;
 
 /// A failure of a subcommand.
@@ -69,8 +69,8 @@ pub(crate) enum CliError {
     /// The file tools could not be opened.
     #[error("cannot open the file tools")]
     Tool(#[source] Box<ToolError>),
-    /// A request to a remote server failed.
-    #[error(transparent)]
+    /// A request to a remote server failed. The texts may be the server's.
+    #[error("{}", printable(&.0.to_string()))]
     Remote(#[from] RemoteError),
 }
 
@@ -83,6 +83,18 @@ impl From<PolicyError> for CliError {
 impl From<ToolError> for CliError {
     fn from(error: ToolError) -> Self {
         CliError::Tool(Box::new(error))
+    }
+}
+
+impl From<SessionClientError> for CliError {
+    fn from(error: SessionClientError) -> Self {
+        match error {
+            SessionClientError::Refused(error) => CliError::Session(error),
+            SessionClientError::Connection { what, session, source } => {
+                CliError::File { what, path: format!("session {session}"), source }
+            }
+            SessionClientError::Usage { what, hint } => CliError::Usage { what, hint },
+        }
     }
 }
 
@@ -117,7 +129,7 @@ impl CliError {
             CliError::Serve { source } => source.hint(),
             CliError::Session(error) => error.hint.as_deref().map(printable),
             CliError::Tool(error) => error.hint(),
-            CliError::Remote(error) => error.hint(),
+            CliError::Remote(error) => error.hint().map(|hint| printable(&hint)),
         }
     }
 
@@ -143,6 +155,7 @@ impl CliError {
             // Its message already is the message of its cause.
             CliError::Import { .. } => Vec::new(),
             CliError::Session(error) => error.causes.iter().map(|cause| printable(cause)).collect(),
+            CliError::Remote(error) => ringfence_api::causes(error),
             _ => ringfence_api::causes(self),
         }
     }
@@ -164,5 +177,19 @@ impl CliError {
             return json!(error);
         }
         json!({ "code": self.code(), "message": self.to_string(), "causes": self.causes(), "hint": self.hint() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_server_cannot_control_the_terminal() {
+        let (message, hint) = ("no\x1b[2J".to_owned(), Some("list\x07".to_owned()));
+        let error = CliError::from(RemoteError::Refused { code: "x".into(), message, hint });
+        assert_eq!(error.to_string(), "no\u{fffd}[2J");
+        assert_eq!(error.hint().as_deref(), Some("list\u{fffd}"));
+        assert_eq!(error.causes(), Vec::<String>::new());
     }
 }

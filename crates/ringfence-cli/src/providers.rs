@@ -1,7 +1,8 @@
 //! The sandbox providers of the CLI.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use ringfence_api::lock;
 use ringfence_engine::ProviderRegistry;
 use ringfence_linux::{LocalProvider, ProcessProvider};
 use ringfence_policy::ProviderSpec;
@@ -27,7 +28,7 @@ impl EarlyProviders {
 }
 
 fn take(early: &Mutex<Option<LocalProvider>>) -> Option<LocalProvider> {
-    early.lock().unwrap_or_else(PoisonError::into_inner).take()
+    lock(early).take()
 }
 
 /// The known providers. `make_local` makes the provider `local` for this program's use of it.

@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod base64;
 mod byte_reader;
 pub mod dial;
 pub mod dns;

@@ -32,9 +32,10 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ServerConfig};
 
 pub use ca::SandboxCa;
-pub use ca_bundle::{BUNDLE_VARIABLE, CaBundle, CaBundleError, SYSTEM_BUNDLES};
+pub use ca_bundle::{CaBundle, CaBundleError};
 use exchange::TlsExchange;
 use leg::TlsLeg;
+pub use ringfence_api::ca_bundle::{BUNDLE_VARIABLE, SYSTEM_BUNDLES};
 pub use swap::SecretSwap;
 
 /// The only ALPN protocol offered.

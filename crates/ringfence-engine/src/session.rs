@@ -9,11 +9,13 @@ mod shell;
 mod tools;
 
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence_api::session_protocol::PolicyProblemReport;
-use ringfence_api::{Denial, Gap, Outcome, Permission, QuarantinedFile, ShellCommand, ShellState};
+use ringfence_api::{
+    Denial, Gap, Outcome, Permission, QuarantinedFile, ShellCommand, ShellState, lock,
+};
 use ringfence_policy::{AbsPath, PolicyChange};
 use ringfence_provider::{
     Interrupter, OutputSink, ProcessStdio, Provider, ProviderError, SandboxShell, ShellSpec,
@@ -394,10 +396,6 @@ impl Session {
         }
         Ok(moved)
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn not_fed(source: std::io::Error) -> ProviderError {

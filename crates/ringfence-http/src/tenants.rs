@@ -9,12 +9,14 @@ mod token;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ringfence_audit::now_ms;
 use ringfence_policy::AbsPath;
 use ringfence_skills::SkillName;
+
+pub(crate) use ringfence_api::lock;
 
 pub(crate) use caller::{ApiCaller, TokenScope};
 pub use quotas::Quotas;
@@ -325,8 +327,4 @@ impl TenantRegistry {
 fn unread(error: &dyn std::error::Error) -> Quotas {
     crate::server::log::log_failure(error);
     Quotas { executions: 0, sandboxes: 0, storage_bytes: 0, requests_per_second: 1 }
-}
-
-pub(crate) fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

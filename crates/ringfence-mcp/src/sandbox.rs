@@ -1,10 +1,12 @@
 //! The sandbox of a client, opened and owned by a thread of its own.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+pub(crate) use ringfence_api::lock;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::Session;
 use ringfence_provider::ProviderError;
@@ -133,8 +135,4 @@ impl ClientSandboxes {
         others.iter().filter_map(Weak::upgrade).for_each(|sandbox| sandbox.end());
         self.common.end();
     }
-}
-
-pub(crate) fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

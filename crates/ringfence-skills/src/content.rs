@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use ringfence_policy::is_hidden;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -210,8 +211,8 @@ impl FileScan {
         let start = self.lines.map_or(1, |lines| lines.start);
         let body = match String::from_utf8(self.kept) {
             Ok(text) if is_text => SkillFileBody::Text(text),
-            Ok(text) => SkillFileBody::Base64(base64(text.as_bytes())),
-            Err(error) => SkillFileBody::Base64(base64(error.as_bytes())),
+            Ok(text) => SkillFileBody::Base64(BASE64_STANDARD.encode(text.as_bytes())),
+            Err(error) => SkillFileBody::Base64(BASE64_STANDARD.encode(error.as_bytes())),
         };
         let has_lines = is_text && self.last_kept > 0;
         Ok(SkillFileContent {
@@ -250,45 +251,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let number = group
-            .iter()
-            .chain(&[0, 0])
-            .take(3)
-            .fold(0usize, |number, byte| number << 8 | usize::from(*byte));
-        for i in 0..4 {
-            text.push(if i <= group.len() {
-                char::from(DIGITS[number >> (18 - 6 * i) & 63])
-            } else {
-                '='
-            });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_matches_the_standard() {
-        for (bytes, expect) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), expect);
-        }
-        assert_eq!(base64(&[0xff, 0xef, 0xbe]), "/+++");
-    }
 
     #[test]
     fn path_stays_in_the_skill() {

@@ -2,9 +2,11 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+
+use ringfence_api::lock;
 
 /// A channel for one value.
 pub(crate) fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
@@ -23,10 +25,6 @@ pub(crate) struct OneshotSender<T>(Arc<Mutex<OneshotState<T>>>);
 
 /// The receiving future: `None` if the sender was dropped without a value.
 pub(crate) struct OneshotReceiver<T>(Arc<Mutex<OneshotState<T>>>);
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl<T> OneshotSender<T> {
     pub(crate) fn send(self, value: T) {

@@ -12,6 +12,9 @@ const CRATES: &[&str] = &[
     "ringfence-cmdline",
     "ringfence-plan",
     "ringfence-audit",
+    "ringfence-provider",
+    "ringfence-engine",
+    "ringfence-client",
 ];
 /// Windows and macOS; the other steps compile for Linux.
 const TARGETS: &[&str] = &["x86_64-pc-windows-gnu", "aarch64-apple-darwin"];

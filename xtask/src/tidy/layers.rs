@@ -9,6 +9,7 @@ use super::tree::{From, Need, Package, Tree, When};
 const LAYERS: &[(&str, &str)] = &[
     ("ringfence-policy", "policies and decisions; pure"),
     ("ringfence-api", "requests and outcomes; pure"),
+    ("ringfence-client", "speaks to a ringfence that runs elsewhere, also from a backend"),
     ("ringfence-cmdline", "the shell-line parser and the rules on its text; pure"),
     ("ringfence-plan", "from grants to a plan, for any host; pure"),
     ("ringfence-sys", "one function per syscall; it decides nothing"),
@@ -37,6 +38,8 @@ const BARRED: &[(&str, &str, &str)] = &[
     ("ringfence-sys", "ringfence-api", "a system call knows no request"),
     ("ringfence-sys", "ringfence-cmdline", "a system call knows no shell line"),
     ("ringfence-sys", "ringfence-plan", "a system call knows no plan"),
+    ("ringfence-client", "ringfence-linux", "a client starts no sandbox"),
+    ("ringfence-client", "ringfence-engine", "a client decides nothing"),
     ("ringfence-plan", "ringfence-sys", "a plan is data for any host: it makes no syscall"),
     ("ringfence-plan", "ringfence-linux", "a plan is made from a survey, not from the host"),
     ("ringfence-plan", "ringfence-cmdline", "rules on text run before the sandbox"),

@@ -12,12 +12,15 @@ const CHOOSING: &[&str] = &[
     "crates/ringfence-survey/",
     "crates/ringfence-audit/src/platform.rs",
     "crates/ringfence-audit/src/platform/unix.rs",
+    "crates/ringfence-client/src/lib.rs",
+    "crates/ringfence-client/src/session.rs",
     "crates/ringfence-engine/src/caches.rs",
     "crates/ringfence-engine/src/host.rs",
     "crates/ringfence-log/src/platform.rs",
     "crates/ringfence-log/src/platform/unix.rs",
     "crates/ringfence-plan/src/git_index.rs",
     "crates/ringfence-policy/src/path.rs",
+    "crates/ringfence-provider/src/lib.rs",
     "crates/ringfence-provider/src/process.rs",
 ];
 

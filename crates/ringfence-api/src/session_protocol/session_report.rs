@@ -165,6 +165,13 @@ impl SessionError {
     /// The exit status of a failure of ringfence.
     const FAILED: u8 = 125;
 
+    /// The error of a client and a session that do not understand each other.
+    pub fn not_understood(code: &str, what: String, session: &str) -> Self {
+        Self::new(code, what).with_hint(format!(
+            "restart the session: `ringfence session stop {session}`, then `ringfence session start`"
+        ))
+    }
+
     /// Creates an error without a hint.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self {

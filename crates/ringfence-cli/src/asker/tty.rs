@@ -1,9 +1,10 @@
 //! The controlling terminal, opened on a separate fd.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use ringfence_api::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::io::Errno;
@@ -69,7 +70,7 @@ impl AskTty {
     }
 
     fn mode(&self) -> MutexGuard<'_, TtyOwner> {
-        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mode)
     }
 
     /// Sets raw mode until the returned guard is dropped.

@@ -1,25 +1,17 @@
 //! `ringfence remote`
 
-mod body;
-mod error;
 mod exec;
 mod manage;
 mod pack;
 mod skills;
-mod sse;
-mod tls;
-mod url;
-mod wire;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use ringfence_client::{RemoteError, ServiceClient};
 
 use crate::error::CliError;
-
-pub(crate) use error::RemoteError;
-use wire::ServiceClient;
 
 /// Use a server started with `ringfence serve`
 ///
@@ -78,6 +70,20 @@ enum RemoteSub {
     Quotas(manage::RemoteQuotasArgs),
 }
 
+impl ServiceArgs {
+    fn client(&self) -> Result<ServiceClient, RemoteError> {
+        let given = std::env::var("RINGFENCE_URL").ok().filter(|url| !url.is_empty());
+        let url = self.url.clone().or(given);
+        let token = match &self.token_file {
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|source| RemoteError::TokenFile { path: path.clone(), source })?,
+            None => std::env::var("RINGFENCE_TOKEN").map_err(|_| RemoteError::NoToken)?,
+        };
+        let url = url.as_deref().unwrap_or("http://127.0.0.1:7420");
+        ServiceClient::new(url, &token, self.ca.as_deref())
+    }
+}
+
 impl RemoteCommand {
     pub(crate) fn wants_json(&self) -> bool {
         self.service.json
@@ -92,7 +98,7 @@ enum RemoteOutput {
 }
 
 pub(crate) fn run(arguments: RemoteCommand) -> Result<ExitCode, CliError> {
-    let service = ServiceClient::new(&arguments.service)?;
+    let service = arguments.service.client()?;
     let shown = if arguments.service.json { RemoteOutput::AsJson } else { RemoteOutput::ForPeople };
     match arguments.command {
         RemoteSub::Upload(arguments) => skills::upload(&service, &arguments, shown),

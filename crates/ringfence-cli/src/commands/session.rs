@@ -6,19 +6,18 @@
 mod ask_socket;
 mod attach;
 mod client;
+mod client_peer;
 mod command_slot;
 pub(crate) mod conversation;
+mod forward;
 mod lifetime;
-mod lines;
 mod notes;
 mod questions;
 mod server;
-mod session_client;
-mod socket_dir;
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, ExitCode, Stdio};
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand, ValueEnum};
 use ringfence_api::session_protocol::protocol_schema;
@@ -329,29 +328,30 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
 
 /// Starts the session's server process, with the same arguments.
 fn start() -> Result<ExitCode, CliError> {
-    let fail = |source| CliError::File { what: "start", path: "the session server".into(), source };
-    let words = std::env::args_os().skip(3);
     let mut server = Command::new("/proc/self/exe");
-    server.args(["session", "serve"]).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut server = server.spawn().map_err(fail)?;
-    let mut id_line = String::new();
-    let length =
-        server.stdout.take().map_or(Ok(0), |stdout| BufReader::new(stdout).read_line(&mut id_line));
-    match length.map_err(fail)? {
-        0 => {
-            // The server has printed its error.
-            let status = server.wait().map_err(fail)?;
-            Ok(ExitCode::from(
-                status
-                    .code()
-                    .and_then(|code| u8::try_from(code).ok())
-                    .filter(|code| *code != 0)
-                    .unwrap_or(125),
-            ))
-        }
-        _ => {
-            output::print_text(&id_line)?;
-            Ok(ExitCode::SUCCESS)
-        }
+    server.args(["session", "serve"]).args(std::env::args_os().skip(3));
+    let (id_line, mut server) = spawn_server(&mut server)?;
+    if !id_line.is_empty() {
+        output::print_text(&id_line)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    // The server has printed its error.
+    let status = server.wait().map_err(server_error)?.code();
+    let status = status.and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
+    Ok(ExitCode::from(status.unwrap_or(125)))
+}
+
+/// Starts a session's server process; returns the line with its id, empty if there is no session.
+fn spawn_server(server: &mut Command) -> Result<(String, Child), CliError> {
+    server.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut server = server.spawn().map_err(server_error)?;
+    let mut id_line = String::new();
+    if let Some(stdout) = server.stdout.take() {
+        BufReader::new(stdout).read_line(&mut id_line).map_err(server_error)?;
+    }
+    Ok((id_line, server))
+}
+
+fn server_error(source: io::Error) -> CliError {
+    CliError::File { what: "start", path: "the session server".into(), source }
 }

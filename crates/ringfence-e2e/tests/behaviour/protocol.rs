@@ -2,10 +2,15 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ringfence_api::session_protocol::{SessionMessage, protocol_schema};
+use ringfence_api::session_protocol::{
+    ExecRequest, SessionMessage, SessionRequest, protocol_schema,
+};
+use ringfence_api::{OutputStream, Signal};
+use ringfence_client::{ChildSession, CommandEvent};
 use ringfence_testkit::{
     TestOutput, TestProject, TestUser, becomes_true, each_user, processes_with, signal,
     wait_at_most,
@@ -150,4 +155,70 @@ fn killed_stdio_session_leaves_nothing() {
         server.wait().unwrap();
         assert!(becomes_true(Duration::from_secs(2), || processes_with(&marker).is_empty()));
     });
+}
+
+/// A line whose output is streamed.
+fn streamed(line: &str) -> SessionRequest {
+    let line = line.as_bytes().into();
+    SessionRequest::Exec(ExecRequest { line, stream: true, ..ExecRequest::default() })
+}
+
+#[test]
+fn client_library_drives_a_session_in_a_child_process() {
+    each_user(|user| {
+        let project = project(user);
+        let mut command = project.ringfence();
+        let mut session =
+            ChildSession::spawn(command.args(["session", "serve", "--stdio"])).unwrap();
+        let client = session.client();
+        let mut output = Vec::new();
+        client.send(&streamed("cd src; echo out; cat ../.env")).unwrap();
+        let report = client.result(|stream, data| {
+            output.push((stream, String::from_utf8_lossy(data).into_owned()));
+            Ok(())
+        });
+        let report = report.unwrap();
+        assert!(report.blocked && report.cwd.is_some_and(|cwd| cwd.ends_with("/src")));
+        assert_eq!(output[0], (OutputStream::Out, "out\n".into()));
+        assert!(output[1].0 == OutputStream::Err && output[1].1.contains("Permission denied"));
+        // While a command runs.
+        client.send(&streamed("echo started; sleep 30")).unwrap();
+        assert!(matches!(client.next_event().unwrap(), CommandEvent::Output { .. }));
+        assert!(client.inspect().unwrap().busy);
+        assert_eq!(client.signal(Signal::Terminate).unwrap(), 1);
+        assert_eq!(client.result(|_, _| Ok(())).unwrap().exit_code, 143);
+        assert_eq!(session.stop().unwrap(), []);
+    });
+}
+
+/// Promise: session-ends
+#[test]
+fn dropped_child_session_leaves_nothing() {
+    each_user(|user| {
+        let project = project(user);
+        let marker = format!("83{}.{}", std::process::id(), user.ids().0);
+        let mut command = project.ringfence();
+        let mut session =
+            ChildSession::spawn(command.args(["session", "serve", "--stdio"])).unwrap();
+        let line = format!("sleep {marker} & echo started");
+        session.client().send(&streamed(&line)).unwrap();
+        session.client().result(|_, _| Ok(())).unwrap();
+        assert!(becomes_true(Duration::from_secs(10), || !processes_with(&marker).is_empty()));
+        let pid = session.client().inspect().unwrap().pid;
+        drop(session);
+        // Not even a zombie.
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        assert!(becomes_true(Duration::from_secs(2), || processes_with(&marker).is_empty()));
+    });
+}
+
+#[test]
+fn child_that_serves_no_session_is_an_error_with_its_status() {
+    let user = TestUser::all()[0];
+    let project = project(user);
+    let mut command = project.ringfence();
+    let words = ["session", "serve", "--stdio", "-C", "/does/not/exist"];
+    let error = ChildSession::spawn(command.args(words).stderr(Stdio::null())).unwrap_err();
+    let text = ringfence_api::error_chain(&error);
+    assert!(text.starts_with("cannot start session of `/") && text.ends_with(": 125"), "{text}");
 }

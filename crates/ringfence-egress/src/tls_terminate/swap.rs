@@ -1,8 +1,7 @@
 //! Replaces placeholders of secrets in request heads.
 
-use ringfence_api::{SecretValue, base64};
+use ringfence_api::{SecretValue, base64, decode_base64};
 
-use crate::base64::decode;
 use crate::peek::head::{AfterHead, with_field, without_field};
 
 /// A secret and its placeholder inside the sandbox.
@@ -98,7 +97,7 @@ impl SecretSwap {
         if !scheme.eq_ignore_ascii_case(b"basic ") {
             return None;
         }
-        let with = self.plainly(&decode(credentials.trim_ascii_start())?)?;
+        let with = self.plainly(&decode_base64(credentials.trim_ascii_start())?)?;
         let end = &text[blanks + rest.len()..];
         Some([&text[..blanks], scheme, base64(&with).as_bytes(), end].concat())
     }

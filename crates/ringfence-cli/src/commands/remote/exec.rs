@@ -4,13 +4,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_api::shell_word;
+use ringfence_api::{OutputStream, shell_word};
+use ringfence_client::{CommandEvents, RemoteEvent, ServiceClient};
 use serde_json::{Value, json};
 
+use super::RemoteOutput;
 use super::skills::{SkillArgs, array_field, text_field};
-use super::url::{query_string, request_path};
-use super::wire::{HttpResponse, RequestBody, ServiceClient};
-use super::{RemoteError, RemoteOutput, sse};
 use crate::commands::resolve_args::parse_duration_ms;
 use crate::error::CliError;
 use crate::messages;
@@ -65,8 +64,9 @@ pub(super) fn exec(
         command["timeoutMs"] = parse_duration_ms(timeout)?.into();
     }
     let path = arguments.skill.path(&["execute"]);
+    let run = |query| service.json("POST", &path, query, Some(&command));
     if arguments.is_async {
-        let begun = service.json("POST", &(path + "?async=true"), &RequestBody::Json(&command))?;
+        let begun = run(&[("async", Some("true".into()))])?;
         match shown {
             RemoteOutput::AsJson => output::print_json(&begun)?,
             RemoteOutput::ForPeople => {
@@ -77,14 +77,12 @@ pub(super) fn exec(
     }
     let result = match shown {
         RemoteOutput::AsJson => {
-            let result = service.json("POST", &path, &RequestBody::Json(&command))?;
+            let result = run(&[])?;
             output::print_json(&result)?;
             result
         }
         RemoteOutput::ForPeople => {
-            let stream =
-                service.send("POST", &path, "text/event-stream", &RequestBody::Json(&command))?;
-            let result = forward_output(stream)?;
+            let result = forward_output(service.run(&path, &command)?)?;
             print_warnings(&result);
             result
         }
@@ -96,45 +94,27 @@ pub(super) fn exec(
 }
 
 /// Forwards the command's output until its result arrives.
-fn forward_output(mut stream: HttpResponse) -> Result<Value, CliError> {
+fn forward_output(mut events: CommandEvents) -> Result<Value, CliError> {
     let mut has_stderr = false;
-    while let Some(event) = sse::next_event(&mut stream)? {
-        match event.name.as_str() {
-            "stdout" => output::print_bytes(&sse::event_bytes(&event.data))?,
-            "stderr" => {
+    loop {
+        match events.next_event()? {
+            RemoteEvent::Output { stream: OutputStream::Out, data } => output::print_bytes(&data)?,
+            RemoteEvent::Output { stream: OutputStream::Err, data } => {
                 has_stderr = true;
                 // A closed standard error is not an error.
-                let _ = std::io::stderr().lock().write_all(&sse::event_bytes(&event.data));
+                let _ = std::io::stderr().lock().write_all(&data);
             }
-            "missed" => messages::print_warning(
+            RemoteEvent::Missed => messages::print_warning(
                 "part of the output is missing: the command wrote faster than the server could send",
             ),
-            "error" => return Err(refused(&event.data).into()),
-            "result" => {
+            RemoteEvent::Result(result) => {
                 // A refused command has no output events; the result holds the reason.
-                if !has_stderr && event.data["refusal"].is_object() {
-                    messages::print_bytes(
-                        event.data["stderr"].as_str().unwrap_or_default().as_bytes(),
-                    );
+                if !has_stderr && result["refusal"].is_object() {
+                    messages::print_bytes(result["stderr"].as_str().unwrap_or_default().as_bytes());
                 }
-                return Ok(event.data);
+                return Ok(result);
             }
-            _ => {}
         }
-    }
-    Err(RemoteError::Broken {
-        authority: "the given URL".into(),
-        source: std::io::ErrorKind::UnexpectedEof.into(),
-    }
-    .into())
-}
-
-fn refused(problem: &Value) -> RemoteError {
-    let hint = problem["hint"].as_str().map(printable);
-    RemoteError::Refused {
-        code: text_field(problem, "code"),
-        message: text_field(problem, "message"),
-        hint,
     }
 }
 
@@ -189,10 +169,8 @@ pub(super) fn executions(
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let running = arguments.running.then(|| "true".to_owned());
-    let listed = service.get(
-        &(request_path(&["v1", "executions"])
-            + &query_string(&[("userId", arguments.user.clone()), ("running", running)])),
-    )?;
+    let query = [("userId", arguments.user.clone()), ("running", running)];
+    let listed = service.get(&["v1", "executions"], &query)?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&listed);
     }
@@ -235,10 +213,6 @@ pub(super) fn cancel(
     arguments: &RemoteCancelArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let response = service.json(
-        "DELETE",
-        &request_path(&["v1", "executions", &arguments.id]),
-        &RequestBody::Nothing,
-    )?;
+    let response = service.json("DELETE", &["v1", "executions", &arguments.id], &[], None)?;
     if shown == RemoteOutput::AsJson { output::print_json(&response) } else { Ok(()) }
 }

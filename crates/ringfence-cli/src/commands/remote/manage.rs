@@ -1,12 +1,11 @@
 //! Questions, logs, tenants and tokens of a server.
 
 use clap::{Args, Subcommand};
+use ringfence_client::ServiceClient;
 use serde_json::{Value, json};
 
 use super::RemoteOutput;
 use super::skills::{array_field, read_stdin, text_field};
-use super::url::{query_string, request_path};
-use super::wire::{RequestBody, ServiceClient};
 use crate::commands::log::LogTable;
 use crate::commands::resolve_args::parse_duration_ms;
 use crate::error::CliError;
@@ -19,7 +18,7 @@ use crate::output::{self, ColorMode, fit_cell};
 pub(super) struct RemoteAsksArgs {}
 
 pub(super) fn asks(service: &ServiceClient, shown: RemoteOutput) -> Result<(), CliError> {
-    let listed = service.get(&request_path(&["v1", "asks"]))?;
+    let listed = service.get(&["v1", "asks"], &[])?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&listed);
     }
@@ -55,11 +54,7 @@ pub(super) fn answer(
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let body = json!({ "answer": arguments.answer });
-    let response = service.json(
-        "POST",
-        &request_path(&["v1", "asks", &arguments.id]),
-        &RequestBody::Json(&body),
-    )?;
+    let response = service.json("POST", &["v1", "asks", &arguments.id], &[], Some(&body))?;
     if shown == RemoteOutput::AsJson { output::print_json(&response) } else { Ok(()) }
 }
 
@@ -84,12 +79,12 @@ pub(super) fn log(
     arguments: &RemoteLogArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let choices = [
+    let query = [
         ("userId", arguments.user.clone()),
         ("blocked", arguments.blocked_only.then(|| "true".to_owned())),
         ("limit", arguments.limit.map(|limit| limit.to_string())),
     ];
-    let read = service.get(&(request_path(&["v1", "audit"]) + &query_string(&choices)))?;
+    let read = service.get(&["v1", "audit"], &query)?;
     let mut table = LogTable::new(None, ColorMode::for_stdout());
     for record in array_field(&read, "records") {
         match (shown, record.as_object()) {
@@ -107,7 +102,7 @@ pub(super) fn log(
 pub(super) struct RemoteTenantsArgs {}
 
 pub(super) fn tenants(service: &ServiceClient, shown: RemoteOutput) -> Result<(), CliError> {
-    let listed = service.get(&request_path(&["v1", "tenants"]))?;
+    let listed = service.get(&["v1", "tenants"], &[])?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&listed);
     }
@@ -172,7 +167,6 @@ pub(super) fn token(
     arguments: TokenCommand,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let tokens = request_path(&["v1", "tokens"]);
     match arguments.command {
         TokenSub::New { user, scope, label, expires } => {
             let mut new = json!({ "scopes": scope, "label": label });
@@ -182,7 +176,7 @@ pub(super) fn token(
             if let Some(expires) = expires {
                 new["expiresIn"] = parse_duration_ms(&expires)?.div_ceil(1000).into();
             }
-            let made = service.json("POST", &tokens, &RequestBody::Json(&new))?;
+            let made = service.json("POST", &["v1", "tokens"], &[], Some(&new))?;
             match shown {
                 RemoteOutput::AsJson => output::print_json(&made),
                 RemoteOutput::ForPeople => {
@@ -191,7 +185,7 @@ pub(super) fn token(
             }
         }
         TokenSub::List => {
-            let listed = service.get(&tokens)?;
+            let listed = service.get(&["v1", "tokens"], &[])?;
             if shown == RemoteOutput::AsJson {
                 return output::print_json(&listed);
             }
@@ -213,8 +207,7 @@ pub(super) fn token(
             Ok(())
         }
         TokenSub::Revoke { id } => {
-            let revoked =
-                service.json("DELETE", &(tokens + &request_path(&[&id])), &RequestBody::Nothing)?;
+            let revoked = service.json("DELETE", &["v1", "tokens", &id], &[], None)?;
             if shown == RemoteOutput::AsJson { output::print_json(&revoked) } else { Ok(()) }
         }
     }
@@ -253,12 +246,12 @@ pub(super) fn policy(
     arguments: RemotePolicyCommand,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let policy_path = |user: &str| request_path(&["v1", "tenants", user, "policy"]);
     let (response, is_get) = match arguments.command {
-        PolicySub::Get { user } => (service.get(&policy_path(&user))?, true),
+        PolicySub::Get { user } => (service.get(&["v1", "tenants", &user, "policy"], &[])?, true),
         PolicySub::Set { user } => {
             let body = json!({ "policy": read_stdin()? });
-            (service.json("PUT", &policy_path(&user), &RequestBody::Json(&body))?, false)
+            let path = ["v1", "tenants", &user, "policy"];
+            (service.json("PUT", &path, &[], Some(&body))?, false)
         }
     };
     match shown {
@@ -298,8 +291,7 @@ pub(super) fn quotas(
     arguments: &RemoteQuotasArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let tenant = request_path(&["v1", "tenants", &arguments.user]);
-    let mut quotas = service.get(&tenant)?["quotas"].take();
+    let mut quotas = service.get(&["v1", "tenants", &arguments.user], &[])?["quotas"].take();
     let before = quotas.clone();
     let changes = [
         ("executions", arguments.executions.map(u64::from)),
@@ -313,7 +305,8 @@ pub(super) fn quotas(
         }
     }
     if quotas != before {
-        quotas = service.json("PUT", &(tenant + "/quotas"), &RequestBody::Json(&quotas))?;
+        let path = ["v1", "tenants", &arguments.user, "quotas"];
+        quotas = service.json("PUT", &path, &[], Some(&quotas))?;
     }
     if shown == RemoteOutput::AsJson {
         return output::print_json(&quotas);

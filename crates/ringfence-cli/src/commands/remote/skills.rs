@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ringfence_api::decode_base64;
+use ringfence_client::ServiceClient;
 use serde_json::{Value, json};
 
-use super::url::{query_string, request_path};
-use super::wire::{RequestBody, ServiceClient};
 use super::{RemoteOutput, pack};
 use crate::error::CliError;
 use crate::output::{self, fit_cell, printable};
@@ -35,9 +34,9 @@ pub(super) struct SkillArgs {
 }
 
 impl SkillArgs {
-    pub(super) fn path(&self, more: &[&str]) -> String {
+    pub(super) fn path<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let AgentArgs { user, agent } = &self.owner;
-        request_path(&["v1", "skills", user, agent, &self.skill]) + &request_path(more)
+        [&["v1", "skills", user, agent, &self.skill], more].concat()
     }
 }
 
@@ -63,15 +62,8 @@ pub(super) fn upload(
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let archive = pack::pack_archive(&arguments.path)?;
-    let boundary = format!("ringfence-{}", ringfence_audit::session_id());
-    let head = "Content-Disposition: form-data; name=\"file\"; filename=\"skills.zip\"\r\nContent-Type: application/zip";
-    let mut bytes = format!("--{boundary}\r\n{head}\r\n\r\n").into_bytes();
-    bytes.extend(archive);
-    bytes.extend(format!("\r\n--{boundary}--\r\n").into_bytes());
     let AgentArgs { user, agent } = &arguments.owner;
-    let to = request_path(&["v1", "skills", user, agent, "upload"]);
-    let uploaded =
-        service.json("POST", &to, &RequestBody::Form { boundary: &boundary, bytes: &bytes })?;
+    let uploaded = service.upload(&["v1", "skills", user, agent, "upload"], &archive)?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&uploaded);
     }
@@ -99,7 +91,7 @@ pub(super) fn list(
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let AgentArgs { user, agent } = &arguments.owner;
-    let listed = service.get(&request_path(&["v1", "skills", user, agent, "list"]))?;
+    let listed = service.get(&["v1", "skills", user, agent, "list"], &[])?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&listed);
     }
@@ -129,7 +121,7 @@ pub(super) fn files(
     arguments: &RemoteFilesArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let listed = service.get(&arguments.skill.path(&["files"]))?;
+    let listed = service.get(&arguments.skill.path(&["files"]), &[])?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&listed);
     }
@@ -169,10 +161,9 @@ pub(super) fn cat(
 ) -> Result<(), CliError> {
     let LineRangeArg { start, end } = arguments.lines.unwrap_or_default();
     let number = |number: Option<u64>| number.map(|number| number.to_string());
-    let parameters =
+    let query =
         [("path", Some(arguments.path.clone())), ("start", number(start)), ("end", number(end))];
-    let content =
-        service.get(&(arguments.skill.path(&["content"]) + &query_string(&parameters)))?;
+    let content = service.get(&arguments.skill.path(&["content"]), &query)?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&content);
     }
@@ -224,8 +215,7 @@ pub(super) fn edit(
             change[name] = value;
         }
     }
-    let edited =
-        service.json("PUT", &arguments.skill.path(&["edit"]), &RequestBody::Json(&change))?;
+    let edited = service.json("PUT", &arguments.skill.path(&["edit"]), &[], Some(&change))?;
     if shown == RemoteOutput::AsJson {
         return output::print_json(&edited);
     }
@@ -255,7 +245,7 @@ pub(super) fn rm(
     arguments: &RmArgs,
     shown: RemoteOutput,
 ) -> Result<(), CliError> {
-    let removed = service.json("DELETE", &arguments.skill.path(&[]), &RequestBody::Nothing)?;
+    let removed = service.json("DELETE", &arguments.skill.path(&[]), &[], None)?;
     if shown == RemoteOutput::AsJson { output::print_json(&removed) } else { Ok(()) }
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use ringfence_api::session_protocol::{SessionError, SessionReply, SessionReport, SessionRequest};
 use ringfence_audit::now_ms;
+use ringfence_client::socket_dir;
 use ringfence_policy::AbsPath;
 
-use super::lines::ClientPeer;
+use super::client_peer::ClientPeer;
 use super::questions::PendingQuestions;
 use super::server::is_allowed_peer;
-use super::socket_dir;
 use crate::error::CliError;
 
 /// A socket that `ringfence ask` finds; removed on drop.

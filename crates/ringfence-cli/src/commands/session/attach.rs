@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use ringfence_api::session_protocol::{SessionRequest, TERMINAL_BYTE};
+use ringfence_client::find_session;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -15,8 +16,8 @@ use rustix::termios::{
 use rustix::time::Timespec;
 
 use super::SessionRef;
+use super::forward::forward_output;
 use super::notes::conclude;
-use super::session_client::find;
 use crate::error::CliError;
 
 pub(super) fn attach(arguments: &SessionRef) -> Result<ExitCode, CliError> {
@@ -26,16 +27,20 @@ pub(super) fn attach(arguments: &SessionRef) -> Result<ExitCode, CliError> {
             hint: "use `ringfence session exec SESSION -c LINE`".into(),
         });
     }
-    let mut session = find(&arguments.session)?;
-    let failed = |error: Errno| session.fail("attach to", error.into());
+    let mut session = find_session(&arguments.session)?;
+    let failed = |error: Errno| CliError::File {
+        what: "attach to",
+        path: format!("session {}", arguments.session),
+        source: error.into(),
+    };
     let size = tcgetwinsize(io::stdin()).map_err(failed)?;
     session.send(&SessionRequest::Attach { rows: size.ws_row, columns: size.ws_col })?;
-    if let Some(terminal) = receive_terminal(&session.stream) {
-        let raw = RawTerminal::begin().map_err(|error| session.fail("attach to", error.into()))?;
+    if let Some(terminal) = receive_terminal(session.transport()) {
+        let raw = RawTerminal::begin().map_err(failed)?;
         forward(&terminal, size);
         drop(raw);
     }
-    Ok(conclude(&session.result()?))
+    Ok(conclude(&session.result(forward_output)?))
 }
 
 /// Receives the fd of the terminal; `None` if the server sends an answer instead.

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use ringfence_api::ExecuteResult;
 use ringfence_api::session_protocol::{
-    ExecRequest, QuestionReport, SessionReply, SessionReport, SessionRequest, StartRequest,
+    ExecRequest, QuestionReport, SessionReport, SessionRequest, StartRequest,
 };
+use ringfence_client::{find_all, find_by_id, find_session};
 use ringfence_policy::AbsPath;
 
+use super::forward::{forward_input, forward_output};
 use super::notes::{conclude, exit_status};
-use super::session_client::{all, find, find_by_id};
 use super::{AskAnswerArgs, SessionExecArgs, SessionListArgs, SessionRef, SessionSignalArgs};
 use crate::commands::resolve_args::parse_duration_ms;
 use crate::denied::{Denied, is_silenced};
@@ -19,7 +20,7 @@ use crate::output::printable;
 use crate::{messages, output};
 
 pub(super) fn exec(arguments: SessionExecArgs) -> Result<ExitCode, CliError> {
-    let mut session = find(&arguments.session)?;
+    let mut session = find_session(&arguments.session)?;
     let timeout_ms = arguments.timeout.as_deref().map(parse_duration_ms).transpose()?;
     let (stream, input) = (!arguments.json, arguments.input);
     session.send(&match &arguments.line {
@@ -33,9 +34,9 @@ pub(super) fn exec(arguments: SessionExecArgs) -> Result<ExitCode, CliError> {
         }
     })?;
     if input {
-        session.forward_input()?;
+        forward_input(&session)?;
     }
-    let result = session.result()?;
+    let result = session.result(forward_output)?;
     if arguments.json {
         output::print_json(&result)?;
         return Ok(exit_status(&result));
@@ -57,7 +58,7 @@ fn report_denials(result: &ExecuteResult) {
 }
 
 pub(super) fn list(arguments: &SessionListArgs) -> Result<ExitCode, CliError> {
-    let sessions: Vec<SessionReport> = all()?.into_iter().map(|(_, state)| state).collect();
+    let sessions: Vec<SessionReport> = find_all().into_iter().map(|(_, state)| state).collect();
     if arguments.json {
         output::print_json(&sessions)?;
         return Ok(ExitCode::SUCCESS);
@@ -76,26 +77,22 @@ pub(super) fn list(arguments: &SessionListArgs) -> Result<ExitCode, CliError> {
 }
 
 pub(super) fn inspect(arguments: &SessionRef) -> Result<ExitCode, CliError> {
-    output::print_json(&find(&arguments.session)?.inspect()?)?;
+    output::print_json(&find_session(&arguments.session)?.inspect()?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn signal(arguments: &SessionSignalArgs) -> Result<ExitCode, CliError> {
-    let signal = arguments.signal.signal().linux_number();
-    find(&arguments.session)?.ask(&SessionRequest::Signal { signal })?;
+    find_session(&arguments.session)?.signal(arguments.signal.signal())?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn stop(arguments: &SessionRef) -> Result<ExitCode, CliError> {
     // A session of another version can be stopped by its id.
-    let mut session = match find_by_id(&arguments.session)? {
+    let mut session = match find_by_id(&arguments.session) {
         Some(session) => session,
-        None => find(&arguments.session)?,
+        None => find_session(&arguments.session)?,
     };
-    let SessionReply::Stopped { quarantined, .. } = session.ask(&SessionRequest::Stop {})? else {
-        return Err(session.unexpected());
-    };
-    for moved in quarantined {
+    for moved in session.stop()? {
         // The command chose these names.
         messages::print_warning(&printable(&format!(
             "{} was moved to {}: {}",
@@ -107,10 +104,8 @@ pub(super) fn stop(arguments: &SessionRef) -> Result<ExitCode, CliError> {
 
 pub(super) fn questions(arguments: &SessionListArgs) -> Result<ExitCode, CliError> {
     let mut listed: Vec<QuestionReport> = Vec::new();
-    for (mut session, _) in all()? {
-        if let SessionReply::Questions { questions } = session.ask(&SessionRequest::Questions {})? {
-            listed.extend(questions);
-        }
+    for (mut session, _) in find_all() {
+        listed.extend(session.questions()?);
     }
     if arguments.json {
         output::print_json(&listed)?;
@@ -136,7 +131,6 @@ pub(super) fn questions(arguments: &SessionListArgs) -> Result<ExitCode, CliErro
 }
 
 pub(super) fn answer(arguments: &AskAnswerArgs) -> Result<ExitCode, CliError> {
-    let (question, answer) = (arguments.question, arguments.answer.into());
-    find(&arguments.session)?.ask(&SessionRequest::Answer { question, answer })?;
+    find_session(&arguments.session)?.answer(arguments.question, arguments.answer.into())?;
     Ok(ExitCode::SUCCESS)
 }

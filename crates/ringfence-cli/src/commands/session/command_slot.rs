@@ -1,13 +1,14 @@
 //! The command of a connection: it has at most one at a time.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfence_api::lock;
 use ringfence_engine::session::{CommandControl, StartDecision};
 use rustix::time::Timespec;
 
-use super::lines::ClientPeer;
+use super::client_peer::ClientPeer;
 
 /// The command of a connection.
 #[derive(Default)]
@@ -28,18 +29,14 @@ enum CommandPhase {
 }
 
 impl CommandSlot {
-    fn lock(&self) -> MutexGuard<'_, CommandPhase> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn set(&self, phase: CommandPhase) {
-        *self.lock() = phase;
+        *lock(&self.phase) = phase;
         self.changed.notify_all();
     }
 
     /// Takes the slot; returns false if the connection has a command.
     pub(super) fn take(&self) -> bool {
-        let mut phase = self.lock();
+        let mut phase = lock(&self.phase);
         let is_idle = matches!(*phase, CommandPhase::Idle);
         if is_idle {
             *phase = CommandPhase::Queued;
@@ -49,7 +46,7 @@ impl CommandSlot {
 
     /// Marks the command as running, unless it was interrupted meanwhile.
     pub(super) fn begin(&self, control: Arc<CommandControl>) -> StartDecision {
-        let mut phase = self.lock();
+        let mut phase = lock(&self.phase);
         if matches!(*phase, CommandPhase::Unwanted) {
             return StartDecision::Left;
         }
@@ -72,7 +69,7 @@ impl CommandSlot {
     /// Interrupts the command, if there is one.
     pub(super) fn interrupt(&self) {
         // The lock is held meanwhile: the next command belongs to another connection.
-        let mut phase = self.lock();
+        let mut phase = lock(&self.phase);
         match &*phase {
             CommandPhase::Queued => *phase = CommandPhase::Unwanted,
             CommandPhase::Running(control) => control.interrupter.interrupt(),
@@ -90,7 +87,7 @@ impl CommandSlot {
         if bytes.is_empty() {
             feeder.close();
         }
-        let is_running = || matches!(*self.lock(), CommandPhase::Running(_));
+        let is_running = || matches!(*lock(&self.phase), CommandPhase::Running(_));
         while let Err(error) = feeder.feed(bytes)
             // Any other error: the command has closed its standard input.
             && error.kind() == io::ErrorKind::WouldBlock
@@ -102,7 +99,7 @@ impl CommandSlot {
     /// Returns the controls of the running command; `None` if there is none.
     fn wait_for_start(&self, peer: &ClientPeer) -> Option<Arc<CommandControl>> {
         const LOOK: Duration = Duration::from_millis(50);
-        let mut phase = self.lock();
+        let mut phase = lock(&self.phase);
         loop {
             match &*phase {
                 CommandPhase::Running(control) => return Some(control.clone()),

@@ -7,22 +7,23 @@
 use std::env;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use ringfence_api::session_protocol::{CallRequest, SessionRequest};
+use ringfence_client::{SessionClientError, SocketClient, socket_dir};
 use ringfence_engine::EngineError;
 use ringfence_policy::{Asking, Observe};
 use rustix::fs::{FileType, FlockOperation, flock, fstat};
 
+use super::forward::{forward_input, forward_output};
 use super::lifetime::{AgentProcess, Lifetime};
 use super::notes::conclude;
 use super::server::{SessionDoor, SessionSetup, serve_session};
-use super::session_client::SessionClient;
-use super::{Keep, socket_dir};
+use super::{Keep, server_error, spawn_server};
 use crate::args::{ObserveArg, RunArgs};
 use crate::commands::resolve_args::{
     RunOverrides, agent_from_env, canonical_directory, parse_duration_ms, resolve_for_run,
@@ -90,10 +91,9 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Option<ExitCode>, CliError> {
     for _ in 0..ATTEMPTS {
         let call = call.clone();
         let Some(mut session) = connect_or_start(&key, agent.as_ref())? else { return Ok(None) };
-        let begin = SessionRequest::Begin { signature: key.signature.clone() };
-        match session.greet().and_then(|()| session.ask(&begin)) {
-            Ok(_) => return execute(&mut session, arguments, call).map(Some),
-            Err(CliError::Session(refused)) if refused.code == "signature" => return Ok(None),
+        match session.greet().and_then(|()| session.begin(&key.signature)) {
+            Ok(()) => return execute(&mut session, arguments, call).map(Some),
+            Err(error) if error.code() == "signature" => return Ok(None),
             // The session is about to end.
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Option<ExitCode>, CliError> {
 
 /// Sends the line and waits for its end.
 fn execute(
-    session: &mut SessionClient,
+    session: &mut SocketClient,
     arguments: &RunArgs,
     call: Option<String>,
 ) -> Result<ExitCode, CliError> {
@@ -120,9 +120,9 @@ fn execute(
         keep_directory: arguments.keep_directory,
     }))?;
     if input {
-        session.forward_input()?;
+        forward_input(session)?;
     }
-    Ok(conclude(&session.result()?))
+    Ok(conclude(&session.result(forward_output)?))
 }
 
 /// True if standard input is neither closed nor `/dev/null`.
@@ -145,9 +145,9 @@ fn is_same_file(out: impl AsFd, err: impl AsFd) -> bool {
 fn connect_or_start(
     key: &ConversationKey,
     agent: Option<&AgentProcess>,
-) -> Result<Option<SessionClient>, CliError> {
+) -> Result<Option<SocketClient>, CliError> {
     let socket = socket_dir::socket_path(&key.id)?;
-    if let Some(session) = SessionClient::connect(&key.id, &socket) {
+    if let Some(session) = SocketClient::connect(&key.id, &socket) {
         return Ok(Some(session));
     }
     let directory = socket.parent().map(PathBuf::from).unwrap_or_default();
@@ -155,16 +155,15 @@ fn connect_or_start(
         |source| CliError::File { what: "lock", path: directory.display().to_string(), source };
     let lock = File::open(&directory).map_err(fail)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
-    if let Some(session) = SessionClient::connect(&key.id, &socket) {
+    if let Some(session) = SocketClient::connect(&key.id, &socket) {
         return Ok(Some(session));
     }
-    Ok(if start(agent)? { SessionClient::connect(&key.id, &socket) } else { None })
+    Ok(if start(agent)? { SocketClient::connect(&key.id, &socket) } else { None })
 }
 
 /// Starts the session's server process; returns true if it serves. The server detaches from this
 /// process at once: an agent that ends a call kills the call's descendants.
 fn start(agent: Option<&AgentProcess>) -> Result<bool, CliError> {
-    let fail = |source| CliError::File { what: "start", path: "the session server".into(), source };
     let mut words: Vec<_> = env::args_os().skip(2).collect();
     // The line belongs to one call, and must not appear in the server's process title.
     let Some(line) =
@@ -178,26 +177,20 @@ fn start(agent: Option<&AgentProcess>) -> Result<bool, CliError> {
     if let Some(agent) = agent {
         server.args(["--watch".to_owned(), agent.to_string()]);
     }
-    server.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut server = server.spawn().map_err(fail)?;
-    let mut id_line = String::new();
-    let length =
-        server.stdout.take().map_or(Ok(0), |stdout| BufReader::new(stdout).read_line(&mut id_line));
-    server.wait().map_err(fail)?;
-    Ok(length.map_err(fail)? > 0)
+    let (id_line, mut server) = spawn_server(server.args(words).stderr(Stdio::null()))?;
+    server.wait().map_err(server_error)?;
+    Ok(!id_line.is_empty())
 }
 
 /// Serves the session of a conversation.
 pub(super) fn serve_conversation(arguments: Keep) -> Result<ExitCode, CliError> {
     if arguments.detach {
-        let fail =
-            |source| CliError::File { what: "start", path: "the session server".into(), source };
         let words = env::args_os().skip(3).filter(|word| word != "--detach");
         Command::new("/proc/self/exe")
             .args(["session", "keep"])
             .args(words)
             .spawn()
-            .map_err(fail)?;
+            .map_err(server_error)?;
         return Ok(ExitCode::SUCCESS);
     }
     let key = ConversationKey::from_args(&arguments.run);
@@ -238,11 +231,11 @@ pub(super) fn serve_conversation(arguments: Keep) -> Result<ExitCode, CliError> 
 /// Ends all sessions of a conversation, and removes the sockets of killed ones.
 pub(crate) fn end(conversation: &str) -> Result<(), CliError> {
     let prefix = prefix(conversation);
-    for (id, socket) in socket_dir::sockets()?.into_iter().filter(|(id, _)| id.starts_with(&prefix))
+    for (id, socket) in socket_dir::sockets().into_iter().filter(|(id, _)| id.starts_with(&prefix))
     {
-        let Some(mut session) = SessionClient::connect(&id, &socket) else { continue };
-        match session.ask(&SessionRequest::Stop {}) {
-            Err(CliError::Session(refused)) => messages::print_warning(&refused.message),
+        let Some(mut session) = SocketClient::connect(&id, &socket) else { continue };
+        match session.stop() {
+            Err(SessionClientError::Refused(refused)) => messages::print_warning(&refused.message),
             stopped => drop(stopped?),
         }
     }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringfence_api::lock;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
@@ -38,7 +39,7 @@ pub(super) struct ConnectedClient<'a>(&'a Lifetime);
 
 impl Drop for ConnectedClient<'_> {
     fn drop(&mut self) {
-        let mut clients = self.0.lock();
+        let mut clients = lock(&self.0.clients);
         clients.count -= 1;
         clients.since = Instant::now();
     }
@@ -65,10 +66,6 @@ impl Lifetime {
         Self { signature, idle, agent, clients }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SessionClients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True for the session of a conversation.
     pub(super) fn is_for_conversation(&self) -> bool {
         self.signature.is_some()
@@ -81,7 +78,7 @@ impl Lifetime {
 
     /// Counts a client; `None` if the session is about to end.
     pub(super) fn enter(&self) -> Option<ConnectedClient<'_>> {
-        let mut clients = self.lock();
+        let mut clients = lock(&self.clients);
         if clients.is_ending {
             return None;
         }
@@ -91,7 +88,7 @@ impl Lifetime {
 
     /// Refuses further clients.
     pub(super) fn end(&self) {
-        self.lock().is_ending = true;
+        lock(&self.clients).is_ending = true;
     }
 
     /// Waits for `long`, or until the agent has ended.
@@ -112,12 +109,12 @@ impl Lifetime {
         let is_idle = |clients: &SessionClients, idle: Duration| {
             clients.count == 0 && clients.since.elapsed() >= idle
         };
-        if !is_idle(&self.lock(), idle) {
+        if !is_idle(&lock(&self.clients), idle) {
             return false;
         }
         let idle =
             if has_background(shell()) { idle.saturating_mul(WITH_BACKGROUND) } else { idle };
-        let mut clients = self.lock();
+        let mut clients = lock(&self.clients);
         clients.is_ending |= is_idle(&clients, idle);
         clients.is_ending
     }

@@ -1,12 +1,11 @@
 //! Notes and warnings about the result of a command.
 
-use std::io;
 use std::process::ExitCode;
 
 use ringfence_api::session_protocol::PolicyReport;
-use ringfence_api::{ExecuteResult, ShellState};
+use ringfence_api::{ExecuteResult, OutputStream, ShellState};
 
-use super::session_client::write_and_flush;
+use super::forward::forward_output;
 use crate::{messages, output};
 
 /// Prints notes and warnings; returns the exit status.
@@ -38,7 +37,7 @@ fn print_notes(result: &ExecuteResult) {
         messages::print_note(&format!(
             "output of background processes from earlier commands{dropped}:"
         ));
-        let _ = write_and_flush(&mut io::stderr().lock(), &result.background.bytes);
+        let _ = forward_output(OutputStream::Err, &result.background.bytes);
     }
     for breach in &result.breaches {
         messages::print_warning(&breach.to_string());

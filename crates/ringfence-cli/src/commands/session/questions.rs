@@ -1,13 +1,13 @@
 //! Pending questions of a session, answered from another terminal.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_api::session_protocol::{QuestionReport, SessionError, SessionReply};
-use ringfence_api::{Ask, AskAnswer, Asker};
+use ringfence_api::{Ask, AskAnswer, Asker, lock};
 
-use super::lines::RequestResult;
+use super::client_peer::RequestResult;
 
 /// The maximum number of open questions; further accesses are denied at once.
 const MAX_OPEN: usize = 64;
@@ -38,13 +38,9 @@ impl PendingQuestions {
         Self { answer_timeout, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, PendingQuestionsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Lists the questions of `session` without an answer.
     pub(super) fn list(&self, session: &str) -> Vec<QuestionReport> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let waiting = state.open.iter().filter(|(_, open)| open.answer.is_none());
         waiting
             .filter_map(|(number, open)| QuestionReport::from_ask(*number, &open.ask, session))
@@ -61,7 +57,7 @@ impl PendingQuestions {
 
     /// Answers a question; returns a message on failure.
     fn answer(&self, number: u64, answer: AskAnswer) -> Result<(), String> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let open = state.open.get_mut(&number).filter(|open| open.answer.is_none());
         let open = open.ok_or_else(|| format!("no open question {number}"))?;
         if !open.ask.options.contains(&answer) {
@@ -77,7 +73,7 @@ impl PendingQuestions {
 impl Asker for PendingQuestions {
     fn ask(&self, ask: &Ask) -> AskAnswer {
         let end = Instant::now() + self.answer_timeout;
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.open.len() >= MAX_OPEN {
             return AskAnswer::Deny;
         }

@@ -19,16 +19,17 @@ use ringfence_api::session_protocol::{
 };
 use ringfence_api::{Asker, Signal, StdioMode};
 use ringfence_audit::now_ms;
+use ringfence_client::socket_dir;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{CommandControl, Session, SessionStatus};
 use ringfence_linux::LocalProvider;
 use ringfence_policy::Asking;
 
+use super::SessionServeArgs;
+use super::client_peer::{ClientPeer, RequestResult};
 use super::command_slot::CommandSlot;
 use super::lifetime::Lifetime;
-use super::lines::{ClientPeer, RequestResult};
 use super::questions::PendingQuestions;
-use super::{SessionServeArgs, socket_dir};
 use crate::asker::ANSWER_TIMEOUT;
 use crate::commands::resolve_args::{
     ResolvedArgs, RunOverrides, agent_from_env, parse_duration_ms, resolve_for_run,

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_api::session_protocol::{CallRequest, SessionError, SessionReply};
-use ringfence_api::{Errors, ExecuteResult, ShellCommand, StdinInput};
+use ringfence_api::{Errors, ExecuteResult, ShellCommand, StdinInput, lock};
 use ringfence_engine::session::SessionCall;
 use ringfence_policy::AbsPath;
 use ringfence_provider::ProcessStdio;
@@ -17,7 +17,7 @@ use super::command::{OutputMode, ReportResult};
 use super::{Connection, SessionServer, failed};
 use crate::commands::hook::cwd_link_path;
 use crate::commands::run::cwd_link;
-use crate::commands::session::lines::{ClientPeer, RequestResult};
+use crate::commands::session::client_peer::{ClientPeer, RequestResult};
 
 /// The time a call waits for one that is being interrupted: as long as the signals up to SIGKILL
 /// take.
@@ -107,17 +107,13 @@ impl SessionServer {
     }
 
     fn set_shell_client(&self, client: Option<Arc<ClientPeer>>) {
-        *self.shell_client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        *lock(&self.shell_client) = client;
     }
 
     /// True if the client of the call in the shell has left: its command is being interrupted.
     fn is_shell_client_gone(&self) -> bool {
         // Between two calls there is no client for a moment.
-        self.shell_client
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .is_none_or(|client| client.is_gone())
+        lock(&self.shell_client).as_ref().is_none_or(|client| client.is_gone())
     }
 
     fn exec_in_shell(

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use ringfence_api::session_protocol::{
     ExecRequest, SessionError, SessionReply, SessionRequest, StartRequest,
 };
 use ringfence_api::{
-    Errors, ExecuteResult, ExitStatus, Outcome, ShellCommand, StdinInput, TerminalSize,
+    Errors, ExecuteResult, ExitStatus, Outcome, ShellCommand, StdinInput, TerminalSize, lock,
 };
 use ringfence_engine::session::{CommandControl, SessionProcess, StartDecision};
 use ringfence_engine::{EngineError, NoticeFn};
 use ringfence_provider::{OutputSink, ProcessStdio};
 
 use super::{Connection, KEPT, SessionServer, failed, gone};
-use crate::commands::session::lines::RequestResult;
+use crate::commands::session::client_peer::RequestResult;
 
 type OnStartFn<'a> = dyn FnMut(CommandControl) -> StartDecision + 'a;
 type ExecResult = Result<Outcome, EngineError>;
@@ -188,7 +188,7 @@ impl SessionServer {
     }
 
     pub(super) fn running(&self) -> MutexGuard<'_, Vec<Weak<CommandControl>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 
     fn result(&self, outcome: Outcome, warnings: Vec<String>) -> ExecuteResult {

@@ -7,18 +7,18 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use crate::error::CliError;
+use super::{ClientResult, SessionClientError};
 
 const EXTENSION: &str = "sock";
 
 /// Returns the directory, created if missing.
-fn directory() -> Result<PathBuf, CliError> {
+fn directory() -> ClientResult<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let candidates = candidates(own);
     candidates.iter().find(|directory| create_own(directory, own)).cloned().ok_or_else(|| {
         let names: Vec<String> =
             candidates.iter().map(|directory| directory.display().to_string()).collect();
-        CliError::Usage {
+        SessionClientError::Usage {
             what: format!(
                 "no directory for session sockets is private to you: {}",
                 names.join(", ")
@@ -55,9 +55,9 @@ fn is_own(path: &Path, own: u32) -> bool {
 }
 
 /// Returns the socket path of a new session. Removes the sockets of killed sessions.
-pub(super) fn new_socket_path(id: &str) -> Result<PathBuf, CliError> {
+pub fn new_socket_path(id: &str) -> ClientResult<PathBuf> {
     let directory = directory()?;
-    for (_, socket) in sockets()? {
+    for (_, socket) in sockets() {
         if connect(&socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             let _ = fs::remove_file(socket);
         }
@@ -66,19 +66,19 @@ pub(super) fn new_socket_path(id: &str) -> Result<PathBuf, CliError> {
 }
 
 /// Returns the socket path of the session with this id, running or not.
-pub(super) fn socket_path(id: &str) -> Result<PathBuf, CliError> {
+pub fn socket_path(id: &str) -> ClientResult<PathBuf> {
     Ok(directory()?.join(id).with_extension(EXTENSION))
 }
 
 /// Listens at a socket of mode 0600.
-pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
+pub fn listen(socket: &Path) -> io::Result<UnixListener> {
     let listener = with_short_path(socket, |path| UnixListener::bind(path))?;
     fs::set_permissions(socket, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
 /// Connects to a socket.
-pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
     with_short_path(socket, |path| UnixStream::connect(path))
 }
 
@@ -95,7 +95,7 @@ fn with_short_path<T>(socket: &Path, go: impl FnOnce(&Path) -> io::Result<T>) ->
 }
 
 /// Returns all sockets, with the ids of their sessions, oldest first.
-pub(super) fn sockets() -> Result<Vec<(String, PathBuf)>, CliError> {
+pub fn sockets() -> Vec<(String, PathBuf)> {
     let own = rustix::process::geteuid().as_raw();
     let directories = candidates(own).into_iter().filter(|directory| is_own(directory, own));
     let entries = directories.flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
@@ -105,7 +105,7 @@ pub(super) fn sockets() -> Result<Vec<(String, PathBuf)>, CliError> {
         sockets.filter_map(|path| Some((path.file_stem()?.to_str()?.to_owned(), path))).collect();
     // Ids begin with the time.
     found.sort_unstable();
-    Ok(found)
+    found
 }
 
 #[cfg(test)]

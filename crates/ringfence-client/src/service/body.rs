@@ -2,21 +2,10 @@
 
 use std::io::{self, BufRead, Read};
 
-/// The maximum size of a response head line.
-const HEAD: u64 = 64 << 10;
+use httparse::Status;
 
-/// Reads a line of a response head.
-pub(super) fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    stream.take(HEAD).read_until(b'\n', &mut bytes)?;
-    if bytes.pop() != Some(b'\n') {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    if bytes.last() == Some(&b'\r') {
-        bytes.pop();
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
+/// The maximum size of the line before a chunk.
+const MAX_LINE: u64 = 64 << 10;
 
 /// A body with a `Content-Length`: an earlier end is an error.
 pub(super) struct SizedBody<T> {
@@ -69,9 +58,11 @@ impl<T: BufRead> Read for ChunkedBody<T> {
             return Ok(0);
         }
         if self.left == 0 {
-            let size = read_line(&mut self.stream)?;
-            let digits = size.split(';').next().unwrap_or_default().trim();
-            self.left = u64::from_str_radix(digits, 16).map_err(io::Error::other)?;
+            self.left = match httparse::parse_chunk_size(&read_line(&mut self.stream)?) {
+                Ok(Status::Complete((_, size))) => size,
+                Ok(Status::Partial) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+            };
             if self.left == 0 {
                 self.is_over = true;
                 return Ok(0);
@@ -83,9 +74,15 @@ impl<T: BufRead> Read for ChunkedBody<T> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.left -= taken as u64;
-        if self.left == 0 && !read_line(&mut self.stream)?.is_empty() {
+        if self.left == 0 && read_line(&mut self.stream)? != b"\r\n" {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(taken)
     }
+}
+
+fn read_line(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    stream.take(MAX_LINE).read_until(b'\n', &mut line)?;
+    Ok(line)
 }

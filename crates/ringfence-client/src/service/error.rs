@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The reason why a request failed.
+/// The reason why a request to a server failed. The texts may be the server's.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RemoteError {
+pub enum RemoteError {
     /// The URL is invalid.
     #[error("`{url}` is not a server URL: {what}")]
     Url {
@@ -34,6 +34,9 @@ pub(crate) enum RemoteError {
         /// The server.
         authority: String,
     },
+    /// This program cannot speak TLS.
+    #[error("this program is built without TLS")]
+    NoTls,
     /// There is no system CA bundle.
     #[error("no system CA bundle found")]
     NoRoots,
@@ -49,7 +52,7 @@ pub(crate) enum RemoteError {
     #[error("cannot set up TLS")]
     Tls {
         /// The cause.
-        source: rustls::Error,
+        source: io::Error,
     },
     /// The connection failed.
     #[error("cannot connect to the server at {authority}")]
@@ -97,12 +100,13 @@ pub(crate) enum RemoteError {
 
 impl RemoteError {
     /// Returns the stable error code.
-    pub(crate) fn code(&self) -> &str {
+    pub fn code(&self) -> &str {
         match self {
             RemoteError::Url { .. } => "url",
             RemoteError::NoToken | RemoteError::Token | RemoteError::TokenFile { .. } => "token",
             RemoteError::Exposed { .. } => "exposed",
-            RemoteError::NoRoots
+            RemoteError::NoTls
+            | RemoteError::NoRoots
             | RemoteError::Roots { .. }
             | RemoteError::Tls { .. }
             | RemoteError::Untrusted { .. } => "tls",
@@ -114,7 +118,7 @@ impl RemoteError {
     }
 
     /// Returns a command to type, or another way to fix the error.
-    pub(crate) fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<String> {
         match self {
             RemoteError::Url { .. } => {
                 Some("use a URL such as `--url http://127.0.0.1:7420`".into())
@@ -132,6 +136,7 @@ impl RemoteError {
             RemoteError::NoRoots | RemoteError::Roots { .. } | RemoteError::Untrusted { .. } => {
                 Some("use `--ca FILE`, with the certificate of the server's CA".into())
             }
+            RemoteError::NoTls => Some("build `ringfence-client` with the feature `tls`".into()),
             RemoteError::Tls { .. } => None,
             RemoteError::Unreached { .. } => {
                 Some("start one with `ringfence serve`, or use another `--url`".into())

@@ -1,54 +1,21 @@
-//! Lines of the session protocol, and the two sides of a connection.
+//! The client of a connection, as the session sees it.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use ringfence_api::lock;
 use ringfence_api::session_protocol::{
     PROTOCOL_VERSION, SessionError, SessionReply, SessionRequest, TERMINAL_BYTE,
 };
+use ringfence_client::{LineStream, write_line};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::time::Timespec;
-use serde::Serialize;
-
-/// The maximum length of a line.
-const LONGEST: u64 = 256 * 1024 * 1024;
-
-/// Writes a message as one line.
-pub(super) fn write_line(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    to.write_all(&line)?;
-    to.flush()
-}
-
-/// Reads lines.
-pub(super) struct LineStream<R>(BufReader<R>);
-
-impl<R: Read> LineStream<R> {
-    pub(super) fn new(from: R) -> Self {
-        Self(BufReader::new(from))
-    }
-
-    /// Reads the next line; `None` at the end.
-    pub(super) fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut line = Vec::new();
-        self.0.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
-        match line.last() {
-            None => Ok(None),
-            Some(b'\n') => Ok(Some(line)),
-            Some(_) => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a line is truncated or longer than 256 MiB",
-            )),
-        }
-    }
-}
 
 /// The client of a connection, as the session sees it.
 pub(super) struct ClientPeer {
@@ -82,7 +49,7 @@ impl ClientPeer {
                 Ok(request) => request,
                 Err(error) => {
                     let what = format!("invalid request: {error}");
-                    self.reply(None, Err(not_understood("protocol", what, session)))?;
+                    self.reply(None, Err(SessionError::not_understood("protocol", what, session)))?;
                     continue;
                 }
             };
@@ -97,7 +64,7 @@ impl ClientPeer {
                 _ if is_greeted => handle(request),
                 _ => {
                     let what = format!("`{word}` came before a successful `hello`");
-                    Err(not_understood("protocol", what, session))
+                    Err(SessionError::not_understood("protocol", what, session))
                 }
             };
             self.reply(Some(word), result)?;
@@ -115,7 +82,7 @@ impl ClientPeer {
     }
 
     pub(super) fn send(&self, reply: &SessionReply) -> io::Result<()> {
-        write_line(&mut *self.output.lock().unwrap_or_else(PoisonError::into_inner), reply)
+        write_line(&mut *lock(&self.output), reply)
     }
 
     /// True if the client has closed its side.
@@ -130,7 +97,7 @@ impl ClientPeer {
 
     /// True if fds can be sent to the client.
     pub(super) fn can_receive_fds(&self) -> bool {
-        fstat(&*self.output.lock().unwrap_or_else(PoisonError::into_inner))
+        fstat(&*lock(&self.output))
             .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket)
     }
 
@@ -139,7 +106,7 @@ impl ClientPeer {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [terminal];
-        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let output = lock(&self.output);
         let byte = [TERMINAL_BYTE];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors))
             && sendmsg(&*output, &[IoSlice::new(&byte)], &mut ancillary, SendFlags::NOSIGNAL)
@@ -155,18 +122,13 @@ fn greet(version: u32, session: &str) -> RequestResult {
         "session {session} speaks version {PROTOCOL_VERSION} of the session protocol, the client \
          version {version}"
     );
-    Err(not_understood("protocol-version", what, session))
-}
-
-/// The error of a client and a session that do not understand each other.
-pub(super) fn not_understood(code: &str, what: String, session: &str) -> SessionError {
-    SessionError::new(code, what).with_hint(format!(
-        "restart the session: `ringfence session stop {session}`, then `ringfence session start`"
-    ))
+    Err(SessionError::not_understood("protocol-version", what, session))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     /// Sends lines to a session that answers `inspect` only; returns its replies.
@@ -208,12 +170,5 @@ mod tests {
         assert!(lines[0].contains("unknown field `x`") && lines[0].contains("hint"), "{said}");
         assert!(lines[1].contains("invalid request: expected value"), "{said}");
         assert_eq!(lines[2], "{\"reply\":\"begun\"}");
-    }
-
-    #[test]
-    fn truncated_line_is_refused() {
-        let mut lines = LineStream::new(&b"a\nb"[..]);
-        assert_eq!(lines.next_line().unwrap(), Some(b"a\n".to_vec()));
-        assert!(lines.next_line().is_err());
     }
 }
