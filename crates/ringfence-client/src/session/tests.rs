@@ -81,7 +81,7 @@ fn command_runs_after_the_greeting() {
             client.result(no_output).unwrap()
         },
     );
-    assert_eq!((report.stdout.text().as_str(), report.exit_code), ("done\n", 3));
+    assert_eq!((report.stdout.text().as_ref(), report.exit_code), ("done\n", 3));
 }
 
 /// Greets a session that replies with these bytes; returns the error.
