@@ -171,3 +171,63 @@ impl MountTable<'_> {
 fn real_path(path: &AbsPath) -> Option<AbsPath> {
     AbsPath::new(fs::canonicalize(path.as_path()).ok()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::{Facts, Flags, resolve};
+
+    use super::*;
+
+    /// A directory that is removed at the end.
+    struct ScratchDir(AbsPath);
+
+    impl ScratchDir {
+        fn new(name: &str) -> Self {
+            let name = format!("ringfence-{name}-{}", std::process::id());
+            let path = AbsPath::new(std::env::temp_dir().canonicalize().unwrap().join(name));
+            Self(path.unwrap())
+        }
+    }
+
+    impl Drop for ScratchDir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(self.0.as_path());
+        }
+    }
+
+    #[test]
+    fn hidden_and_protected_names_are_covered_and_their_directories_pinned() {
+        let base = ScratchDir::new("mounts");
+        let at = |name: &str| base.0.join(name);
+        for name in ["app/.env", "app/a/b/x.pem", "app/a/plain", "app/.git/config", "out/shut/x"] {
+            fs::create_dir_all(at(name).parent().unwrap().as_path()).unwrap();
+            fs::write(at(name).as_path(), "x").unwrap();
+        }
+        let facts = Facts::minimal(at("app"), at("home"), at("store"));
+        let flags = Flags {
+            read: vec![at("out").to_string()],
+            deny: vec![at("out/shut").to_string()],
+            ..Flags::none(at("app"))
+        };
+        let mounts = find_mounts(&resolve(&[], &flags, &facts).unwrap()).unwrap();
+        let below: Vec<(String, TreeMount)> = mounts
+            .into_iter()
+            .filter(|(path, mount)| {
+                path.is_within(&base.0) && !matches!(mount, TreeMount::Private { .. })
+            })
+            .map(|(path, mount)| (path.relative_to(&base.0).unwrap().display().to_string(), mount))
+            .collect();
+        let expect = [
+            ("app", TreeMount::ReadWrite),
+            ("app/.env", TreeMount::HiddenFile),
+            ("app/.git", TreeMount::ReadWrite),
+            ("app/.git/config", TreeMount::ReadOnly),
+            ("app/a", TreeMount::ReadWrite),
+            ("app/a/b", TreeMount::ReadWrite),
+            ("app/a/b/x.pem", TreeMount::HiddenFile),
+            ("out", TreeMount::ReadOnly),
+            ("out/shut", TreeMount::HiddenDir),
+        ];
+        assert_eq!(below, expect.map(|(path, mount)| (path.to_owned(), mount)));
+    }
+}
