@@ -119,7 +119,8 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     if let Some(pid) = command {
         info!(target: "init", command = pid, "started the command");
     }
-    serve(command, ExecTable::new(control, args.mask, rlimits), &sigchld_fd, sockets.as_ref())
+    let jobs = ExecTable::new(control, args.mask, rlimits);
+    serve(command, jobs, supervisor, &sigchld_fd, sockets.as_ref())
 }
 
 /// Waits for the launch spec, and takes over the standard streams; `None` if the launcher has gone.
@@ -486,6 +487,7 @@ pub(super) fn execute(
 fn serve(
     command: Option<i32>,
     mut jobs: ExecTable<'_>,
+    supervisor: &OwnedFd,
     sigchld_fd: &OwnedFd,
     sockets: Option<&SocketMemory>,
 ) -> Result<(), SetupError> {
@@ -501,10 +503,10 @@ fn serve(
             }
             match change {
                 ChildStatus::Exited(status) => {
-                    return end(control, &SandboxMessage::Exited(status, usage));
+                    return end(control, supervisor, &SandboxMessage::Exited(status, usage));
                 }
                 ChildStatus::Killed(signal) => {
-                    return end(control, &SandboxMessage::Killed(signal, usage));
+                    return end(control, supervisor, &SandboxMessage::Killed(signal, usage));
                 }
                 ChildStatus::Stopped(_) if !is_paused => {
                     send_message(control, &SandboxMessage::Stopped);
@@ -526,7 +528,7 @@ fn serve(
             }
             Some((SandboxOrder::End, _)) => {
                 let usage = ResourceUsage::default();
-                return end(control, &SandboxMessage::Killed(libc::SIGKILL, usage));
+                return end(control, supervisor, &SandboxMessage::Killed(libc::SIGKILL, usage));
             }
             Some((SandboxOrder::Pause, _)) => {
                 is_paused = freeze::stop_every_process();
@@ -537,10 +539,8 @@ fn serve(
                 is_paused = false;
             }
             Some((SandboxOrder::Settle, _)) => {
-                let own = sync_with_notify_handler();
+                notify::flush_reports(supervisor);
                 send_message(control, &SandboxMessage::Settled);
-                // Later processes inherit our umask.
-                rustix::process::umask(own);
             }
             Some((SandboxOrder::Usage, _)) => {
                 send_message(control, &SandboxMessage::Usage(measure_usage(sockets)))
@@ -556,11 +556,15 @@ fn serve(
 
 /// Ends the sandbox and sends `report`. Reported when no other process is left, so that the
 /// launcher need not wait for init to exit.
-fn end(control: &OwnedFd, report: &SandboxMessage) -> Result<(), SetupError> {
+fn end(
+    control: &OwnedFd,
+    supervisor: &OwnedFd,
+    report: &SandboxMessage,
+) -> Result<(), SetupError> {
     info!(target: "init", report = ?report, "the command has ended");
     end_all();
     debug!(target: "init", "no other process is left");
-    sync_with_notify_handler();
+    notify::flush_reports(supervisor);
     send_message(control, report);
     Ok(())
 }
@@ -576,12 +580,6 @@ fn end_all() {
             Err(_) => return,
         }
     }
-}
-
-/// Waits until the notify handler has finished its work for processes that ended: it serves one
-/// syscall after the other, and this `umask` is the last. Returns the previous umask.
-fn sync_with_notify_handler() -> Mode {
-    rustix::process::umask(Mode::from_raw_mode(0o077))
 }
 
 fn receive(control: &OwnedFd) -> Option<(SandboxOrder, Vec<OwnedFd>)> {

@@ -143,7 +143,7 @@ fn run(
             // The kernel reaps the notify handler's children that wait at FIFOs.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Ignore);
             notify::serve(
-                &ours,
+                ours,
                 host_proc,
                 control,
                 notify::NotifySetup { init: pid, wire, pinning },

@@ -322,9 +322,8 @@ pub(super) fn with_ptrace<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::i
 }
 
 /// Umasks of callers. Reading them each time from `/proc` would cost more than the syscall.
+#[derive(Default)]
 pub(super) struct UmaskCache {
-    /// The pid of init.
-    init: u32,
     initial: InitialUmask,
     known: HashMap<u32, (u32, Instant)>,
     /// Time at which a `umask` syscall was last continued: it may not have taken effect yet.
@@ -334,7 +333,9 @@ pub(super) struct UmaskCache {
 
 /// The umask with which the sandbox began. Umasks are inherited, and every `umask` raises a
 /// notification, so it is valid for all processes until the first one.
+#[derive(Default)]
 enum InitialUmask {
+    #[default]
     Unknown,
     Known(u32),
     /// A process has set another umask.
@@ -346,22 +347,8 @@ impl UmaskCache {
     const VALID_FOR: Duration = Duration::from_millis(50);
     const CAPACITY: usize = 4096;
 
-    pub(super) fn new(init: u32) -> Self {
-        Self {
-            init,
-            initial: InitialUmask::Unknown,
-            known: HashMap::new(),
-            last_set: None,
-            current: None,
-        }
-    }
-
     /// Notes that the caller sets its umask now.
     pub(super) fn note_change(&mut self, pid: u32, umask: u64) {
-        // Init creates nothing meanwhile, and restores its own.
-        if pid == self.init {
-            return;
-        }
         self.initial = InitialUmask::Changed;
         self.last_set = Some(Instant::now());
         self.known.clear();

@@ -67,12 +67,6 @@ impl ObservedCall {
     pub(super) fn is_recording_only(&self) -> bool {
         self.is_recording_only
     }
-
-    /// True if the recorded accesses are to be reported now: at `umask`, which is rare and which
-    /// init calls at the end.
-    pub(super) fn ends_batch(&self) -> bool {
-        self.call == Call::Umask
-    }
 }
 
 fn named(call: Call, caller: &NotifyCaller<'_>) -> Option<ObservedPath> {
