@@ -5,10 +5,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringfence_api::{ResourceUsage, TerminalSize};
-use ringfence_sys::process::{
-    self, ChildStatus, Fork, ResourceLimit, SpawnIsolation, SpawnOptions, Wait,
-};
+use ringfence_api::{ExitStatus, ResourceUsage, TerminalSize};
+use ringfence_sys::process::{self, Fork, ResourceLimit, SpawnIsolation, SpawnOptions, Wait};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -118,13 +116,9 @@ impl<'a> ExecTable<'a> {
     }
 
     /// Reports the end of a process; most children are orphans that are not in the table.
-    pub(super) fn report_child(&mut self, pid: i32, change: ChildStatus, usage: ResourceUsage) {
-        let report = match change {
-            ChildStatus::Exited(status) => ExecReport::Exited(status, usage),
-            ChildStatus::Killed(signal) => ExecReport::Killed(signal, usage),
-            ChildStatus::Stopped(_) | ChildStatus::Continued => return,
-        };
+    pub(super) fn report_end(&mut self, pid: i32, status: ExitStatus, usage: ResourceUsage) {
         if let Some(job) = self.running.remove(&pid) {
+            let report = ExecReport::Ended(status, usage);
             send_message(self.control, &SandboxMessage::Exec(job, report));
         }
     }

@@ -6,12 +6,11 @@ use std::borrow::Cow;
 use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use crate::fuse::cpu_set_of;
-use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage, host_limits};
+use ringfence_api::host_limits;
 use ringfence_plan::NetworkNamespace;
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork};
@@ -25,18 +24,13 @@ use rustix::net::{
 use rustix::thread::CpuSet;
 
 use super::cgroup::{Cgroup, CgroupRelease};
-use super::config_change::ConfigChange;
-use super::netns_listeners::NetnsListeners;
-use super::parked::{CloseOnExec, ParkedNotification};
-use super::pending_connect::PendingConnect;
-use super::pending_write::PendingWrite;
+use super::parked::ParkedNotification;
 use super::reexec::HOST_NETWORK;
 use super::supervisor::CpuPinning;
-use super::watcher::SandboxFds;
 use super::zygote::{NetnsReuse, Zygote};
 use super::{
-    CONTROL_FD, ExecId, ExecReport, ExecSpec, FileIdentity, HELPER, InitUsage, LaunchSpec, MAX_FDS,
-    NameKind, SandboxMessage, SandboxOrder, SpaceTaken,
+    CONTROL_FD, ExecId, ExecSpec, HELPER, LaunchSpec, MAX_FDS, NameKind, SandboxMessage,
+    SandboxOrder,
 };
 pub(crate) use control::SandboxControl;
 
@@ -84,110 +78,20 @@ impl LaunchError {
     }
 }
 
-/// An event in the sandbox.
+/// A message of the sandbox, with everything that came along.
 #[derive(Debug)]
-pub(crate) enum SandboxEvent {
-    /// The command could not be executed: errno.
-    NotExecuted(i32),
-    /// The command was stopped by a signal.
-    Stopped,
-    /// The command was continued.
-    Continued,
-    /// The command ended.
-    Ended(ExitStatus, ResourceUsage),
-    /// An access was denied.
-    Denied(Denial),
-    /// An access is about to be denied; its process waits for an answer.
-    PendingWrite(PendingWrite),
-    /// A program replaces a protected git config; it waits for an answer.
-    ConfigChange(ConfigChange),
-    /// The listening sockets in the sandbox's network.
-    Listeners(NetnsListeners),
-    /// A program connects to an address outside the sandbox.
-    PendingConnect(PendingConnect),
-    /// A socket in the sandbox's network, as requested.
-    Socket(OwnedFd),
-    /// A program sent datagrams to a host; they led nowhere.
-    DatagramSent {
-        /// Destination.
-        to: SocketAddr,
-        /// Sending process.
-        pid: u32,
-        /// Its program.
-        program: String,
-    },
-    /// A program connects to a port of the loopback where nothing in the sandbox listens.
-    UnservedPort {
-        /// The port.
-        port: u16,
-        /// Connecting process.
-        pid: u32,
-        /// Its program.
-        program: String,
-    },
-    /// A program looks up a name, in a sandbox with egress.
-    DnsLookup {
-        /// The name.
-        name: String,
-        /// The process that looks it up.
-        pid: u32,
-        /// Its program.
-        program: String,
-    },
-    /// A process that sends DNS queries itself where the network is off: pid, program, and the
-    /// other end of its socket.
-    DnsQueries(u32, String, UdpSocket),
-    /// A shell opens one of the streams offered to it.
-    StreamRequested {
-        /// The number of the stream.
-        number: u32,
-        /// The close-on-exec flag of the new fd.
-        on_execute: CloseOnExec,
-        /// The waiting syscall.
-        call: ParkedNotification,
-    },
-    /// An access was allowed.
-    Allowed(Allowance),
-    /// This many more accesses were allowed, which are not listed.
-    Unlisted(u64),
-    /// The command created a name that the sweep or the watcher has to know.
-    NameCreated(CreatedName),
-    /// The fd of the mounted tripwire, which the launcher must serve, and the pid of init.
-    TripwireMounted(OwnedFd, i32),
-    /// The fds needed to enter the sandbox.
-    EntryFds(SandboxFds),
-    /// Everything created before the request has been reported.
-    Settled,
-    /// Usage that only init can measure, as requested.
-    Usage(InitUsage),
-    /// The disk space that the notify handler took for the command so far, where a limit counts it.
-    SpaceTaken(SpaceTaken),
-    /// Every process is stopped, as requested.
-    Paused,
-    /// The sandbox is built and waits for processes to start.
-    Ready,
-    /// A report about a process started with [`SandboxHandle::start_process`].
-    Exec(ExecId, ExecEvent),
-    /// No event.
-    Nothing,
-    /// The sandbox is gone; no more events follow.
-    Closed,
+pub(crate) struct SandboxEvent {
+    pub(crate) message: SandboxMessage,
+    /// The fds that were sent along, as far as this process could take them.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// The syscall that waits for an answer, if the message reports one.
+    pub(crate) waiting: Option<ParkedNotification>,
 }
 
-/// The state of a started process.
-#[derive(Debug)]
-pub(crate) enum ExecEvent {
-    /// It runs.
-    Started {
-        /// Readable when the process has ended.
-        pidfd: OwnedFd,
-        /// Our end of its terminal, if it has one.
-        terminal: Option<OwnedFd>,
-    },
-    /// It could not be executed: errno.
-    NotExecuted(i32),
-    /// It ended.
-    Ended(ExitStatus, ResourceUsage),
+impl From<SandboxMessage> for SandboxEvent {
+    fn from(message: SandboxMessage) -> Self {
+        Self { message, fds: Vec::new(), waiting: None }
+    }
 }
 
 /// A name that the command created and the sweep or the watcher has to know.
@@ -199,8 +103,6 @@ pub(crate) struct CreatedName {
     pub path: AbsPath,
     /// Its kind.
     pub what: NameKind,
-    /// Identity of the created file, if known.
-    pub birth: Option<FileIdentity>,
 }
 
 /// A sandbox that runs a command. Dropping it kills every process in it.
@@ -210,7 +112,7 @@ pub(crate) struct SandboxHandle {
     supervisor: Option<Arc<SupervisorProcess>>,
     processor: Option<usize>,
     /// The seccomp listener, used to answer parked syscalls. Set by the first
-    /// [`SandboxEvent::EntryFds`].
+    /// [`SandboxMessage::EntryFds`].
     listener: OnceLock<Arc<OwnedFd>>,
     /// The sandbox's cgroup, if it has one.
     group: Option<Arc<Cgroup>>,
@@ -379,25 +281,6 @@ pub(super) fn helper_io_error(what: &'static str) -> impl Fn(io::Error) -> Launc
     move |source| LaunchError::Helper { what, source }
 }
 
-/// Converts a report about a started process.
-fn exec_event(job: ExecId, report: ExecReport, descriptors: Vec<OwnedFd>) -> SandboxEvent {
-    match report {
-        ExecReport::Started => {
-            let mut given = descriptors.into_iter();
-            given.next().map_or(SandboxEvent::Closed, |pidfd| {
-                SandboxEvent::Exec(job, ExecEvent::Started { pidfd, terminal: given.next() })
-            })
-        }
-        ExecReport::NotExecuted(errno) => SandboxEvent::Exec(job, ExecEvent::NotExecuted(errno)),
-        ExecReport::Exited(status, usage) => {
-            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Exited(status), usage))
-        }
-        ExecReport::Killed(signal, usage) => {
-            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Killed(signal), usage))
-        }
-    }
-}
-
 /// True if this process has one thread: the link count of a directory is two plus its
 /// subdirectories.
 fn has_one_thread() -> bool {
@@ -488,7 +371,27 @@ impl SandboxHandle {
 
     /// Receives the next event; blocks.
     pub(crate) fn next_event(&self) -> Result<SandboxEvent, LaunchError> {
-        self.receive().map_or(Ok(SandboxEvent::Closed), |(message, fds)| self.event(message, fds))
+        let Some((message, mut fds)) = self.receive() else {
+            return Ok(SandboxMessage::Closed.into());
+        };
+        match &message {
+            SandboxMessage::Failed(what, errno) => {
+                let source = io::Error::from_raw_os_error(*errno);
+                return Err(LaunchError::Step { what: what.clone(), source });
+            }
+            SandboxMessage::Log(line) => ringfence_log::write_line(line),
+            // The first is the seccomp listener.
+            SandboxMessage::EntryFds if !fds.is_empty() => {
+                let _ = self.listener.set(Arc::new(fds.remove(0)));
+            }
+            _ => {}
+        }
+        let waiting = match (message.waiting_call(), self.listener.get()) {
+            (None, _) => None,
+            (Some(call), Some(listener)) => Some(ParkedNotification::new(call, listener.clone())),
+            (Some(_), None) => return Ok(SandboxMessage::Closed.into()),
+        };
+        Ok(SandboxEvent { message, fds, waiting })
     }
 
     /// Receives a message and its fds; `None` if the sandbox is gone.
@@ -516,84 +419,6 @@ impl SandboxHandle {
         Some((message.ok()?, descriptors.unwrap_or_default()))
     }
 
-    /// Converts a message to an event.
-    fn event(
-        &self,
-        message: SandboxMessage,
-        mut descriptors: Vec<OwnedFd>,
-    ) -> Result<SandboxEvent, LaunchError> {
-        use {SandboxEvent as Event, SandboxMessage as Message};
-        Ok(match message {
-            Message::Failed(what, errno) => {
-                return Err(LaunchError::Step {
-                    what,
-                    source: io::Error::from_raw_os_error(errno),
-                });
-            }
-            Message::NotExecuted(errno) => Event::NotExecuted(errno),
-            Message::Stopped => Event::Stopped,
-            Message::Exited(status, usage) => Event::Ended(ExitStatus::Exited(status), usage),
-            Message::Killed(signal, usage) => Event::Ended(ExitStatus::Killed(signal), usage),
-            Message::Denied(denial) => Event::Denied(*denial),
-            Message::PendingWrite(info) => self.listener.get().map_or(Event::Closed, |listener| {
-                Event::PendingWrite(PendingWrite::new(info, listener.clone()))
-            }),
-            Message::ConfigChange(info) => {
-                ConfigChange::into_event(info, descriptors, self.listener.get())
-            }
-            Message::UnservedPort(port, pid, program) => Event::UnservedPort { port, pid, program },
-            Message::DnsLookup(name, pid, program) => Event::DnsLookup { name, pid, program },
-            Message::DnsQueries(pid, program) => descriptors
-                .pop()
-                .map_or(Event::Nothing, |fd| Event::DnsQueries(pid, program, fd.into())),
-            Message::DatagramSent(to, pid, program) => Event::DatagramSent { to, pid, program },
-            Message::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
-            Message::Listeners(more) => {
-                NetnsListeners::from_fds(descriptors, more).map_or(Event::Closed, Event::Listeners)
-            }
-            Message::PendingConnect(info) => {
-                PendingConnect::into_event(info, descriptors.pop(), self.listener.get())
-            }
-            Message::StreamRequested(number, on_execute, call) => match self.listener.get() {
-                Some(listener) => Event::StreamRequested {
-                    number,
-                    on_execute,
-                    call: ParkedNotification::new(call, listener.clone()),
-                },
-                None => Event::Closed,
-            },
-            Message::Allowed(allowance) => Event::Allowed(*allowance),
-            Message::Unlisted(more) => Event::Unlisted(more),
-            Message::TripwireMounted(init) => descriptors
-                .pop()
-                .map_or(Event::Closed, |device| Event::TripwireMounted(device, init)),
-            Message::Settled => Event::Settled,
-            Message::Usage(account) => Event::Usage(account),
-            Message::SpaceTaken(taken) => Event::SpaceTaken(taken),
-            Message::Paused => Event::Paused,
-            Message::EntryFds => self.take_entry_fds(descriptors),
-            Message::Ready => Event::Ready,
-            Message::Log(line) => {
-                ringfence_log::write_line(&line);
-                Event::Nothing
-            }
-            Message::Exec(job, report) => exec_event(job, report, descriptors),
-            Message::NameCreated(path, what, birth) => {
-                Event::NameCreated(CreatedName { directory: descriptors.pop(), path, what, birth })
-            }
-        })
-    }
-
-    /// Keeps the seccomp listener, the first of `descriptors`, and passes the others on.
-    fn take_entry_fds(&self, mut descriptors: Vec<OwnedFd>) -> SandboxEvent {
-        if !descriptors.is_empty() {
-            let _ = self.listener.set(Arc::new(descriptors.remove(0)));
-        }
-        let sandbox = self.supervisor_pid().map(i32::cast_unsigned);
-        SandboxFds::from_fds(descriptors, sandbox)
-            .map_or(SandboxEvent::Closed, SandboxEvent::EntryFds)
-    }
-
     /// Length of the next message: most are a few bytes. Blocks.
     fn next_length(&self) -> usize {
         loop {
@@ -611,7 +436,8 @@ impl SandboxHandle {
         }
     }
 
-    /// Starts another process in the sandbox, with these fds. An [`ExecEvent`] reports its state.
+    /// Starts another process in the sandbox, with these fds. An [`ExecReport`](super::ExecReport)
+    /// tells its state.
     pub(crate) fn start_process(
         &self,
         job: ExecId,

@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ringfence_api::ResourceUsage;
+use ringfence_api::{ExitStatus, ResourceUsage};
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::{Limit, Observe};
@@ -30,7 +30,7 @@ use super::socket_memory::SocketMemory;
 use super::supervisor::{CpuPinning, NetnsSource, map_ids};
 use super::{
     InitUsage, LaunchSpec, MAX_FDS, MemoryCounter, SandboxMessage, SandboxOrder, SetupError,
-    SetupStep, build, freeze, netns_listeners, notify, probe,
+    SetupStep, build, exit_status, freeze, netns_listeners, notify, probe, resource_usage,
 };
 
 /// Connections of init to the outside.
@@ -495,23 +495,16 @@ fn serve(
     let mut is_paused = false;
     loop {
         while let Ok(Some((pid, change, usage))) = process::wait(-1, Wait::Poll) {
-            let process::ChildUsage { user_us, system_us, max_rss_kb, .. } = usage;
-            let usage = ResourceUsage { user_us, system_us, max_rss_kb };
-            if command != Some(pid) {
-                jobs.report_child(pid, change, usage);
-                continue;
-            }
-            match change {
-                ChildStatus::Exited(status) => {
-                    return end(control, supervisor, &SandboxMessage::Exited(status, usage));
+            let ended = exit_status(change).map(|status| (status, resource_usage(&usage)));
+            match (ended, change) {
+                (Some((status, usage)), _) if command == Some(pid) => {
+                    return end(control, supervisor, &SandboxMessage::Ended(status, usage));
                 }
-                ChildStatus::Killed(signal) => {
-                    return end(control, supervisor, &SandboxMessage::Killed(signal, usage));
-                }
-                ChildStatus::Stopped(_) if !is_paused => {
+                (Some((status, usage)), _) => jobs.report_end(pid, status, usage),
+                (None, ChildStatus::Stopped(_)) if command == Some(pid) && !is_paused => {
                     send_message(control, &SandboxMessage::Stopped);
                 }
-                ChildStatus::Stopped(_) | ChildStatus::Continued => {}
+                (None, _) => {}
             }
         }
         let mut waits = [control, sigchld_fd].map(|fd| PollFd::new(fd, PollFlags::IN));
@@ -527,8 +520,8 @@ fn serve(
                 drop(command.map(|command| signal::kill(command, signal)))
             }
             Some((SandboxOrder::End, _)) => {
-                let usage = ResourceUsage::default();
-                return end(control, supervisor, &SandboxMessage::Killed(libc::SIGKILL, usage));
+                let (status, usage) = (ExitStatus::Killed(libc::SIGKILL), ResourceUsage::default());
+                return end(control, supervisor, &SandboxMessage::Ended(status, usage));
             }
             Some((SandboxOrder::Pause, _)) => {
                 is_paused = freeze::stop_every_process();
@@ -556,11 +549,7 @@ fn serve(
 
 /// Ends the sandbox and sends `report`. Reported when no other process is left, so that the
 /// launcher need not wait for init to exit.
-fn end(
-    control: &OwnedFd,
-    supervisor: &OwnedFd,
-    report: &SandboxMessage,
-) -> Result<(), SetupError> {
+fn end(control: &OwnedFd, supervisor: &OwnedFd, report: &SandboxMessage) -> Result<(), SetupError> {
     info!(target: "init", report = ?report, "the command has ended");
     end_all();
     debug!(target: "init", "no other process is left");

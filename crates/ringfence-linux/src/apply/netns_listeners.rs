@@ -30,7 +30,7 @@ pub(crate) struct NetnsListeners {
 
 /// The optional sockets that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OptionalListeners {
+pub(crate) struct OptionalListeners {
     v6: bool,
     proxy: bool,
 }
@@ -43,7 +43,7 @@ const DNS_PORT: u16 = 53;
 
 impl NetnsListeners {
     /// Takes the fds in the order in which they are sent.
-    pub(super) fn from_fds(descriptors: Vec<OwnedFd>, more: OptionalListeners) -> Option<Self> {
+    pub(crate) fn from_fds(descriptors: Vec<OwnedFd>, more: OptionalListeners) -> Option<Self> {
         let mut given = descriptors.into_iter();
         let (names, long_names, v4) =
             (given.next()?.into(), given.next()?.into(), given.next()?.into());

@@ -233,8 +233,7 @@ impl NotifyHandler<'_> {
         // Once the command is idle, prepare, so that its first new name does not wait.
         const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         let limit = self.rules.is_none().then_some(&IDLE);
-        let mut ends =
-            [&self.socket, &self.listener].map(|end| PollFd::new(end, PollFlags::IN));
+        let mut ends = [&self.socket, &self.listener].map(|end| PollFd::new(end, PollFlags::IN));
         let ready = poll(&mut ends, limit);
         match (ready, ends.map(|end| end.revents().contains(PollFlags::IN))) {
             (Err(Errno::INTR), _) => true,
@@ -283,7 +282,6 @@ impl NotifyHandler<'_> {
         let _ = self.send(notification, &reply);
         true
     }
-
 
     /// Hands an executable file to the caller in two steps, before the caller resumes: `execve`
     /// fails with ETXTBSY while any process has the file open for writing. For other files the

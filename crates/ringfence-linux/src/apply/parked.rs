@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// A notification, as the notify handler reports it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct NotificationInfo {
+pub(crate) struct NotificationInfo {
     pub(super) id: u64,
     /// The calling process.
     pub(super) pid: u32,

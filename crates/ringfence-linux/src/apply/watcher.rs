@@ -76,7 +76,7 @@ impl SandboxFds {
     }
 
     /// Takes the fds in the order in which they are sent.
-    pub(super) fn from_fds(descriptors: Vec<OwnedFd>, sandbox: Option<u32>) -> Option<Self> {
+    pub(crate) fn from_fds(descriptors: Vec<OwnedFd>, sandbox: Option<u32>) -> Option<Self> {
         let mut given = descriptors.into_iter();
         Some(Self {
             user: given.next()?,

@@ -6,13 +6,15 @@ mod own_files;
 mod relay;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::apply::{
-    Cgroup, CreatedName, FileIdentity, LaunchError, NameKind, SandboxControl, SandboxEvent,
-    SandboxFds, SandboxHandle,
+    Cgroup, ConfigChange, CreatedName, FileIdentity, LaunchError, NameKind, NetnsListeners,
+    PendingConnect, PendingWrite, SandboxControl, SandboxEvent, SandboxFds, SandboxHandle,
+    SandboxMessage,
 };
 use ringfence_api::{
     CommandRequest, ConnectionRecord, Denial, ExitStatus, GrantedAccess, Operation, Outcome,
@@ -199,41 +201,52 @@ impl SandboxMonitor {
         event: SandboxEvent,
         subject: &dyn SupervisedCommand,
     ) -> Result<Option<SandboxEvent>, ProviderError> {
+        let SandboxEvent { message, mut fds, waiting } = event;
         let sandbox = subject.supervisor().0;
-        match event {
-            SandboxEvent::Denied(denial) if is_missing(&denial) => {}
-            SandboxEvent::Denied(denial) => {
-                self.note_denial(denial);
-            }
-            SandboxEvent::PendingWrite(pending) if is_missing(pending.denial()) => drop(pending),
-            SandboxEvent::PendingWrite(pending) => match &self.tripwire {
-                Some(tripwire) => tripwire.ask_write(pending),
-                None => self.denials.record(pending.denial().clone()),
+        match message {
+            SandboxMessage::Denied(denial) if is_missing(&denial) => {}
+            SandboxMessage::Denied(denial) => self.note_denial(*denial),
+            SandboxMessage::PendingWrite(info) if is_missing(&info.denial) => drop(waiting),
+            SandboxMessage::PendingWrite(info) => match (&self.tripwire, waiting) {
+                (Some(tripwire), Some(waiting)) => {
+                    tripwire.ask_write(PendingWrite::new(info, waiting))
+                }
+                _ => self.denials.record(info.denial),
             },
-            SandboxEvent::ConfigChange(change) => self.replace_config(change),
-            SandboxEvent::Allowed(allowance) => self.observed.note(allowance),
-            SandboxEvent::Unlisted(more) => self.observed.add_unlisted(more),
-            SandboxEvent::NameCreated(made) => {
-                self.watcher.record_created(made.birth);
-                match (made.what, made.birth) {
-                    (NameKind::DeniedFile, Some(birth)) => self.note_own_file(made.path, birth),
+            SandboxMessage::ConfigChange(info) => {
+                let change = ConfigChange::new(info, fds, waiting);
+                change.into_iter().for_each(|change| self.replace_config(change))
+            }
+            SandboxMessage::Allowed(allowance) => self.observed.note(*allowance),
+            SandboxMessage::Unlisted(more) => self.observed.add_unlisted(more),
+            SandboxMessage::NameCreated(path, what, birth) => {
+                self.watcher.record_created(birth);
+                match (what, birth) {
+                    (NameKind::DeniedFile, Some(birth)) => self.note_own_file(path, birth),
                     (NameKind::DeniedFile, None) => {}
-                    _ => self.note(made),
+                    _ => self.note(CreatedName { directory: fds.pop(), path, what }),
                 }
             }
-            SandboxEvent::Settled => self.watcher.record_flush(),
-            SandboxEvent::Usage(account) => {
+            SandboxMessage::Settled => self.watcher.record_flush(),
+            SandboxMessage::Usage(account) => {
                 self.limit_monitor.iter().for_each(|monitor| monitor.set_init_usage(account))
             }
-            SandboxEvent::SpaceTaken(taken) => {
+            SandboxMessage::SpaceTaken(taken) => {
                 self.limit_monitor.iter().for_each(|monitor| monitor.set_space_taken(taken))
             }
-            SandboxEvent::Paused => self.watcher.record_pause(),
-            SandboxEvent::EntryFds(inside) => {
+            SandboxMessage::Paused => self.watcher.record_pause(),
+            SandboxMessage::EntryFds => {
+                let Some(inside) = SandboxFds::from_fds(fds, sandbox.map(i32::cast_unsigned))
+                else {
+                    return Ok(Some(SandboxMessage::Closed.into()));
+                };
                 debug!(target: "launcher", sandbox, "the notify handler serves the sandbox");
                 self.start_watcher(inside, subject)?
             }
-            SandboxEvent::TripwireMounted(device, init) => {
+            SandboxMessage::TripwireMounted(init) => {
+                let Some(device) = fds.pop() else {
+                    return Ok(Some(SandboxMessage::Closed.into()));
+                };
                 debug!(target: "launcher", sandbox, init, "serves the tripwire");
                 self.is_wired = true;
                 if let Some(tripwire) = &self.tripwire {
@@ -241,7 +254,10 @@ impl SandboxMonitor {
                     tripwire.serve(device, [supervisor.unwrap_or_default(), init], processor);
                 }
             }
-            other => return self.handle_network_event(other, subject),
+            message => {
+                let event = SandboxEvent { message, fds, waiting };
+                return self.handle_network_event(event, subject);
+            }
         }
         Ok(None)
     }
@@ -252,8 +268,12 @@ impl SandboxMonitor {
         event: SandboxEvent,
         subject: &dyn SupervisedCommand,
     ) -> Result<Option<SandboxEvent>, ProviderError> {
-        match event {
-            SandboxEvent::Listeners(listeners) => {
+        let SandboxEvent { message, mut fds, waiting } = event;
+        match message {
+            SandboxMessage::Listeners(more) => {
+                let Some(listeners) = NetnsListeners::from_fds(fds, more) else {
+                    return Ok(Some(SandboxMessage::Closed.into()));
+                };
                 let Some(gate) = &self.gate else { return Ok(None) };
                 let Some(control) = subject.control() else { return Ok(None) };
                 // A program may connect before the sandbox is reported as built.
@@ -265,32 +285,37 @@ impl SandboxMonitor {
                     control,
                 )?);
             }
-            SandboxEvent::Socket(socket) => {
-                if let Some(egress) = &self.egress {
+            SandboxMessage::Socket => {
+                if let (Some(egress), Some(socket)) = (&self.egress, fds.pop()) {
                     egress.handle_socket(socket);
                 }
             }
-            SandboxEvent::PendingConnect(program) => match &self.egress {
-                Some(egress) => egress.handle_connect(program),
-                None => drop(program),
-            },
-            SandboxEvent::DatagramSent { to, pid, program } => {
+            SandboxMessage::PendingConnect(info) => {
+                let program = PendingConnect::new(info, fds.pop(), waiting);
+                if let (Some(egress), Some(program)) = (&self.egress, program) {
+                    egress.handle_connect(program);
+                }
+            }
+            SandboxMessage::DatagramSent(to, pid, program) => {
                 self.gate.iter().for_each(|gate| gate.record_datagrams(to, pid, program.clone()))
             }
-            SandboxEvent::UnservedPort { port, pid, program } => {
+            SandboxMessage::UnservedPort(port, pid, program) => {
                 let caller = EgressCaller::new(pid, program);
                 let denial = self.policy.as_ref().and_then(|policy| {
                     policy.network(None, |rules| host_port_denial(rules, port, &caller))
                 });
                 denial.into_iter().for_each(|denial| self.note_denial(denial));
             }
-            SandboxEvent::DnsLookup { name, pid, program } => {
+            SandboxMessage::DnsLookup(name, pid, program) => {
                 self.gate.iter().for_each(|gate| gate.record_lookup(&name, pid, &program))
             }
-            SandboxEvent::DnsQueries(pid, program, socket) => {
-                self.lookups.serve_socket(socket, (pid, program), self.policy.clone())
+            SandboxMessage::DnsQueries(pid, program) => {
+                if let Some(socket) = fds.pop() {
+                    let policy = self.policy.clone();
+                    self.lookups.serve_socket(socket.into(), (pid, program), policy)
+                }
             }
-            other => return Ok(Some(other)),
+            message => return Ok(Some(SandboxEvent { message, fds, waiting })),
         }
         Ok(None)
     }
@@ -484,18 +509,14 @@ impl<'a> CommandLoop<'a> {
                     self.subject.next().map_err(|error| not_started(self.request, error))?;
                 // A helper that died without a report may have got that far.
                 self.seen.is_started |= !matches!(
-                    event,
-                    SandboxEvent::NotExecuted(_)
-                        | SandboxEvent::TripwireMounted(..)
-                        | SandboxEvent::EntryFds(_)
+                    event.message,
+                    SandboxMessage::NotExecuted(_)
+                        | SandboxMessage::TripwireMounted(_)
+                        | SandboxMessage::EntryFds
                 );
-                match event {
-                    SandboxEvent::Closed => break,
-                    event => self.note(event)?,
+                if self.note(event)?.is_break() {
+                    break;
                 }
-            }
-            if self.ended.is_some() {
-                break;
             }
             self.keep_time();
         }
@@ -628,9 +649,11 @@ impl<'a> CommandLoop<'a> {
         }
     }
 
-    fn note(&mut self, event: SandboxEvent) -> Result<(), ProviderError> {
-        match self.seen.handle_event(event, self.subject.as_ref())? {
-            Some(SandboxEvent::NotExecuted(errno)) => {
+    /// Handles an event. Breaks when the command has ended or the sandbox is gone.
+    fn note(&mut self, event: SandboxEvent) -> Result<ControlFlow<()>, ProviderError> {
+        let event = self.seen.handle_event(event, self.subject.as_ref())?;
+        match event.map(|event| event.message) {
+            Some(SandboxMessage::NotExecuted(errno)) => {
                 let command = self.request.command[0].to_string_lossy().into_owned();
                 return Err(ProviderError::NotExecuted {
                     command,
@@ -639,7 +662,7 @@ impl<'a> CommandLoop<'a> {
             }
             // Stop as well, so that the caller's shell sees a stopped job. With a time limit we
             // stay awake: a command must not stop the clock.
-            Some(SandboxEvent::Stopped)
+            Some(SandboxMessage::Stopped)
                 if self.request.stdio == StdioMode::Inherit && self.deadline.is_none() =>
             {
                 // The watcher and notify handler cannot work meanwhile, so they stop too.
@@ -649,10 +672,14 @@ impl<'a> CommandLoop<'a> {
                 control.iter().for_each(SandboxControl::resume);
                 self.subject.signal(libc::SIGCONT);
             }
-            Some(SandboxEvent::Ended(status, usage)) => self.ended = Some((status, usage)),
+            Some(SandboxMessage::Ended(status, usage)) => {
+                self.ended = Some((status, usage));
+                return Ok(ControlFlow::Break(()));
+            }
+            Some(SandboxMessage::Closed) => return Ok(ControlFlow::Break(())),
             _ => {}
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn keep_time(&mut self) {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::apply::{
-    ExecEvent, ExecId, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
+    ExecId, ExecReport, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
+    SandboxMessage,
 };
 use ringfence_api::{
     ConnectionRecord, Denial, Enforcement, ExitStatus, Gap, GrantedAccess, LimitBreach, PathMap,
@@ -455,22 +456,11 @@ impl SandboxState {
     fn catch_up(&mut self) {
         while !self.is_over && self.has_event() {
             let event = self.handle.next_event().map_err(launch_error).and_then(|event| {
-                self.seen.is_started |= matches!(event, SandboxEvent::Ready);
+                self.seen.is_started |= matches!(event.message, SandboxMessage::Ready);
                 self.seen.handle_event(event, &self.handle)
             });
             match event {
-                Ok(Some(SandboxEvent::Ready)) => self.is_up = true,
-                Ok(Some(SandboxEvent::Exec(job, what))) => self.note(job, what),
-                Ok(Some(SandboxEvent::StreamRequested { number, on_execute, call })) => {
-                    let offered = self
-                        .offered
-                        .get(&(call.pid() as i32))
-                        .and_then(|offered| offered.get(number as usize));
-                    // The process may be gone by now.
-                    let _ = offered.map(|offered| call.succeed_with_fd(offered, on_execute));
-                }
-                Ok(Some(SandboxEvent::Closed | SandboxEvent::Ended(..))) => self.is_over = true,
-                Ok(_) => {}
+                Ok(event) => event.into_iter().for_each(|event| self.note(event)),
                 Err(error) => {
                     self.error = Some(error);
                     self.is_over = true;
@@ -486,14 +476,37 @@ impl SandboxState {
             .is_ok_and(|ready| ready > 0)
     }
 
-    fn note(&mut self, job: ExecId, what: ExecEvent) {
-        let Some(known) = self.jobs.get_mut(&job) else { return };
-        match what {
-            ExecEvent::Started { pidfd, terminal } => {
-                known.started = Some(Ok(StartedProcess { pidfd, terminal }))
+    /// Handles an event about a process.
+    fn note(&mut self, SandboxEvent { message, fds, waiting }: SandboxEvent) {
+        match message {
+            SandboxMessage::Ready => self.is_up = true,
+            SandboxMessage::Exec(job, report) => self.note_report(job, report, fds),
+            SandboxMessage::StreamRequested(number, on_execute, _) => {
+                let Some(call) = waiting else { return };
+                let offered = self.offered.get(&(call.pid() as i32));
+                // The process may be gone by now.
+                let _ = offered
+                    .and_then(|offered| offered.get(number as usize))
+                    .map(|offered| call.succeed_with_fd(offered, on_execute));
             }
-            ExecEvent::NotExecuted(errno) => known.started = Some(Err(errno)),
-            ExecEvent::Ended(status, usage) => known.ended = Some((status, usage)),
+            SandboxMessage::Closed | SandboxMessage::Ended(..) => self.is_over = true,
+            _ => {}
+        }
+    }
+
+    fn note_report(&mut self, job: ExecId, report: ExecReport, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        match (report, fds.next(), self.jobs.get_mut(&job)) {
+            // This process has no free fd.
+            (ExecReport::Started, None, _) => self.is_over = true,
+            (_, _, None) => {}
+            (ExecReport::Started, Some(pidfd), Some(known)) => {
+                known.started = Some(Ok(StartedProcess { pidfd, terminal: fds.next() }))
+            }
+            (ExecReport::NotExecuted(errno), _, Some(known)) => known.started = Some(Err(errno)),
+            (ExecReport::Ended(status, usage), _, Some(known)) => {
+                known.ended = Some((status, usage))
+            }
         }
     }
 }

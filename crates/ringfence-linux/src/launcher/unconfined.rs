@@ -12,10 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::apply::{LaunchError, SandboxEvent};
-use ringfence_api::{
-    Asker, CommandRequest, Denial, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
-};
+use crate::apply::{LaunchError, SandboxEvent, SandboxMessage, exit_status, resource_usage};
+use ringfence_api::{Asker, CommandRequest, Denial, Enforcement, Gap, HostFacts, Outcome};
 use ringfence_policy::{AbsPath, Grants, Limit, ProviderSpec};
 use ringfence_provider::{
     Capabilities, PolicyDemand, PreparedSandbox, Provider, ProviderError, Sandbox, Support,
@@ -205,32 +203,23 @@ impl SupervisedCommand for UnconfinedChild {
 
     fn next(&mut self) -> Result<SandboxEvent, LaunchError> {
         if self.is_over {
-            return Ok(SandboxEvent::Closed);
+            return Ok(SandboxMessage::Closed.into());
         }
         while let Ok(Some(_)) = signal::read_signalfd(self.changes.as_fd()) {}
         let (change, usage) = match process::wait(self.pid, Wait::Poll) {
             Ok(Some((_, change, usage))) => (change, usage),
             // Another child changed.
-            Ok(None) => return Ok(SandboxEvent::Continued),
-            Err(_) => return Ok(SandboxEvent::Closed),
+            Ok(None) => return Ok(SandboxMessage::Continued.into()),
+            Err(_) => return Ok(SandboxMessage::Closed.into()),
         };
-        let usage = ResourceUsage {
-            user_us: usage.user_us,
-            system_us: usage.system_us,
-            max_rss_kb: usage.max_rss_kb,
+        let ended = exit_status(change);
+        self.is_over = ended.is_some();
+        let message = match (ended, change) {
+            (Some(status), _) => SandboxMessage::Ended(status, resource_usage(&usage)),
+            (None, ChildStatus::Stopped(_)) => SandboxMessage::Stopped,
+            (None, _) => SandboxMessage::Continued,
         };
-        Ok(match change {
-            ChildStatus::Exited(status) => {
-                self.is_over = true;
-                SandboxEvent::Ended(ExitStatus::Exited(status), usage)
-            }
-            ChildStatus::Killed(signal) => {
-                self.is_over = true;
-                SandboxEvent::Ended(ExitStatus::Killed(signal), usage)
-            }
-            ChildStatus::Stopped(_) => SandboxEvent::Stopped,
-            ChildStatus::Continued => SandboxEvent::Continued,
-        })
+        Ok(message.into())
     }
 
     fn signal(&self, number: i32) {

@@ -137,7 +137,6 @@ impl RunRegistry {
                     directory: Some(directory),
                     path: found.directory(),
                     what: found.what,
-                    birth: None,
                 }),
                 None => drop(moved.insert(found.identity)),
             }

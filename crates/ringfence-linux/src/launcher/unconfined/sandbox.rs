@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::apply::{ExecId, ExecSpec};
+use crate::apply::{ExecId, ExecSpec, exit_status, resource_usage};
 use ringfence_api::{
     Denial, Enforcement, ExitStatus, Gap, GrantedAccess, PathMap, QuarantinedFile, ResourceUsage,
 };
@@ -17,7 +17,7 @@ use ringfence_provider::{
     SandboxedProcess, ShellSpec,
 };
 use ringfence_shell::RUNNER_TEXT;
-use ringfence_sys::process::{self, ChildStatus, SpawnOptions, Wait};
+use ringfence_sys::process::{self, SpawnOptions, Wait};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
@@ -190,16 +190,7 @@ impl ShellHost for UnconfinedShared {
     fn ended(&self, job: ExecId) -> Option<(ExitStatus, ResourceUsage)> {
         let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)?;
         let (_, change, usage) = process::wait(pid, Wait::Block).ok()??;
-        let usage = ResourceUsage {
-            user_us: usage.user_us,
-            system_us: usage.system_us,
-            max_rss_kb: usage.max_rss_kb,
-        };
-        match change {
-            ChildStatus::Exited(status) => Some((ExitStatus::Exited(status), usage)),
-            ChildStatus::Killed(signal) => Some((ExitStatus::Killed(signal), usage)),
-            ChildStatus::Stopped(_) | ChildStatus::Continued => None,
-        }
+        Some((exit_status(change)?, resource_usage(&usage)))
     }
 
     fn forget(&self, job: ExecId) {
