@@ -144,9 +144,6 @@ impl OrphanReaping {
     }
 }
 
-/// Maximum number of fds that can be sent at once.
-const MAX_FDS: usize = 16;
-
 impl ExecSpec {
     fn read(file: &OwnedFd) -> Option<Self> {
         postcard::from_bytes(&read_whole(file)?).ok()

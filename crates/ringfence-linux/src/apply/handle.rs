@@ -4,8 +4,7 @@ mod control;
 
 use std::borrow::Cow;
 use std::ffi::CString;
-use std::io::{self, IoSlice, IoSliceMut, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -17,20 +16,17 @@ use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::SignalSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::thread::CpuSet;
 
 use super::cgroup::{Cgroup, CgroupRelease};
+use super::fd_passing::{receive_bytes_with_fds, send_bytes_with_fds, send_with_fds};
 use super::parked::ParkedNotification;
 use super::reexec::HOST_NETWORK;
 use super::supervisor::CpuPinning;
 use super::zygote::{NetnsReuse, Zygote};
 use super::{
-    CONTROL_FD, ExecId, ExecSpec, HELPER, LaunchSpec, MAX_FDS, NameKind, SandboxMessage,
-    SandboxOrder,
+    CONTROL_FD, ExecId, ExecSpec, HELPER, LaunchSpec, NameKind, SandboxMessage, SandboxOrder,
 };
 pub(crate) use control::SandboxControl;
 
@@ -258,17 +254,9 @@ impl PrestartedSandbox {
                 .map_err(helper_error("memfd_create"))?,
         );
         plan.write_all(&bytes).map_err(failed)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let fds: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
         // A supervisor that failed meanwhile has reported it; `next` returns that.
-        let _ = sendmsg(
-            &self.running.control,
-            &[IoSlice::new(b"l")],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        );
+        let _ = send_bytes_with_fds(&self.running.control, b"l", &fds);
         Ok(self.running)
     }
 }
@@ -397,26 +385,14 @@ impl SandboxHandle {
     /// Receives a message and its fds; `None` if the sandbox is gone.
     fn receive(&self) -> Option<(SandboxMessage, Vec<OwnedFd>)> {
         let mut buffer = vec![0; self.next_length()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let length = loop {
-            match recvmsg(
-                &self.control,
-                &mut [IoSliceMut::new(&mut buffer)],
-                &mut ancillary,
-                RecvFlags::CMSG_CLOEXEC,
-            ) {
-                Ok(received) => break received.bytes,
+        let (length, fds) = loop {
+            match receive_bytes_with_fds(&self.control, &mut buffer, RecvFlags::empty()) {
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
-                Err(_) => break 0,
+                received => break received.ok()?,
             }
         };
-        let descriptors = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
-            _ => None,
-        });
-        let message = postcard::from_bytes(buffer.get(..length).filter(|bytes| !bytes.is_empty())?);
-        Some((message.ok()?, descriptors.unwrap_or_default()))
+        let message = buffer.get(..length).filter(|bytes| !bytes.is_empty())?;
+        Some((postcard::from_bytes(message).ok()?, fds))
     }
 
     /// Length of the next message: most are a few bytes. Blocks.
@@ -448,16 +424,8 @@ impl SandboxHandle {
         let mut what =
             std::fs::File::from(rustix::fs::memfd_create("ringfence-start", MemfdFlags::CLOEXEC)?);
         what.write_all(&bytes)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let given: Vec<_> = [what.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
-        if !ancillary.push(SendAncillaryMessage::ScmRights(&given)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let order = postcard::to_stdvec(&SandboxOrder::Start(job))
-            .map_err(|_| io::ErrorKind::InvalidData)?;
-        sendmsg(&self.control, &[IoSlice::new(&order)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        let fds: Vec<_> = [what.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
+        send_with_fds(&self.control, &SandboxOrder::Start(job), &fds)
     }
 
     /// Sends the command a signal.

@@ -2,8 +2,6 @@
 //! and ends every process when it ends.
 
 use std::ffi::CString;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::{ExitStatus, ResourceUsage};
@@ -17,20 +15,21 @@ use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, error, info, trace_span};
 
 use super::exec_table::ExecTable;
 use super::fd_passing::{
-    is_peer_gone, receive_all_fds, receive_fds, send_fds_with_word, send_message,
+    is_peer_gone, receive_all_fds, receive_bytes_with_fds, receive_fds, send_bytes_with_fds,
+    send_message,
 };
 use super::filter_cache::cached_filter;
 use super::socket_memory::SocketMemory;
 use super::supervisor::{CpuPinning, NetnsSource, map_ids};
 use super::{
-    InitUsage, LaunchSpec, MAX_FDS, MemoryCounter, SandboxMessage, SandboxOrder, SetupError,
-    SetupStep, build, exit_status, freeze, netns_listeners, notify, probe, resource_usage,
+    InitUsage, LaunchSpec, MemoryCounter, SandboxMessage, SandboxOrder, SetupError, SetupStep,
+    build, exit_status, freeze, netns_listeners, notify, probe, resource_usage,
 };
 
 /// Connections of init to the outside.
@@ -402,7 +401,7 @@ fn install_filter(
     };
     let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
     descriptors.extend(for_notify_handler.iter().map(AsFd::as_fd));
-    send_fds_with_word(supervisor, word, &descriptors)
+    send_bytes_with_fds(supervisor, &[word], &descriptors)
         .during(|| "send the listener to the notify handler".into())
 }
 
@@ -573,15 +572,6 @@ fn end_all() {
 
 fn receive(control: &OwnedFd) -> Option<(SandboxOrder, Vec<OwnedFd>)> {
     let mut buffer = [0; 64];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received =
-        recvmsg(control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, how).ok()?;
-    let order = postcard::from_bytes(buffer.get(..received.bytes)?).ok()?;
-    let descriptors = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
-        _ => None,
-    });
-    Some((order, descriptors.flatten().collect()))
+    let (length, fds) = receive_bytes_with_fds(control, &mut buffer, RecvFlags::DONTWAIT).ok()?;
+    Some((postcard::from_bytes(buffer.get(..length)?).ok()?, fds))
 }

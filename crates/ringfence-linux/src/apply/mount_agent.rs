@@ -126,12 +126,8 @@ impl SandboxFds {
             .map_err(helper_io_error("spawn /proc/self/exe"))?;
         drop(theirs);
         on_started(pid);
-        let sent = match &self.wire {
-            Some(wire) => {
-                send_fds(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd(), wire.as_fd()])
-            }
-            None => send_fds(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd()]),
-        };
+        let fds = [&self.user, &self.mount, &list].into_iter().chain(&self.wire);
+        let sent = send_fds(&ours, fds.map(AsFd::as_fd));
         let result = sent
             .map_err(helper_error("send fds to the mount agent"))
             .and_then(|()| receive_result(&ours));

@@ -53,10 +53,11 @@ use ringfence_sys::{namespace, privilege, process};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustix::time::Timespec;
 use tracing::{debug, error, trace_span};
 
-use super::fd_passing::{receive_fds_with_word, send_message_with_fds};
+use super::fd_passing::{receive_bytes_with_fds, send_message_with_fds};
 use super::supervisor::CpuPinning;
 use super::{LaunchSpec, SandboxMessage};
 use caller::{CallerMemory, NotifyCaller};
@@ -138,7 +139,9 @@ pub(super) fn serve(
     NotifySetup { init, wire, pinning }: NotifySetup<'_>,
 ) {
     let _stage = trace_span!(target: "stage", "serve").entered();
-    let Some((reporting, given)) = receive_fds_with_word(&socket) else { return };
+    let mut reporting = [DENIALS];
+    let received = receive_bytes_with_fds(&socket, &mut reporting, RecvFlags::empty());
+    let Ok((_, given)) = received else { return };
     let mut given = given.into_iter();
     let (Some(listener), Some(user), Some(mount), Some(plan)) =
         (given.next(), given.next(), given.next(), given.next())
@@ -166,7 +169,7 @@ pub(super) fn serve(
         socket,
         inside: Some([user, mount]),
         init: init as u32,
-        reporting,
+        reporting: reporting[0],
     };
     while handler.serve_next() {}
 }

@@ -175,10 +175,7 @@ fn mount_tripwire(
         send_message_with_fds(control, &SandboxMessage::TripwireMounted(pid), &[served.as_fd()])
     });
     let mount = wire.map(|(_, mount)| mount);
-    let sent = match &mount {
-        Some(mount) => send_fds(init, [mount.as_fd()]),
-        None => send_fds(init, []),
-    };
+    let sent = send_fds(init, mount.as_ref().map(AsFd::as_fd));
     sent.during(|| "send the tripwire to init".into()).map(|()| mount)
 }
 

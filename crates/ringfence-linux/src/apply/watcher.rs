@@ -149,16 +149,9 @@ impl WatcherProcess {
         let (socket, pid) = spawn_with(WATCHER, SpawnIsolation::SameSession, &environment)?;
         let watcher = Self { socket, pid, _inotify: inotify };
         let SandboxFds { user, mount, plan, wire, .. } = inside;
-        let sent = match wire {
-            Some(wire) => {
-                send_fds(&watcher.socket, [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()])
-            }
-            None => send_fds(&watcher.socket, [user.as_fd(), mount.as_fd(), plan.as_fd()]),
-        };
-        let sent = sent.and_then(|()| match &end {
-            Some(end) => send_fds(&watcher.socket, [end.as_fd()]),
-            None => send_fds(&watcher.socket, []),
-        });
+        let fds = [user, mount, plan].into_iter().chain(wire);
+        let sent = send_fds(&watcher.socket, fds.map(AsFd::as_fd))
+            .and_then(|()| send_fds(&watcher.socket, end.as_ref().map(AsFd::as_fd)));
         sent.map_err(helper_error("send fds to the watcher"))?;
         Ok(watcher)
     }

@@ -14,8 +14,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,14 +28,11 @@ use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg, socketpair, sockopt,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
-use super::fd_passing::send_with_fds;
+use super::fd_passing::{receive_bytes_with_fds, send_with_fds};
 use super::filter_cache::prepare_filters;
 use super::handle::{LaunchError, helper_error, helper_io_error};
 use super::supervisor::{COMMAND_SIGNALS, CpuPinning, NetnsSource, map_ids, run_supervisor};
@@ -189,24 +185,10 @@ impl Drop for Zygote {
 }
 
 fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut buffer = [0; MAX_MESSAGE];
-    let length = recvmsg(
-        from,
-        &mut [IoSliceMut::new(&mut buffer)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?
-    .bytes;
-    let descriptor = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    Ok((
-        postcard::from_bytes(&buffer[..length]).map_err(|_| io::ErrorKind::UnexpectedEof)?,
-        descriptor,
-    ))
+    let (length, fds) = receive_bytes_with_fds(from, &mut buffer, RecvFlags::empty())?;
+    let value = postcard::from_bytes(&buffer[..length]);
+    Ok((value.map_err(|_| io::ErrorKind::UnexpectedEof)?, fds.into_iter().next()))
 }
 
 /// Entry point of the zygote process: it ends when the launcher does.
