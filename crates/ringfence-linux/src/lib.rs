@@ -11,6 +11,7 @@ mod apply;
 mod fuse;
 mod fuse_nodes;
 mod launcher;
+mod locks;
 
 pub use apply::reexec::enter_if_helper;
 pub use apply::{UsernsObstacle, probe};

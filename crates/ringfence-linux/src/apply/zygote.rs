@@ -16,10 +16,11 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::fuse::pin_to;
+use crate::locks::lock;
 use ringfence_plan::HostSupport;
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_policy::Observe;
@@ -130,12 +131,12 @@ impl Zygote {
         serves: NetnsReuse,
         control: BorrowedFd<'_>,
     ) -> io::Result<(i32, OwnedFd)> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner).fork_supervisor(serves, control)
+        lock(&self.control).fork_supervisor(serves, control)
     }
 
     /// Lets the zygote reap a supervisor that has ended.
     pub(super) fn reap(&self, pid: i32) {
-        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let control = lock(&self.control);
         let _ = send_with_fds(&control.socket, &ZygoteRequest::Reap(pid), &[]);
     }
 }

@@ -46,10 +46,10 @@ use rustix::time::Timespec;
 use tracing::debug;
 
 use crate::launcher::fd_limit;
+use crate::locks::lock;
 use active_dials::{ActiveDials, DialAttempt};
 use dial_goal::{DialGoal, OutboundCheck, stream_check};
 use gate::AllowedConnect;
-use guard::lock;
 use proxy_gate::ProxyGate;
 use publish::PublishedPorts;
 pub(crate) use publish::ReservedPorts;

@@ -3,7 +3,7 @@
 //! It records every name as denied and answers NXDOMAIN. No query leaves the sandbox.
 
 use std::net::UdpSocket;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_api::{Denial, DenialEvidence, Operation};
@@ -12,6 +12,7 @@ use ringfence_egress::dns::{nxdomain_reply, queried_name};
 use crate::launcher::asks::LivePolicy;
 use crate::launcher::denial_log::DenialLog;
 use crate::launcher::optional::mark_optional;
+use crate::locks::lock;
 
 /// Most sockets served at a time; lookups beyond it get no answer.
 const MAX_SOCKETS: usize = 32;
@@ -29,7 +30,7 @@ pub(crate) struct Lookups(Arc<Mutex<DenialLog>>);
 impl Lookups {
     /// Takes the denials so far.
     pub(crate) fn take_denials(&self) -> DenialLog {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 
     /// Serves a socket of this process and program, on its own thread.
@@ -72,7 +73,7 @@ impl Lookups {
             Some(policy) => policy.read(|grants| mark_optional(denial, grants)),
             None => denial,
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
+        lock(&self.0).record(denial);
     }
 }
 

@@ -10,10 +10,11 @@ mod streams;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::apply::{ExecId, ExecSpec, OrphanReaping};
+use crate::locks::lock;
 use ringfence_api::{
     ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, Outcome, ResourceUsage,
     ShellCommand, Signal, StreamOutput,
@@ -372,8 +373,7 @@ impl Interrupter for ShellInterrupter {
     }
 
     fn signal(&self, signal: Signal) {
-        let command_start =
-            self.command_start.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let command_start = lock(&self.command_start).clone();
         process_tree::signal_since(self.pid, &command_start, signal.linux_number());
     }
 }

@@ -5,12 +5,13 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
 use crate::apply;
 use crate::apply::{IntentEffect, PendingWrite};
 use crate::fuse::{HostEntry, NodeTree, PendingOpen, TripEvent, TripHandler, TripwireFs};
+use crate::locks::{lock, read_lock, write_lock};
 use ringfence_api::{AskAnswer, Asker, Denial, DenialEvidence, GrantedAccess, Operation};
 use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Disguise, Verdict};
@@ -88,7 +89,7 @@ impl TripwireServer {
 
     /// Takes the denials so far.
     pub(crate) fn take_denials(&self) -> DenialLog {
-        std::mem::take(&mut self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.log.denials))
     }
 
     /// Takes the accesses granted by an answer so far.
@@ -113,15 +114,15 @@ pub(crate) struct OwnPids(RwLock<Vec<u32>>);
 
 impl OwnPids {
     pub(crate) fn add(&self, pid: i32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(pid as u32);
+        write_lock(&self.0).push(pid as u32);
     }
 
     pub(crate) fn remove(&self, pid: i32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|own| *own != pid as u32);
+        write_lock(&self.0).retain(|own| *own != pid as u32);
     }
 
     fn contains(&self, pid: u32) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+        read_lock(&self.0).contains(&pid)
     }
 }
 
@@ -265,7 +266,7 @@ impl TripwireLog {
     fn refused(&self, denial: Denial) {
         let Denial { operation, target, rule, origin, pid, .. } = &denial;
         info!(target: "tripwire", caller = pid, ?operation, path = target, rule, origin, "denied");
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
+        lock(&self.denials).record(denial);
     }
 
     fn ask_write(&self, pending: PendingWrite) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::apply::{
@@ -11,6 +11,7 @@ use crate::apply::{
     WatcherMessage, WatcherProcess,
 };
 use crate::fuse::{NodeKind, NodeTree};
+use crate::locks::{lock, write_lock};
 use ringfence_api::{Gap, GapKind};
 use ringfence_plan::{FileKind, Plan, Step};
 use ringfence_provider::ProviderError;
@@ -36,10 +37,6 @@ const END_LIMIT: Duration = Duration::from_millis(15);
 /// Longest wait for pending reports of the notify handler: it takes long on a busy host, and a
 /// repository of the command must not be taken for the user's.
 const FLUSH_LIMIT: Duration = Duration::from_millis(90);
-
-fn lock(state: &Mutex<WatcherState>) -> MutexGuard<'_, WatcherState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The watcher of one command, from this side.
 #[derive(Debug)]
@@ -381,7 +378,7 @@ impl WatcherLoop {
             .nodes
             .as_ref()
             .ok_or_else(|| std::io::Error::other("no tripwire to mask it with"))?;
-        Ok(nodes.tree.write().unwrap_or_else(PoisonError::into_inner))
+        Ok(write_lock(&nodes.tree))
     }
 
     /// Waits for the next step. Without a watcher only an end counts.

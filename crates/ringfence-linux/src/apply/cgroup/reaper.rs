@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::locks::lock;
 
 use ringfence_sys::process;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -41,7 +43,7 @@ static OURS: Mutex<Option<CgroupReaper>> = Mutex::new(None);
 
 /// Starts the reaper before a cgroup is created, or counts one more cgroup.
 pub(super) fn register() {
-    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ours = lock(&OURS);
     let this = std::process::id();
     if let Some(reaper) = ours.as_mut().filter(|reaper| reaper.owner == this) {
         reaper.cgroups += 1;
@@ -63,7 +65,7 @@ pub(super) fn register() {
 
 /// Counts one cgroup less; the reaper ends with the last one.
 pub(super) fn unregister() {
-    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ours = lock(&OURS);
     let Some(reaper) = ours.as_mut().filter(|reaper| reaper.owner == std::process::id()) else {
         return;
     };

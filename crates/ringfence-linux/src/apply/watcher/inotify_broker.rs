@@ -10,7 +10,9 @@ mod server;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::locks::lock;
 
 use ringfence_sys::process;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -55,7 +57,7 @@ impl InotifySource {
     /// For one more watcher. Also returns its end of the broker connection, if it shares the
     /// broker.
     pub(super) fn new() -> Result<(Self, Option<OwnedFd>), LaunchError> {
-        let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = lock(&REGISTRY);
         if registry.own < OWN_INSTANCES {
             registry.own += 1;
             return Ok((InotifySource::Own, None));
@@ -89,7 +91,7 @@ impl InotifySource {
 impl Drop for InotifySource {
     fn drop(&mut self) {
         if matches!(self, InotifySource::Own) {
-            REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).own -= 1;
+            lock(&REGISTRY).own -= 1;
         }
     }
 }

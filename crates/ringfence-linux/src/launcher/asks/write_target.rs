@@ -4,9 +4,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crate::apply::{PendingWrite, WriteIntent};
+use crate::locks::lock;
 use ringfence_api::Operation;
 use ringfence_plan::FileKind;
 use ringfence_policy::AbsPath;
@@ -126,10 +127,6 @@ impl WriteTarget {
         Some(Self { path, kind, operation, directory, name, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, TargetState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True if the directory is still at its path.
     fn is_in_place(&self) -> bool {
         let now = self
@@ -157,7 +154,7 @@ impl WriteTarget {
     /// Identity of the file. A missing file is created as `deed` says; `None` without a `deed`, or
     /// if the target changed.
     pub(crate) fn ensure_exists(&self, deed: Option<WriteIntent>) -> Option<InodeId> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if matches!(*state, TargetState::Nothing) {
             let Some(WriteIntent::Open { flags, mode, .. }) = deed.filter(|_| self.is_in_place())
             else {
@@ -213,7 +210,7 @@ impl WriteTarget {
     }
 
     fn open(&self, wanted: OFlags, mode: u32) -> Result<WriteResult, Errno> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let (file, origin) = match &*state {
             TargetState::Nothing => {
                 let (file, made) = self.make(wanted, mode)?;
@@ -252,7 +249,7 @@ impl WriteTarget {
     fn make_directory(&self, mode: u32) -> Result<WriteResult, Errno> {
         rustix::fs::mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
         let (status, held) = open_entry(&self.directory, &self.name)?;
-        *self.state() = TargetState::Made {
+        *lock(&self.state) = TargetState::Made {
             identity: identity(&status),
             _held: held,
             created_by: CreatedBy::SomeRequest,
@@ -268,7 +265,7 @@ impl WriteTarget {
 
     /// Removes a file created for a request that was interrupted, unless it has contents by now.
     pub(crate) fn undo(&self, origin: TargetOrigin) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let TargetState::Made { identity: made, .. } = *state else { return };
         if origin == TargetOrigin::Old {
             return;

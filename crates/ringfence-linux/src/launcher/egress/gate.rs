@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use crate::apply::PendingConnect;
+use crate::locks::lock;
 use ringfence_api::{ConnectionRecord, Denial, DenialEvidence, Operation};
 use ringfence_egress::dial::{Dialer, UpstreamProxies};
 use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsVerdict};
@@ -184,14 +185,10 @@ impl EgressGate {
         self.read(|rules| rules.decide_host_loopback(address, port))
     }
 
-    fn denials(&self) -> MutexGuard<'_, DenialLog> {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the denials since the last call.
     pub(crate) fn take_denials(&self) -> DenialLog {
-        let mut refused = std::mem::take(&mut *self.denials());
-        let lookups = std::mem::take(&mut *self.lookups());
+        let mut refused = std::mem::take(&mut *lock(&self.denials));
+        let lookups = std::mem::take(&mut *lock(&self.lookups));
         refused.amend_each(|denial| {
             if let Some(Lookup { caller, optional }) =
                 lookups.get(&denial.target).filter(|_| denial.pid == 0)
@@ -203,10 +200,6 @@ impl EgressGate {
         refused
     }
 
-    fn lookups(&self) -> MutexGuard<'_, HashMap<String, Lookup>> {
-        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the process that looks up a name: the DNS responder does not see the pid.
     pub(crate) fn record_lookup(&self, name: &str, pid: u32, program: &str) {
         const MAX_LOOKUPS: usize = 4096;
@@ -214,7 +207,7 @@ impl EgressGate {
         let because = (Denial::NETWORK_NONE.to_owned(), String::new());
         let attempt = connect_denial(name.to_owned(), because, false, &caller);
         let optional = self.policy.read(|grants| mark_optional(attempt, grants)).optional;
-        let mut lookups = self.lookups();
+        let mut lookups = lock(&self.lookups);
         if let Some(known) = lookups.get_mut(name) {
             known.optional &= optional;
         } else if lookups.len() < MAX_LOOKUPS {
@@ -224,7 +217,7 @@ impl EgressGate {
 
     /// Takes the connections since the last call.
     pub(crate) fn take_connections(&self) -> ConnectionLog {
-        std::mem::take(&mut self.connections.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.connections))
     }
 
     /// Records an allowed connection, or an update to one.
@@ -238,7 +231,7 @@ impl EgressGate {
             }
             None => info!(target: "egress", caller = pid, host = target, address, "connected"),
         }
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).record(connection);
+        lock(&self.connections).record(connection);
     }
 
     /// Records a denied connect.
@@ -285,7 +278,7 @@ impl EgressGate {
     fn record(&self, denial: Denial) {
         let Denial { target, rule, origin, pid, .. } = &denial;
         info!(target: "egress", caller = pid, host = target, rule, origin, "denied");
-        self.denials().record(denial);
+        lock(&self.denials).record(denial);
     }
 }
 

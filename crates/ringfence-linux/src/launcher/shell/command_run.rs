@@ -3,7 +3,6 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -25,6 +24,7 @@ use super::stdin::StdinPipe;
 use super::{CommandEnd, PersistentShell, command_result, ended, process_tree};
 use crate::launcher::deadline::Deadline;
 use crate::launcher::limit_monitor::CommandUsage;
+use crate::locks::lock;
 
 /// Time to react to each signal: interrupt, terminate, kill.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -137,8 +137,7 @@ impl<'a> ShellRun<'a> {
         run.spent = CommandUsage::new(&run.shell.host.limits());
         run.shell.host.begin_command();
         run.stdin_pipe = stdin_pipe;
-        *run.shell.command_start.lock().unwrap_or_else(PoisonError::into_inner) =
-            run.command_start.clone();
+        *lock(&run.shell.command_start) = run.command_start.clone();
         Ok(run)
     }
 

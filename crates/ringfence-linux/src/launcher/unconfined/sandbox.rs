@@ -5,9 +5,10 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::apply::{ExecId, ExecSpec, exit_status, resource_usage};
+use crate::locks::lock;
 use ringfence_api::{
     Denial, Enforcement, ExitStatus, Gap, GrantedAccess, PathMap, QuarantinedFile, ResourceUsage,
 };
@@ -114,8 +115,7 @@ impl Sandbox for UnconfinedSandbox {
 impl Drop for UnconfinedSandbox {
     /// Kills the shells; their background processes keep running.
     fn drop(&mut self) {
-        let shells =
-            std::mem::take(&mut *self.shared.shells.lock().unwrap_or_else(PoisonError::into_inner));
+        let shells = std::mem::take(&mut *lock(&self.shared.shells));
         for pid in shells.into_values() {
             let _ = signal::kill(-pid, libc::SIGKILL);
             let _ = process::wait(pid, Wait::Block);
@@ -182,20 +182,20 @@ impl ShellHost for UnconfinedShared {
         let pid = process::spawn_with(c"/bin/sh", &arguments, &variables, &options)
             .map_err(system("start a shell"))?;
         let job = self.next.fetch_add(1, Ordering::Relaxed);
-        self.shells.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pid);
+        lock(&self.shells).insert(job, pid);
         let pidfd = process::pidfd(pid).map_err(system("watch a shell"))?;
         Ok((job, StartedProcess { pidfd, terminal: None }))
     }
 
     fn ended(&self, job: ExecId) -> Option<(ExitStatus, ResourceUsage)> {
-        let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)?;
+        let pid = lock(&self.shells).remove(&job)?;
         let (_, change, usage) = process::wait(pid, Wait::Block).ok()??;
         Some((exit_status(change)?, resource_usage(&usage)))
     }
 
     fn forget(&self, job: ExecId) {
         // Its script has ended, and the shell exits.
-        let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+        let pid = lock(&self.shells).remove(&job);
         if let Some(pid) = pid {
             let _ = signal::kill(pid, libc::SIGKILL);
             let _ = process::wait(pid, Wait::Block);

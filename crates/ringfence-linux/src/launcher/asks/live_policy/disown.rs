@@ -1,7 +1,6 @@
 //! Files of a session's commands that the user changes between commands.
 
-use std::sync::PoisonError;
-
+use crate::locks::lock;
 use ringfence_plan::{FileKind, Overmount};
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
 use ringfence_provider::ProviderError;
@@ -16,7 +15,7 @@ impl LivePolicy {
         if files.is_empty() {
             return Ok(());
         }
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let fds = self.fds().ok_or(ProviderError::Gone { what: "sandbox" })?;
         let masks = self.mask_nodes(
             files.into_iter().map(|path| (path, Overmount::Deny(FileKind::File))).collect(),

@@ -1,9 +1,10 @@
 //! Policy replacement in a running sandbox.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::apply::{LaunchError, MountGrant, PolicyReplacement, SandboxFds, support};
+use crate::locks::{lock, write_lock};
 use ringfence_api::{HostFacts, Operation, error_chain};
 use ringfence_plan::linux::plan;
 use ringfence_plan::{
@@ -138,7 +139,7 @@ impl LivePolicy {
         active: &mut ActivePolicy,
         given: &Grants,
     ) -> Result<(Vec<PolicyChange>, Plan), ProviderError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let fds = self.fds().ok_or(ProviderError::Gone { what: "sandbox" })?;
         let answered = self.read(|grants| AnsweredGrants::new(grants, &active.given));
         let known = self.read(|grants| {
@@ -180,7 +181,7 @@ impl LivePolicy {
         if !active.plan.has_tripwire() {
             enforced.replace_tripwire_by_gap();
         }
-        *self.grants.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new.grants);
+        *write_lock(&self.grants) = Arc::new(new.grants);
         let _ = self.renewal.get().map(WatcherRestart::request);
         Ok((merge_by_rule(changes), enforced))
     }
