@@ -12,6 +12,7 @@ mod fuse;
 mod fuse_nodes;
 mod launcher;
 mod locks;
+mod open;
 
 pub use apply::reexec::enter_if_helper;
 pub use apply::{UsernsObstacle, probe};

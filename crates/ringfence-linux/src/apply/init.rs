@@ -4,6 +4,8 @@
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::open::open;
+
 use ringfence_api::{ExitStatus, ResourceUsage};
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_plan::{NetworkNamespace, Plan, Step};
@@ -14,7 +16,7 @@ use ringfence_sys::process::{
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, error, info, trace_span};
@@ -256,8 +258,7 @@ fn replace_host_null() -> Result<(), SetupError> {
     if !(stdin || stdout || stderr) {
         return Ok(());
     }
-    let own = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .during(|| "open /dev/null".into())?;
+    let own = open("/dev/null", OFlags::RDWR).during(|| "open /dev/null".into())?;
     let placed = [(stdin, 0), (stdout, 1), (stderr, 2)]
         .into_iter()
         .filter(|(is, _)| *is)
@@ -282,13 +283,7 @@ fn lock(launch: &LaunchSpec, supervisor: &OwnedFd) -> Result<InnerNamespaces, Se
     limit_watches();
     build::make_proc_read_only(&launch.plan.steps)?;
     // Opened while this process is still dumpable.
-    let open = |kind: &str| {
-        rustix::fs::open(
-            format!("/proc/self/ns/{kind}"),
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-    };
+    let open = |kind: &str| open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY);
     let inside = InnerNamespaces {
         user: open("user").during(|| "open the user namespace".into())?,
         mount: open("mnt").during(|| "open the mount namespace".into())?,

@@ -31,6 +31,7 @@ use super::supervisor::COMMAND_SIGNALS;
 use super::watcher::{SandboxFds, attached_masks};
 use super::{CONTROL_FD, HELPER, PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
 use crate::fuse_nodes::REPORTING_MASK_DIR;
+use crate::open::open;
 pub(crate) use mask::DirHolder;
 
 /// The argument that starts our binary as the mount agent.
@@ -112,8 +113,7 @@ impl SandboxFds {
                 .map_err(helper_error("socketpair"))?;
         // Keep clear of the fd number that the child uses.
         let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper_error("fcntl"))?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .map_err(helper_error("open /dev/null"))?;
+        let null = open("/dev/null", OFlags::RDWR).map_err(helper_error("open /dev/null"))?;
         let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper_error("fcntl"))?;
         let arguments =
             [HELPER, MOUNT_AGENT].map(|reply| CString::new(reply).expect("a literal without NUL"));
@@ -228,8 +228,7 @@ fn mount_grant(
     namespace::unshare(namespace::MOUNT).during(|| "unshare(CLONE_NEWNS)".into())?;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     let own =
-        rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .during(|| "open the mount namespace".into())?;
+        open("/proc/self/ns/mnt", OFlags::RDONLY).during(|| "open the mount namespace".into())?;
     let source = open_path(path).during(|| format!("find {path}"))?;
     let status = rustix::fs::fstat(&source).during(|| format!("look at {path}"))?;
     if (status.st_dev, status.st_ino) != grant.identity {

@@ -44,6 +44,7 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::fuse::CpuContention;
+use crate::open::open_at;
 use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_plan::seccomp::{
     EXECUTE_BITS, find_refusal, is_notified_for_close_only, is_only_reported, opens_for_writing,
@@ -51,7 +52,7 @@ use ringfence_plan::seccomp::{
 use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::time::Timespec;
@@ -191,12 +192,7 @@ fn send_entry_fds(
     [listener, mount, plan]: [&OwnedFd; 3],
     wire: Option<OwnedFd>,
 ) {
-    let Ok(user) = rustix::fs::openat(
-        host_proc,
-        "self/ns/user",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) else {
+    let Ok(user) = open_at(host_proc, "self/ns/user", OFlags::RDONLY) else {
         return;
     };
     let mut descriptors = vec![listener.as_fd(), user.as_fd(), mount.as_fd(), plan.as_fd()];

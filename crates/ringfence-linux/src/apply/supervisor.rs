@@ -4,11 +4,13 @@
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use crate::open::{open, open_at};
+
 use ringfence_plan::NetworkNamespace;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net, privilege};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::mount::MountAttrFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CpuSet;
@@ -120,8 +122,7 @@ fn run(
     signal::block(&SignalSet::from_signals(COMMAND_SIGNALS)).during(|| "pthread_sigmask".into())?;
     namespaces()?;
     debug!(target: "supervisor", "created user, mount, pid, ipc and uts namespaces");
-    let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .during(|| "open /proc".into())?;
+    let host_proc = open("/proc", OFlags::PATH).during(|| "open /proc".into())?;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .during(|| "socketpair".into())?;
@@ -181,8 +182,7 @@ fn mount_tripwire(
 
 fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
     let (uid, gid) = process::ids();
-    let served =
-        rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let served = open("/dev/fuse", OFlags::RDWR).ok()?;
     let number = served.as_raw_fd().to_string();
     let (user, group) = (uid.to_string(), gid.to_string());
     let options =
@@ -198,13 +198,8 @@ fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
 fn create_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), SetupError> {
     namespace::unshare(namespace::NETWORK).during(|| "unshare(CLONE_NEWNET)".into())?;
     net::loopback_up().during(|| "set the loopback up".into())?;
-    let made = rustix::fs::openat(
-        host_proc,
-        "self/ns/net",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .during(|| "open the network namespace".into())?;
+    let made = open_at(host_proc, "self/ns/net", OFlags::RDONLY)
+        .during(|| "open the network namespace".into())?;
     send_fds(init, [made.as_fd()]).during(|| "send the network to init".into())
 }
 

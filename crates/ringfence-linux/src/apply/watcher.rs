@@ -19,12 +19,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::{fs, io};
 
+use crate::open::open;
+
 use ringfence_plan::{FileKind, Overmount, Step};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Rule, Verdict};
 use ringfence_sys::process::{self, SpawnIsolation, SpawnOptions};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, privilege};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
@@ -211,8 +213,7 @@ fn spawn_with(
             .map_err(helper_error("socketpair"))?;
     // Keep clear of the fd numbers that the child uses.
     let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper_error("fcntl"))?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(helper_error("open /dev/null"))?;
+    let null = open("/dev/null", OFlags::RDWR).map_err(helper_error("open /dev/null"))?;
     let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper_error("fcntl"))?;
     let arguments = [HELPER, word].map(|word| CString::new(word).expect("a literal without NUL"));
     let descriptors =
@@ -303,11 +304,7 @@ fn run(control: &OwnedFd) -> io::Result<()> {
     // The watcher adds a watch through an fd in this directory, and so hits the directory that it
     // found, not the one at the same path later. The sandbox's own `/proc` does not show host
     // processes.
-    let numbers = rustix::fs::open(
-        "/proc/self/fd",
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let numbers = open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY)?;
     namespace::enter(user.as_fd(), namespace::USER)?;
     namespace::enter(mount.as_fd(), namespace::MOUNT)?;
     rustix::process::fchdir(&numbers)?;

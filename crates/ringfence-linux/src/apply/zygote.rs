@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::fuse::pin_to;
 use crate::locks::lock;
+use crate::open::open;
 use ringfence_plan::HostSupport;
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_policy::Observe;
@@ -28,7 +29,7 @@ use ringfence_sys::process::{self, ChildStatus, Fork};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
@@ -338,8 +339,7 @@ impl PooledNetns {
     fn new() -> io::Result<Self> {
         namespace::unshare(namespace::NETWORK)?;
         net::loopback_up()?;
-        let fd =
-            rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = open("/proc/self/ns/net", OFlags::RDONLY)?;
         Ok(Self { fd, new: counters()? })
     }
 

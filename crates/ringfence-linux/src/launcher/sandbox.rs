@@ -11,6 +11,7 @@ use crate::apply::{
     SandboxMessage,
 };
 use crate::locks::lock;
+use crate::open::open;
 use ringfence_api::{
     ConnectionRecord, Denial, Enforcement, ExitStatus, Gap, GrantedAccess, LimitBreach, PathMap,
     QuarantinedFile, ResourceUsage, StreamOutput,
@@ -23,7 +24,7 @@ use ringfence_provider::{
 use ringfence_shell::{RUNNER, RUNNER_TEXT};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::time::Timespec;
 
 use crate::launcher::asks::ActivePolicy;
@@ -113,7 +114,7 @@ impl NamespaceSandbox {
         let system = |what| move |source| ProviderError::System { what, source };
         let mask =
             signal::block(&SignalSet::from_signals(&[])).map_err(system("read the signal mask"))?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let null = open("/dev/null", OFlags::RDWR);
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
         fd_limit::check_free_fds(&null)?;
         let prestarted = confined.prestarted.take().filter(|early| early.network() == network);

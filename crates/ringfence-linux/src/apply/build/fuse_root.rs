@@ -16,6 +16,7 @@ use super::devices::{DEVICE_LINKS, DEVICES};
 use super::{RootBuilder, abs, new_mount, relative, write_all_to};
 use crate::apply::{SetupError, SetupStep};
 use crate::fuse_nodes::{BUILD_DIR, REPORTING_MASK_DIR, reports_access};
+use crate::open::open_at;
 
 /// State of a root on the tripwire.
 pub(super) struct FuseRoot {
@@ -220,8 +221,7 @@ fn list(
     directory: &AbsPath,
     mut names: Option<HashSet<Vec<u8>>>,
 ) -> Result<(), SetupError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(base, relative(directory), flags, Mode::empty())
+    let opened = open_at(base, relative(directory), OFlags::RDONLY | OFlags::DIRECTORY)
         .during(|| format!("list {directory}"))?;
     let mut space = Vec::with_capacity(32 * 1024);
     let mut entries = rustix::fs::RawDir::new(opened, space.spare_capacity_mut());

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::fd_cache::FdCache;
 use crate::apply::parked::{CloseOnExec, SignalRecipient, signal_for};
+use crate::open::open_at;
 
 const PAGE: u64 = 4096;
 
@@ -143,14 +144,7 @@ impl NotifyCaller<'_> {
         } else {
             format!("{}/fd/{number}", self.pid())
         };
-        let open = || {
-            rustix::fs::openat(
-                self.host_proc,
-                name.as_str(),
-                OFlags::PATH | OFlags::CLOEXEC,
-                Mode::empty(),
-            )
-        };
+        let open = || open_at(self.host_proc, name.as_str(), OFlags::PATH);
         match open() {
             Err(Errno::NOENT) => Err(Errno::BADF),
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -193,12 +187,7 @@ impl NotifyCaller<'_> {
     pub(super) fn close_on_exec(&self, number: i32) -> CloseOnExec {
         let name = format!("{}/fdinfo/{number}", self.pid());
         let read = || {
-            let file = rustix::fs::openat(
-                self.host_proc,
-                name.as_str(),
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?;
+            let file = open_at(self.host_proc, name.as_str(), OFlags::RDONLY)?;
             let mut text = vec![0; 1024];
             let length = rustix::io::read(&file, &mut text)?;
             text.truncate(length);
@@ -240,13 +229,7 @@ impl NotifyCaller<'_> {
 
     fn status(&self) -> Option<String> {
         let name = format!("{}/status", self.pid());
-        let file = rustix::fs::openat(
-            self.host_proc,
-            name,
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
+        let file = open_at(self.host_proc, name, OFlags::RDONLY).ok()?;
         let mut text = vec![0; 8192];
         let length = rustix::io::read(&file, &mut text).ok()?;
         text.truncate(length);
@@ -263,13 +246,7 @@ impl NotifyCaller<'_> {
     /// handler.
     pub(super) fn terminal(&self, pid: i32) -> Option<(i32, u64)> {
         let name = if pid == 0 { "self/stat".to_owned() } else { format!("{pid}/stat") };
-        let file = rustix::fs::openat(
-            self.host_proc,
-            name,
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
+        let file = open_at(self.host_proc, name, OFlags::RDONLY).ok()?;
         let mut text = [0; 1024];
         let length = rustix::io::read(&file, &mut text[..]).ok()?;
         // Behind the name, which may contain any byte: state, parent, group, session, terminal.
@@ -284,13 +261,7 @@ impl NotifyCaller<'_> {
     /// The caller's RLIMIT_FSIZE; `None` means no limit.
     pub(super) fn largest_file(&self) -> Option<u64> {
         let name = format!("{}/limits", self.pid());
-        let file = rustix::fs::openat(
-            self.host_proc,
-            name,
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
+        let file = open_at(self.host_proc, name, OFlags::RDONLY).ok()?;
         let mut text = vec![0; 4096];
         let length = rustix::io::read(&file, &mut text).ok()?;
         let text = std::str::from_utf8(&text[..length]).ok()?;

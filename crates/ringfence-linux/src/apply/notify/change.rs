@@ -4,6 +4,8 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::open::open_at;
+
 use ringfence_api::{Denial, Operation};
 use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -235,9 +237,11 @@ fn copy_to(
     content: FileContent,
 ) -> Result<(), Errno> {
     let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let source =
-        rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty())?;
+    let source = open_at(
+        &place.directory,
+        place.name.as_os_str(),
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK,
+    )?;
     let found = rustix::fs::fstat(&source)?;
     if (found.st_dev, found.st_ino) != (status.st_dev, status.st_ino) {
         return Err(Errno::AGAIN);

@@ -7,12 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use ringfence_plan::PinReason;
 use ringfence_policy::AbsPath;
-use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, OFlags};
 
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of};
 use super::resolve::ResolvedParent;
 use crate::apply::{FileIdentity, NameKind};
+use crate::open::open_at;
 
 /// Subdirectory of a git directory in which git creates one directory per worktree. Git never takes
 /// over an existing one, so the command cannot prepare one for the user.
@@ -175,9 +176,12 @@ impl CreationRules {
 
 /// Opens the directory at `place`.
 fn open_directory(place: &ResolvedParent) -> Option<(OwnedFd, FileIdentity)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened =
-        rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty()).ok()?;
+    let opened = open_at(
+        &place.directory,
+        place.name.as_os_str(),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+    )
+    .ok()?;
     let birth = FileIdentity::from_fd(opened.as_fd())?;
     Some((opened, birth))
 }

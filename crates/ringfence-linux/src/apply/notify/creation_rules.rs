@@ -16,7 +16,7 @@ use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Effect, Grants, Limit, NameIndex, NetworkMode,
     Observe, Rule, Source, TrackedMode, Verdict,
 };
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use tracing::debug;
 
@@ -31,6 +31,7 @@ use super::report::denial;
 use super::resolve::{PathAnchor, PathSuffix, ResolvedParent};
 use super::sockets::Sockets;
 use crate::apply::{ApprovalMode, FileIdentity, LaunchSpec, NameKind, PlanUpdate};
+use crate::open::{open, open_at};
 
 /// The notify handler's view of the policy, and the names it has seen created.
 pub(super) struct CreationRules {
@@ -385,8 +386,7 @@ impl CreationRules {
         // A file without a path is in no tree.
         let Ok(path) = path_of_directory(caller.host_proc, opened.as_fd()) else { return Ok(()) };
         let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return Ok(()) };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match rustix::fs::open(directory.as_path(), flags, Mode::empty()) {
+        match open(directory.as_path(), OFlags::PATH | OFlags::DIRECTORY) {
             Ok(directory) => self.check_write(
                 caller,
                 &ResolvedParent { directory, name: name.to_owned(), end: PathSuffix::Plain },
@@ -521,7 +521,7 @@ impl CreationRules {
                 break;
             }
             before = Some(identity);
-            here = rustix::fs::openat(&here, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            here = open_at(&here, "..", OFlags::PATH)?;
         }
         Ok(false)
     }

@@ -19,6 +19,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::open::open;
+
 use ringfence_policy::AbsPath;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Statx, StatxFlags,
@@ -209,11 +211,7 @@ impl Index {
         let (started_at, started) = (SystemTime::now() - TICK, Instant::now());
         let mut walk = Walk::default();
         for root in roots {
-            let Ok(opened) = rustix::fs::open(
-                root.as_path(),
-                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-                Mode::empty(),
-            ) else {
+            let Ok(opened) = open(root.as_path(), OFlags::PATH | OFlags::DIRECTORY) else {
                 continue;
             };
             let mut waiting = vec![PathBuf::from(".")];

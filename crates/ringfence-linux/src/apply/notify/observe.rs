@@ -14,7 +14,7 @@ use ringfence_api::{Allowance, Operation};
 use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_plan::seccomp::is_only_observed;
 use ringfence_policy::{AbsPath, Access, NetworkMode, Verdict};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use super::NotifyReply;
 use super::caller::NotifyCaller;
@@ -22,6 +22,7 @@ use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve;
 use crate::apply::SandboxMessage;
 use crate::apply::fd_passing::send_message;
+use crate::open::open_at;
 
 /// Accesses that were seen and not reported yet.
 #[derive(Default)]
@@ -100,12 +101,11 @@ fn operation_of_open(flags: i32) -> Operation {
 /// The real path of the file that the caller opens; `None` if it is absent or below the caller's
 /// own `/proc` entry.
 fn resolve(caller: &NotifyCaller<'_>, directory: i32, path: &CString) -> Option<AbsPath> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = if path.is_empty() {
         caller.open_start(directory)
     } else {
         let start = resolve::start(caller, directory, path).ok()?;
-        rustix::fs::openat(start, path.as_c_str(), flags, Mode::empty())
+        open_at(start, path.as_c_str(), OFlags::PATH)
     };
     path_of_directory(caller.host_proc, opened.ok()?.as_fd()).ok()
 }

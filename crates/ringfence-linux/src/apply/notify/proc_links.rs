@@ -12,6 +12,7 @@ use super::caller::{NotifyCaller, with_ptrace};
 use crate::apply::fd_passing::send_message_with_fds;
 use crate::apply::parked::NotificationInfo;
 use crate::apply::{CloseOnExec, OFFERED_STREAMS, SandboxMessage};
+use crate::open::open_at;
 
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
@@ -62,12 +63,10 @@ fn is_pipe(opened: &OwnedFd) -> Result<bool, Errno> {
 /// True if the caller has this file or pipe open for writing.
 pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, Errno> {
     let found = || {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptors = rustix::fs::openat(
+        let descriptors = open_at(
             caller.host_proc,
             format!("{}/fd", caller.pid()),
-            flags,
-            Mode::empty(),
+            OFlags::RDONLY | OFlags::DIRECTORY,
         )?;
         for entry in Dir::read_from(&descriptors)? {
             let entry = entry?;

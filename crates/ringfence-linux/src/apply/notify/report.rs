@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use ringfence_api::{Denial, DenialEvidence, Operation};
 use ringfence_plan::seccomp::calls::Call;
 use ringfence_policy::{AbsPath, Access, Decision, Verdict};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use tracing::{debug, info};
 
@@ -20,6 +20,7 @@ use crate::apply::fd_passing::{send_message, send_message_with_fds};
 use crate::apply::parked;
 use crate::apply::pending_write::PendingWriteInfo;
 use crate::apply::{ApprovalMode, SandboxMessage, WriteIntent};
+use crate::open::open_at;
 
 /// The kind of name that a syscall would create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,8 +259,7 @@ fn target_of_call(
 ) -> Result<(AbsPath, Operation), Errno> {
     let start = resolve::start(caller, directory, path)?;
     if making == CreatedKind::File
-        && let Ok(there) =
-            rustix::fs::openat(&start, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        && let Ok(there) = open_at(&start, path, OFlags::PATH)
     {
         return Ok((path_of_directory(caller.host_proc, there.as_fd())?, Operation::Write));
     }

@@ -21,6 +21,7 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve::{PathAnchor, ResolvedParent};
 use crate::apply::{FileIdentity, NameKind};
+use crate::open::open_at;
 
 /// Maximum number of noted files. No repository has more with such names.
 const MAX_FILES: usize = 100_000;
@@ -290,9 +291,7 @@ fn is_surveyed(directory: BorrowedFd<'_>, name: &Path, file: &TrackedFile) -> bo
 
 /// True if the caller is git, from a mount that no command can write to.
 fn is_git(caller: &NotifyCaller<'_>) -> bool {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let Ok(program) =
-        rustix::fs::openat(caller.host_proc, format!("{}/exe", caller.pid()), flags, Mode::empty())
+    let Ok(program) = open_at(caller.host_proc, format!("{}/exe", caller.pid()), OFlags::PATH)
     else {
         return false;
     };

@@ -26,6 +26,7 @@ use super::{OWN, QueryId, WatcherMessage, receive, send, send_with_flags};
 use crate::apply::FileIdentity;
 use crate::apply::build::{attach_mount, new_masks, restrict_mount};
 use crate::fuse_nodes::{REPORTING_MASK_DIR, SILENT_MASK_DIR, reports_access};
+use crate::open::open;
 
 /// Mounts masks in the live sandbox.
 pub(super) struct LiveMasker<'a> {
@@ -343,11 +344,7 @@ fn open_nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
             masks => attach(&masks?, REPORTING_MASK_DIR)?,
         }
     }
-    Ok(rustix::fs::open(
-        REPORTING_MASK_DIR,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+    Ok(open(REPORTING_MASK_DIR, OFlags::PATH | OFlags::DIRECTORY)?)
 }
 
 /// Mounts the plain masks, so that they can be cloned.

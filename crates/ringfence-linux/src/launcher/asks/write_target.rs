@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use crate::apply::{PendingWrite, WriteIntent};
 use crate::locks::lock;
+use crate::open::open_at;
 use ringfence_api::Operation;
 use ringfence_plan::FileKind;
 use ringfence_policy::AbsPath;
@@ -293,12 +294,7 @@ fn identity(status: &Stat) -> InodeId {
 
 /// Opens the entry at a name with O_PATH; a link is not followed.
 fn open_entry(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> {
-    let held = rustix::fs::openat(
-        directory,
-        name,
-        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let held = open_at(directory, name, OFlags::PATH | OFlags::NOFOLLOW)?;
     Ok((rustix::fs::fstat(&held)?, held))
 }
 

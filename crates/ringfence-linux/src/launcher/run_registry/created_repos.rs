@@ -22,6 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use crate::apply::{CreatedName, FileIdentity, NameKind};
+use crate::open::open_at;
 use ringfence_policy::{AbsPath, Effect, Grants};
 use ringfence_survey::{RememberedFiles, remember_contents};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
@@ -283,10 +284,9 @@ impl CreatedRepo {
 
 impl CreatedRepoRecord {
     fn of(directory: &OwnedFd, found: &FoundGitDir) -> Option<Self> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let what = found.what;
         let git = match what {
-            NameKind::DotGit => rustix::fs::openat(directory, ".git", flags, Mode::empty()).ok()?,
+            NameKind::DotGit => open_at(directory, ".git", OFlags::PATH | OFlags::NOFOLLOW).ok()?,
             NameKind::Setting => return Self::of_setting(directory, found.path.name()?),
             NameKind::DeniedFile => return None,
             NameKind::Head | NameKind::Store | NameKind::Tree => {

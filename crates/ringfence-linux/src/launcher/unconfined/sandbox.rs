@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::apply::{ExecId, ExecSpec, exit_status, resource_usage};
 use crate::locks::lock;
+use crate::open::open;
 use ringfence_api::{
     Denial, Enforcement, ExitStatus, Gap, GrantedAccess, PathMap, QuarantinedFile, ResourceUsage,
 };
@@ -20,7 +21,7 @@ use ringfence_provider::{
 use ringfence_shell::RUNNER_TEXT;
 use ringfence_sys::process::{self, SpawnOptions, Wait};
 use ringfence_sys::signal::{self, SignalSet};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 
 use super::find_gaps;
 use crate::launcher::process::SandboxProcess;
@@ -142,7 +143,7 @@ impl ShellHost for UnconfinedShared {
             rustix::io::fcntl_dupfd_cloexec(one, MIN_FD)
                 .map_err(|error| system("duplicate an fd")(error.into()))
         };
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let null = open("/dev/null", OFlags::RDONLY);
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
         // Later entries override earlier ones.
         let all = [self.runner.as_fd(), null.as_fd()]
