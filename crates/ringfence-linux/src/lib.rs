@@ -8,10 +8,12 @@
 #![cfg(target_os = "linux")]
 
 mod apply;
+mod clock;
 mod fuse;
 mod fuse_nodes;
 mod launcher;
 mod locks;
+mod new_denial;
 mod open;
 
 pub use apply::reexec::enter_if_helper;

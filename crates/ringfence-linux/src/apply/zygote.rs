@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::clock::timespec;
 use crate::fuse::pin_to;
 use crate::locks::lock;
 use crate::open::open;
@@ -31,7 +32,6 @@ use ringfence_sys::{namespace, net};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
-use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 
 use super::fd_passing::{receive_bytes_with_fds, send_with_fds};
@@ -153,8 +153,7 @@ impl ZygoteSocket {
         let end = Instant::now() + TIMEOUT;
         loop {
             let left = end.checked_duration_since(Instant::now()).ok_or(io::ErrorKind::TimedOut)?;
-            let left =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let left = timespec(left);
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 ready => ready?,

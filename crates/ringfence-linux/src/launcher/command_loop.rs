@@ -16,6 +16,7 @@ use crate::apply::{
     PendingConnect, PendingWrite, SandboxControl, SandboxEvent, SandboxFds, SandboxHandle,
     SandboxMessage,
 };
+use crate::clock::timespec;
 use ringfence_api::{
     CommandRequest, ConnectionRecord, Denial, ExitStatus, GrantedAccess, Operation, Outcome,
     ResourceUsage, StdioMode, StreamOutput,
@@ -592,10 +593,7 @@ impl<'a> CommandLoop<'a> {
                 .map(|pipe| PollFd::new(pipe, PollFlags::IN)),
         );
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.map(|left| rustix::time::Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let left = left.map(timespec);
         match poll(&mut waits, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {

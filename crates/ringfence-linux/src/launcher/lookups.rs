@@ -4,15 +4,16 @@
 
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use ringfence_api::{Denial, DenialEvidence, Operation};
+use ringfence_api::{Denial, Operation};
 use ringfence_egress::dns::{nxdomain_reply, queried_name};
 
 use crate::launcher::asks::LivePolicy;
 use crate::launcher::denial_log::DenialLog;
 use crate::launcher::optional::mark_optional;
 use crate::locks::lock;
+use crate::new_denial::new_denial;
 
 /// Most sockets served at a time; lookups beyond it get no answer.
 const MAX_SOCKETS: usize = 32;
@@ -77,21 +78,7 @@ impl Lookups {
     }
 }
 
-fn denial(target: String, (pid, program): &(u32, String)) -> Denial {
-    let time_ms = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    Denial {
-        operation: Operation::Connect,
-        target,
-        rule: Denial::NETWORK_NONE.to_owned(),
-        origin: "the policy".to_owned(),
-        explicit: false,
-        pid: *pid,
-        program: program.clone(),
-        time_ms,
-        evidence: DenialEvidence::Kernel,
-        count: 1,
-        optional: false,
-    }
+fn denial(target: String, caller: &(u32, String)) -> Denial {
+    let because = (Denial::NETWORK_NONE.to_owned(), "the policy".to_owned());
+    new_denial(Operation::Connect, target, because, caller.clone())
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::apply::{ExecId, ExecSpec, OrphanReaping};
+use crate::clock::timespec;
 use ringfence_api::{Outcome, OutputStream, Signal, StdinInput};
 use ringfence_provider::{
     Interrupter, OutputSink, ProcessSpec, ProcessStdio, ProviderError, SandboxedProcess,
@@ -16,7 +17,6 @@ use ringfence_shell::BoundedCapture;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::time::Timespec;
 
 use crate::launcher::deadline::Deadline;
 use crate::launcher::limit_monitor::CommandUsage;
@@ -146,7 +146,7 @@ impl SandboxProcess {
         let left = self.deadline.map_or(POLL_INTERVAL, |deadline| {
             POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))
         });
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = timespec(left);
         match poll(&mut waits, Some(&left)) {
             Ok(_) => Ok(!waits[0].revents().is_empty()),
             Err(Errno::INTR) => Ok(false),

@@ -6,13 +6,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::SystemTime;
 
 use crate::apply;
 use crate::apply::{IntentEffect, PendingWrite};
 use crate::fuse::{HostEntry, NodeTree, PendingOpen, TripEvent, TripHandler, TripwireFs};
 use crate::locks::{lock, read_lock, write_lock};
-use ringfence_api::{AskAnswer, Asker, Denial, DenialEvidence, GrantedAccess, Operation};
+use crate::new_denial::new_denial;
+use ringfence_api::{AskAnswer, Asker, Denial, GrantedAccess, Operation};
 use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Disguise, Verdict};
 use ringfence_sys::memory;
@@ -225,23 +225,11 @@ impl TripHandler for TripwireLog {
 /// The denial for a trip.
 fn denial(trip: &TripEvent, decision: &Decision) -> Denial {
     let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
-    let (rule, origin) = rule_and_origin_of(decision);
-    let time_ms = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    Denial {
-        operation: trip.operation,
-        target: trip.path.to_string_lossy().into_owned(),
-        rule,
-        origin,
-        explicit: decision.verdict != Verdict::Absent,
-        pid: trip.pid,
-        program: program.to_string_lossy().into_owned(),
-        time_ms,
-        evidence: DenialEvidence::Kernel,
-        count: 1,
-        optional: false,
-    }
+    let caller = (trip.pid, program.to_string_lossy().into_owned());
+    let target = trip.path.to_string_lossy().into_owned();
+    let explicit = decision.verdict != Verdict::Absent;
+    let because = rule_and_origin_of(decision);
+    Denial { explicit, ..new_denial(trip.operation, target, because, caller) }
 }
 
 /// The rule that denies, and its origin.

@@ -10,13 +10,13 @@ use crate::apply::{
     FOREIGN, FileIdentity, InotifyShortage, OWN, PAUSED, SandboxControl, SandboxFds,
     WatcherMessage, WatcherProcess,
 };
+use crate::clock::timespec;
 use crate::fuse::{NodeKind, NodeTree};
 use crate::locks::{lock, write_lock};
 use ringfence_api::{Gap, GapKind};
 use ringfence_plan::{FileKind, Plan, Step};
 use ringfence_provider::ProviderError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
-use rustix::time::Timespec;
 
 use crate::launcher::orphans::{self, TeardownMode};
 use crate::launcher::thread_pool::{self, PoolHandle};
@@ -386,10 +386,7 @@ impl WatcherLoop {
         let end = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            });
+            let left = left.map(timespec);
             let mut ends = vec![PollFd::new(&self.wake.event, PollFlags::IN)];
             ends.extend(
                 watcher.map(|watcher| PollFd::from_borrowed_fd(watcher.fd(), PollFlags::IN)),

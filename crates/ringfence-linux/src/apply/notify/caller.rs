@@ -186,13 +186,7 @@ impl NotifyCaller<'_> {
     /// The close-on-exec flag of an fd of the caller.
     pub(super) fn close_on_exec(&self, number: i32) -> CloseOnExec {
         let name = format!("{}/fdinfo/{number}", self.pid());
-        let read = || {
-            let file = open_at(self.host_proc, name.as_str(), OFlags::RDONLY)?;
-            let mut text = vec![0; 1024];
-            let length = rustix::io::read(&file, &mut text)?;
-            text.truncate(length);
-            Ok::<_, std::io::Error>(String::from_utf8_lossy(&text).into_owned())
-        };
+        let read = || Ok(self.read_proc(&name)?);
         let text = read().or_else(|_| with_ptrace(read)).unwrap_or_default();
         let flags = text
             .lines()
@@ -228,13 +222,15 @@ impl NotifyCaller<'_> {
     }
 
     fn status(&self) -> Option<String> {
-        let name = format!("{}/status", self.pid());
-        let file = open_at(self.host_proc, name, OFlags::RDONLY).ok()?;
+        self.read_proc(&format!("{}/status", self.pid())).ok()
+    }
+
+    /// The start of a file of `/proc`. The name of a process may not be UTF-8.
+    fn read_proc(&self, name: &str) -> Result<String, Errno> {
+        let file = open_at(self.host_proc, name, OFlags::RDONLY)?;
         let mut text = vec![0; 8192];
-        let length = rustix::io::read(&file, &mut text).ok()?;
-        text.truncate(length);
-        // The process name may not be UTF-8.
-        Some(String::from_utf8_lossy(&text).into_owned())
+        let length = rustix::io::read(&file, &mut text)?;
+        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
     }
 
     /// The recipient of a pending signal that the caller handles, if there is one.
@@ -246,25 +242,15 @@ impl NotifyCaller<'_> {
     /// handler.
     pub(super) fn terminal(&self, pid: i32) -> Option<(i32, u64)> {
         let name = if pid == 0 { "self/stat".to_owned() } else { format!("{pid}/stat") };
-        let file = open_at(self.host_proc, name, OFlags::RDONLY).ok()?;
-        let mut text = [0; 1024];
-        let length = rustix::io::read(&file, &mut text[..]).ok()?;
+        let text = self.read_proc(&name).ok()?;
         // Behind the name, which may contain any byte: state, parent, group, session, terminal.
-        let text = std::str::from_utf8(
-            &text[..length][text[..length].iter().rposition(|byte| *byte == b')')? + 1..],
-        )
-        .ok()?;
-        let mut fields = text.split_whitespace().skip(3);
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(3);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     }
 
     /// The caller's RLIMIT_FSIZE; `None` means no limit.
     pub(super) fn largest_file(&self) -> Option<u64> {
-        let name = format!("{}/limits", self.pid());
-        let file = open_at(self.host_proc, name, OFlags::RDONLY).ok()?;
-        let mut text = vec![0; 4096];
-        let length = rustix::io::read(&file, &mut text).ok()?;
-        let text = std::str::from_utf8(&text[..length]).ok()?;
+        let text = self.read_proc(&format!("{}/limits", self.pid())).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Max file size"))?;
         line.split_whitespace().next()?.parse().ok()
     }

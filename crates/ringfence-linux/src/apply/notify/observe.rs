@@ -8,8 +8,8 @@ use std::ffi::{CString, OsStr};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::time::SystemTime;
 
+use crate::clock::now_ms;
 use ringfence_api::{Allowance, Operation};
 use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_plan::seccomp::is_only_observed;
@@ -239,9 +239,6 @@ impl AccessRecorder {
         } else {
             let (target, program, _) = key.clone();
             self.known.insert(key, self.allowances.len());
-            let time_ms = SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .map_or(0, |since| since.as_millis() as u64);
             self.allowances.push(Allowance {
                 operation,
                 target,
@@ -249,7 +246,7 @@ impl AccessRecorder {
                 origin,
                 pid: caller.notification.pid,
                 program,
-                time_ms,
+                time_ms: now_ms(),
                 count: 1,
             });
         }

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::time::SystemTime;
 
-use ringfence_api::{Denial, DenialEvidence, Operation};
+use crate::new_denial::new_denial;
+use ringfence_api::{Denial, Operation};
 use ringfence_plan::seccomp::calls::Call;
 use ringfence_policy::{AbsPath, Access, Decision, Verdict};
 use rustix::fs::{AtFlags, OFlags};
@@ -278,24 +278,9 @@ pub(super) fn denial(
     caller: &NotifyCaller<'_>,
     operation: Operation,
     target: String,
-    (rule, origin): (String, String),
+    because: (String, String),
     explicit: bool,
 ) -> Denial {
-    let time_ms = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    let (pid, program) = (caller.notification.pid, caller.program());
-    Denial {
-        operation,
-        target,
-        rule,
-        origin,
-        explicit,
-        pid,
-        program,
-        time_ms,
-        evidence: DenialEvidence::Kernel,
-        count: 1,
-        optional: false,
-    }
+    let caller = (caller.notification.pid, caller.program());
+    Denial { explicit, ..new_denial(operation, target, because, caller) }
 }

@@ -21,6 +21,7 @@ use super::masks::LiveMasker;
 use super::repos::{IncomingRepo, RepoTracker};
 use super::tracked::TrackedWatch;
 use crate::apply::FileIdentity;
+use crate::clock::timespec;
 use ringfence_survey as survey;
 use ringfence_survey::walk::{
     EntryToMask, TreeWalk, WalkFindings, WalkPurpose, find_hard_links_in,
@@ -362,10 +363,7 @@ impl<'a> TreeWatcher<'a> {
         let time_to_rescan =
             if self.is_busy() { Some(Duration::ZERO) } else { self.time_to_rescan() };
         let limit = sleep.into_iter().chain(time_to_rescan).min();
-        let limit = limit.map(|left| rustix::time::Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let limit = limit.map(timespec);
         let mut ends = vec![PollFd::new(self.masker.control(), PollFlags::empty())];
         ends.extend(
             self.watches

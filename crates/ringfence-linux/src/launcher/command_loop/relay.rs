@@ -7,11 +7,12 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use crate::clock::timespec;
+
 use ringfence_shell::BoundedCapture;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::fstat;
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
 /// Most bytes that wait to be written: beyond that the command waits as well.
 const MAX_PENDING: usize = 64 * 1024;
@@ -123,10 +124,7 @@ impl Relay {
 
 /// True once the caller's standard error is writable, or has an error; waits at most `wait`.
 fn is_writable(wait: Option<Duration>) -> bool {
-    let wait = wait.map(|wait| Timespec {
-        tv_sec: wait.as_secs() as i64,
-        tv_nsec: wait.subsec_nanos().into(),
-    });
+    let wait = wait.map(timespec);
     loop {
         match poll(
             &mut [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)],

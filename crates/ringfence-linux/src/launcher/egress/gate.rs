@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::apply::PendingConnect;
+use crate::clock::now_ms;
 use crate::locks::lock;
-use ringfence_api::{ConnectionRecord, Denial, DenialEvidence, Operation};
+use crate::new_denial::new_denial;
+use ringfence_api::{ConnectionRecord, Denial, Operation};
 use ringfence_egress::dial::{Dialer, UpstreamProxies};
 use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsVerdict};
 use ringfence_policy::{HostDecision, HostName, HostReason, HostRule, HostTarget, NetworkRules};
@@ -318,12 +320,6 @@ fn rule_and_origin(decision: &HostDecision) -> (String, String) {
     (rule, decision.origin().map_or_else(|| "built in".to_owned(), ToString::to_string))
 }
 
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
-}
-
 /// The denial for a decision.
 pub(super) fn denial(decision: &HostDecision, caller: &EgressCaller) -> Denial {
     connect_denial(
@@ -336,25 +332,12 @@ pub(super) fn denial(decision: &HostDecision, caller: &EgressCaller) -> Denial {
 
 fn connect_denial(
     target: String,
-    (rule, origin): (String, String),
+    because: (String, String),
     explicit: bool,
     caller: &EgressCaller,
 ) -> Denial {
-    let (operation, evidence, time_ms) = (Operation::Connect, DenialEvidence::Kernel, now_ms());
     let EgressCaller { pid, program } = caller.clone();
-    Denial {
-        operation,
-        target,
-        rule,
-        origin,
-        explicit,
-        pid,
-        program,
-        time_ms,
-        evidence,
-        count: 1,
-        optional: false,
-    }
+    Denial { explicit, ..new_denial(Operation::Connect, target, because, (pid, program)) }
 }
 
 impl DnsGate for EgressGate {

@@ -17,11 +17,11 @@ use ringfence_shell::{
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use rustix::time::Timespec;
 
 use super::process_tree::CommandStart;
 use super::stdin::StdinPipe;
 use super::{CommandEnd, PersistentShell, command_result, ended, process_tree};
+use crate::clock::timespec;
 use crate::launcher::deadline::Deadline;
 use crate::launcher::limit_monitor::CommandUsage;
 use crate::locks::lock;
@@ -259,7 +259,7 @@ impl<'a> ShellRun<'a> {
         let left = next.map_or(CHECK_INTERVAL, |next| {
             CHECK_INTERVAL.min(next.saturating_duration_since(Instant::now()))
         });
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = timespec(left);
         match poll(&mut waits, Some(&left)) {
             Ok(ready) => {
                 let is_ready = |wait: &PollFd<'_>| !wait.revents().is_empty();
