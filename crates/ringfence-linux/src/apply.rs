@@ -15,6 +15,7 @@ mod fd_passing;
 mod filter_cache;
 mod freeze;
 mod handle;
+mod helper_process;
 mod init;
 mod intent;
 mod listener_lookup;

@@ -3,20 +3,20 @@
 mod control;
 
 use std::borrow::Cow;
-use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
+use crate::apply::helper_process::{execute_again, kill_and_reap, message_sockets};
 use crate::fuse::cpu_set_of;
 use ringfence_api::host_limits;
 use ringfence_plan::NetworkNamespace;
 use ringfence_policy::AbsPath;
-use ringfence_sys::process::{self, Fork};
+use ringfence_sys::process::{self, Fork, SpawnIsolation, SpawnOptions};
 use ringfence_sys::signal::SignalSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::thread::CpuSet;
 
 use super::cgroup::{Cgroup, CgroupRelease};
@@ -25,9 +25,7 @@ use super::parked::ParkedNotification;
 use super::reexec::HOST_NETWORK;
 use super::supervisor::CpuPinning;
 use super::zygote::{NetnsReuse, Zygote};
-use super::{
-    CONTROL_FD, ExecId, ExecSpec, HELPER, LaunchSpec, NameKind, SandboxMessage, SandboxOrder,
-};
+use super::{ExecId, ExecSpec, LaunchSpec, NameKind, SandboxMessage, SandboxOrder};
 pub(crate) use control::SandboxControl;
 
 /// The reason a command could not be started.
@@ -130,8 +128,7 @@ impl SupervisorProcess {
         match process::pidfd(pid) {
             Ok(handle) => Ok(Self { pid, handle, zygote: None }),
             Err(source) => {
-                let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
-                process::await_end(pid);
+                kill_and_reap(pid);
                 Err(LaunchError::Helper { what: "pidfd_open", source })
             }
         }
@@ -202,9 +199,7 @@ impl PrestartedSandbox {
         network: NetworkNamespace,
         start: impl FnOnce(OwnedFd) -> Result<(SupervisorProcess, Option<usize>), LaunchError>,
     ) -> Result<Self, LaunchError> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
+        let (ours, theirs) = message_sockets().map_err(helper_error("socketpair"))?;
         let (supervisor, processor) = start(theirs)?;
         let supervisor = Some(Arc::new(supervisor));
         Ok(Self {
@@ -319,16 +314,14 @@ fn spawn_supervisor(
     control: &OwnedFd,
     mask: &SignalSet,
 ) -> Result<i32, LaunchError> {
-    // Keep clear of the fd number that the child uses.
-    let control = rustix::io::fcntl_dupfd_cloexec(control, 10).map_err(helper_error("fcntl"))?;
-    let mut arguments = vec![CString::new(HELPER).expect("a literal without NUL")];
-    if network == NetworkNamespace::Host {
-        arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
-    }
-    let environment = ringfence_log::helper_environment(None);
-    let descriptors = [(control.as_fd(), CONTROL_FD)];
-    process::spawn(c"/proc/self/exe", &arguments, &environment, &descriptors, mask)
-        .map_err(helper_io_error("spawn /proc/self/exe"))
+    let words: &[&str] = if network == NetworkNamespace::Host { &[HOST_NETWORK] } else { &[] };
+    let how = SpawnOptions {
+        isolation: SpawnIsolation::SameSession,
+        descriptors: &[],
+        rlimits: &[],
+        mask,
+    };
+    execute_again(words, control.as_fd(), &ringfence_log::helper_environment(None), &how)
 }
 
 impl SandboxHandle {

@@ -7,29 +7,27 @@
 
 mod mask;
 
-use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_plan::{FileKind, MountAccess, Overmount, PinnedDir};
 use ringfence_policy::{AbsPath, Rule};
 use ringfence_sys::mount::{MountRecursion, NO_DEV, NO_SUID, READ_ONLY};
-use ringfence_sys::process;
-use ringfence_sys::signal::{self, SignalSet};
+use ringfence_sys::process::SpawnIsolation;
 use ringfence_sys::{namespace, privilege};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
 
 use super::build::{attach_mount, restrict_mount};
 use super::fd_passing::{is_peer_gone, receive_all_fds, relay_log, send_fds};
 use super::handle::{LaunchError, helper_error, helper_io_error};
-use super::supervisor::COMMAND_SIGNALS;
 use super::watcher::{SandboxFds, attached_masks};
-use super::{CONTROL_FD, HELPER, PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
+use super::{PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
+use crate::apply::helper_process::{kill_and_reap, start_helper};
 use crate::fuse_nodes::REPORTING_MASK_DIR;
 use crate::open::open;
 pub(crate) use mask::DirHolder;
@@ -108,31 +106,16 @@ impl SandboxFds {
         task: &MountTask,
         on_started: impl FnOnce(i32),
     ) -> Result<Vec<DirHolder>, LaunchError> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
-        // Keep clear of the fd number that the child uses.
-        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper_error("fcntl"))?;
-        let null = open("/dev/null", OFlags::RDWR).map_err(helper_error("open /dev/null"))?;
-        let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper_error("fcntl"))?;
-        let arguments =
-            [HELPER, MOUNT_AGENT].map(|reply| CString::new(reply).expect("a literal without NUL"));
-        let descriptors =
-            [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
         let list = write_task(task)?;
-        let mask = SignalSet::from_signals(COMMAND_SIGNALS);
         let environment = ringfence_log::helper_environment(self.sandbox);
-        let pid = process::spawn(c"/proc/self/exe", &arguments, &environment, &descriptors, &mask)
-            .map_err(helper_io_error("spawn /proc/self/exe"))?;
-        drop(theirs);
+        let (ours, pid) = start_helper(MOUNT_AGENT, SpawnIsolation::SameSession, &environment)?;
         on_started(pid);
         let fds = [&self.user, &self.mount, &list].into_iter().chain(&self.wire);
         let sent = send_fds(&ours, fds.map(AsFd::as_fd));
         let result = sent
             .map_err(helper_error("send fds to the mount agent"))
             .and_then(|()| receive_result(&ours));
-        let _ = signal::kill(pid, libc::SIGKILL);
-        process::await_end(pid);
+        kill_and_reap(pid);
         result
     }
 }

@@ -12,11 +12,11 @@ use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net, privilege};
 use rustix::fs::OFlags;
 use rustix::mount::MountAttrFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CpuSet;
 use tracing::{debug, error, info, trace_span};
 
 use super::fd_passing::{is_peer_gone, relay_log, send_fds, send_message, send_message_with_fds};
+use super::helper_process::message_sockets;
 use super::{SandboxMessage, SetupError, SetupStep, init, notify};
 
 /// CPU affinity of the supervisor while it builds the sandbox. The command may use all CPUs in the
@@ -123,9 +123,7 @@ fn run(
     namespaces()?;
     debug!(target: "supervisor", "created user, mount, pid, ipc and uts namespaces");
     let host_proc = open("/proc", OFlags::PATH).during(|| "open /proc".into())?;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .during(|| "socketpair".into())?;
+    let (ours, theirs) = message_sockets().during(|| "socketpair".into())?;
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));

@@ -12,13 +12,13 @@
 //! process in a sandbox can change it.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::apply::helper_process::{execute_again, kill_and_reap, message_sockets};
 use crate::clock::timespec;
 use crate::fuse::pin_to;
 use crate::locks::lock;
@@ -26,19 +26,19 @@ use crate::open::open;
 use ringfence_plan::HostSupport;
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_policy::Observe;
-use ringfence_sys::process::{self, ChildStatus, Fork};
+use ringfence_sys::process::{self, ChildStatus, Fork, SpawnIsolation, SpawnOptions};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::net::{RecvFlags, sockopt};
 use serde::{Deserialize, Serialize};
 
 use super::fd_passing::{receive_bytes_with_fds, send_with_fds};
 use super::filter_cache::prepare_filters;
-use super::handle::{LaunchError, helper_error, helper_io_error};
+use super::handle::{LaunchError, helper_error};
 use super::supervisor::{COMMAND_SIGNALS, CpuPinning, NetnsSource, map_ids, run_supervisor};
-use super::{CONTROL_FD, HELPER, SetupError, SetupStep, support};
+use super::{SetupError, SetupStep, support};
 
 /// The argument that starts our binary as a zygote.
 pub(super) const ZYGOTE: &str = "--zygote";
@@ -92,27 +92,20 @@ impl Zygote {
     /// Starts the zygote. `mask` is the signal mask that commands will start with. With a
     /// `processor`, all its sandboxes are built on that CPU.
     pub(crate) fn start(mask: &SignalSet, processor: Option<usize>) -> Result<Self, LaunchError> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
+        let (ours, theirs) = message_sockets().map_err(helper_error("socketpair"))?;
         // A stuck zygote must not block the launcher forever.
         sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(TIMEOUT))
             .map_err(helper_error("setsockopt"))?;
-        // Keep clear of the fd number that the child uses.
-        let theirs = rustix::io::fcntl_dupfd_cloexec(&theirs, 10).map_err(helper_error("fcntl"))?;
-        let words = [HELPER.to_owned(), ZYGOTE.to_owned()]
-            .into_iter()
-            .chain(processor.map(|processor| processor.to_string()));
-        let arguments: Vec<_> =
-            words.map(|word| CString::new(word).expect("a word without NUL")).collect();
-        let pid = process::spawn(
-            c"/proc/self/exe",
-            &arguments,
-            &ringfence_log::helper_environment(None),
-            &[(theirs.as_fd(), CONTROL_FD)],
+        let cpu = processor.map(|processor| processor.to_string());
+        let words: Vec<_> = [ZYGOTE].into_iter().chain(cpu.as_deref()).collect();
+        let how = SpawnOptions {
+            isolation: SpawnIsolation::SameSession,
+            descriptors: &[],
+            rlimits: &[],
             mask,
-        )
-        .map_err(helper_io_error("spawn /proc/self/exe"))?;
+        };
+        let environment = ringfence_log::helper_environment(None);
+        let pid = execute_again(&words, theirs.as_fd(), &environment, &how)?;
         Ok(Self {
             control: Mutex::new(ZygoteSocket { socket: ours, last_request: 0 }),
             pid,
@@ -180,8 +173,7 @@ impl ZygoteSocket {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
-        let _ = signal::kill(self.pid, libc::SIGKILL);
-        process::await_end(self.pid);
+        kill_and_reap(self.pid);
     }
 }
 
@@ -397,10 +389,9 @@ fn fork_supervisor(
             // The fork keeps no other fd of the zygote.
             process::exit_now(run_supervisor(network, control, mask, pinning))
         }
-        Fork::Parent(pid) => process::pidfd(pid).map(|handle| (pid, handle)).inspect_err(|_| {
-            let _ = signal::kill(pid, libc::SIGKILL);
-            process::await_end(pid);
-        }),
+        Fork::Parent(pid) => {
+            process::pidfd(pid).map(|handle| (pid, handle)).inspect_err(|_| kill_and_reap(pid))
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::locks::lock;
 
-use ringfence_sys::process;
+use ringfence_sys::process::{self, SpawnIsolation};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 
-use super::super::watcher::{receive, send, spawn_detached};
+use super::super::helper_process::start_helper;
+use super::super::watcher::{receive, send};
 use super::discover::{CgroupResource, LookupPurpose, find_parents};
 use super::pool::{is_left_over, own_prefix, remove};
 
@@ -57,7 +58,7 @@ pub(super) fn register() {
         sweep(directory, is_left_over);
     }
     // Without a reaper, the next program sweeps.
-    if let Ok((socket, pid)) = spawn_detached(REAPER) {
+    if let Ok((socket, pid)) = start_helper(REAPER, SpawnIsolation::NewSession, &[]) {
         send(&socket, &ReaperRequest { directories, prefix: own_prefix() });
         *ours = Some(CgroupReaper { socket, pid, owner: this, cgroups: 1 });
     }

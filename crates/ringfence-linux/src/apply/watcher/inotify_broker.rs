@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, Weak};
 
+use crate::apply::helper_process::{message_sockets, start_helper};
 use crate::locks::lock;
 
-use ringfence_sys::process;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use ringfence_sys::process::{self, SpawnIsolation};
 use serde::{Deserialize, Serialize};
 
 use super::super::fd_passing::send_fds;
@@ -62,9 +62,7 @@ impl InotifySource {
             registry.own += 1;
             return Ok((InotifySource::Own, None));
         }
-        let (server_end, client_end) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
+        let (server_end, client_end) = message_sockets().map_err(helper_error("socketpair"))?;
         let is_connected = |broker: &InotifyBroker| {
             broker
                 .socket
@@ -75,7 +73,7 @@ impl InotifySource {
             Some(broker) => broker,
             // The first broker, or a replacement for one that was killed.
             None => {
-                let (socket, pid) = super::spawn(BROKER)?;
+                let (socket, pid) = start_helper(BROKER, SpawnIsolation::SameSession, &[])?;
                 let broker = Arc::new(InotifyBroker { socket: Some(socket), pid });
                 if !is_connected(&broker) {
                     return Err(LaunchError::Silent);
