@@ -11,6 +11,7 @@ mod apply;
 mod clock;
 mod fuse;
 mod fuse_nodes;
+mod inode;
 mod launcher;
 mod locks;
 mod new_denial;

@@ -29,6 +29,7 @@ use super::watcher::{SandboxFds, attached_masks};
 use super::{PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
 use crate::apply::helper_process::{kill_and_reap, start_helper};
 use crate::fuse_nodes::REPORTING_MASK_DIR;
+use crate::inode::inode_id;
 use crate::open::open;
 pub(crate) use mask::DirHolder;
 
@@ -214,7 +215,7 @@ fn mount_grant(
         open("/proc/self/ns/mnt", OFlags::RDONLY).during(|| "open the mount namespace".into())?;
     let source = open_path(path).during(|| format!("find {path}"))?;
     let status = rustix::fs::fstat(&source).during(|| format!("look at {path}"))?;
-    if (status.st_dev, status.st_ino) != grant.identity {
+    if inode_id(&status) != grant.identity {
         return Err(SetupError {
             what: format!("mount {path} (the host has replaced it meanwhile)"),
             errno: libc::ESTALE,

@@ -17,6 +17,7 @@ use crate::apply::{
     SandboxMessage,
 };
 use crate::clock::timespec;
+use crate::inode::InodeId;
 use ringfence_api::{
     CommandRequest, ConnectionRecord, Denial, ExitStatus, GrantedAccess, Operation, Outcome,
     ResourceUsage, StdioMode, StreamOutput,
@@ -38,7 +39,7 @@ use crate::launcher::egress::{
     EgressCaller, EgressGate, EgressGuard, EgressServer, ReservedPorts, host_port_denial,
 };
 use crate::launcher::git_config::KnownConfigs;
-use crate::launcher::git_sweep::{HeldInode, identity};
+use crate::launcher::git_sweep::identity;
 use crate::launcher::limit_monitor::{CommandUsage, LimitMonitor};
 use crate::launcher::lookups::Lookups;
 use crate::launcher::optional::mark_optional;
@@ -118,7 +119,7 @@ pub(crate) struct SandboxMonitor {
     /// Their contents when the last command of a session ended, until the next one begins.
     pub(crate) left_contents: Option<RememberedFiles>,
     /// Directories of further markers, by identity: not all of very many are held open.
-    pub(crate) more: HashSet<HeldInode>,
+    pub(crate) more: HashSet<InodeId>,
     /// Set when there are further markers without an identity.
     pub(crate) has_unknown: bool,
     /// Set once the command was started.

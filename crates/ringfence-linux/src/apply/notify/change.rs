@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::inode::inode_id;
 use crate::open::open_at;
 
 use ringfence_api::{Denial, Operation};
@@ -243,7 +244,7 @@ fn copy_to(
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK,
     )?;
     let found = rustix::fs::fstat(&source)?;
-    if (found.st_dev, found.st_ino) != (status.st_dev, status.st_ino) {
+    if inode_id(&found) != inode_id(status) {
         return Err(Errno::AGAIN);
     }
     if content == FileContent::Kept && rustix::fs::ioctl_ficlone(copy, &source).is_err() {

@@ -22,6 +22,7 @@ use super::resolve::{PathSuffix, ResolvedParent};
 use crate::apply::config_change::{ConfigChangeInfo, STAGED_CONFIG};
 use crate::apply::fd_passing::send_message_with_fds;
 use crate::apply::{SandboxMessage, parked};
+use crate::inode::inode_of;
 use crate::open::{open, open_at};
 
 /// Files that git replaces in this way.
@@ -67,7 +68,7 @@ impl CreationRules {
             |name: &&str| source.name.as_bytes().strip_suffix(b".lock") == Some(name.as_bytes());
         let is_lock = REPLACED.iter().any(|name| target.name == *name && lock(name));
         let is_plain = source.end == PathSuffix::Plain && target.end == PathSuffix::Plain;
-        if !is_lock || !is_plain || identity(&source.directory)? != identity(&target.directory)? {
+        if !is_lock || !is_plain || inode_of(&source.directory)? != inode_of(&target.directory)? {
             return Ok(None);
         }
         let decision = self.creation_decision(caller, target)?;
@@ -152,10 +153,6 @@ impl SyscallProxy<'_, '_> {
         });
         Ok(Some(NotifyReply::Later))
     }
-}
-
-fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
-    rustix::fs::fstat(directory).map(|status| (status.st_dev, status.st_ino))
 }
 
 /// True if it is a regular file with one name, as git creates it.

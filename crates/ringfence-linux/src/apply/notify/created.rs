@@ -13,6 +13,7 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of};
 use super::resolve::ResolvedParent;
 use crate::apply::{FileIdentity, NameKind};
+use crate::inode::inode_id;
 use crate::open::open_at;
 
 /// Subdirectory of a git directory in which git creates one directory per worktree. Git never takes
@@ -121,7 +122,7 @@ impl CreationRules {
             return;
         }
         let Ok(parent) = rustix::fs::fstat(&place.directory) else { return };
-        let parent = (parent.st_dev, parent.st_ino);
+        let parent = inode_id(&parent);
         let is_guarded = self.git_guards.contains(&parent);
         let is_own_worktree = self.own_worktrees.contains(&parent);
         if !is_guarded && !is_own_worktree && !self.new_stores.contains(&parent) {
@@ -140,7 +141,7 @@ impl CreationRules {
             return;
         }
         let Ok(status) = rustix::fs::fstat(&opened) else { return };
-        let identity = (status.st_dev, status.st_ino);
+        let identity = inode_id(&status);
         match store {
             Some(Store::Modules) => {
                 self.own_modules.insert(identity, birth);

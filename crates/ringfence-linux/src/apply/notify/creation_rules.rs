@@ -31,6 +31,7 @@ use super::report::denial;
 use super::resolve::{PathAnchor, PathSuffix, ResolvedParent};
 use super::sockets::Sockets;
 use crate::apply::{ApprovalMode, FileIdentity, LaunchSpec, NameKind, PlanUpdate};
+use crate::inode::inode_id;
 use crate::open::{open, open_at};
 
 /// The notify handler's view of the policy, and the names it has seen created.
@@ -319,7 +320,7 @@ impl CreationRules {
     /// True if git would obey the name in a directory that was a git directory before.
     fn is_git_setting(&self, place: &ResolvedParent) -> Result<bool, Errno> {
         let status = rustix::fs::fstat(&place.directory)?;
-        let is_git = self.git_guards.contains(&(status.st_dev, status.st_ino));
+        let is_git = self.git_guards.contains(&inode_id(&status));
         let is_setting = matches!(
             place.name.as_bytes(),
             b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes"
@@ -332,7 +333,7 @@ impl CreationRules {
     pub(super) fn is_git(&self, directory: BorrowedFd<'_>) -> bool {
         !self.git_guards.is_empty()
             && rustix::fs::fstat(directory)
-                .is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
+                .is_ok_and(|status| self.git_guards.contains(&inode_id(&status)))
     }
 
     /// True if a path begins in a guarded git directory. The sandbox's root never is one.
@@ -510,7 +511,7 @@ impl CreationRules {
         let mut before = None;
         for _ in 0..MAX_DEPTH {
             let status = rustix::fs::fstat(&here)?;
-            let identity = (status.st_dev, status.st_ino);
+            let identity = inode_id(&status);
             if self.is_own_module(identity, here.as_fd()) {
                 return Ok(false);
             }

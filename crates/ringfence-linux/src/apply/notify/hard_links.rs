@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::inode::inode_id;
 use crate::open::open;
 
 use ringfence_policy::AbsPath;
@@ -252,7 +253,7 @@ impl Walk {
         let opened =
             rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let status = rustix::fs::fstat(&opened)?;
-        if !self.seen.insert((status.st_dev, status.st_ino)) {
+        if !self.seen.insert(inode_id(&status)) {
             return Ok(());
         }
         for entry in Dir::new(opened)? {

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::inode::inode_id;
 use crate::open::{open, open_at};
 
 use ringfence_api::{Denial, Operation};
@@ -79,9 +80,7 @@ impl SyscallProxy<'_, '_> {
             target.name.as_os_str(),
             AtFlags::SYMLINK_NOFOLLOW,
         );
-        if replaced.is_ok_and(|replaced| {
-            (replaced.st_dev, replaced.st_ino) == (status.st_dev, status.st_ino)
-        }) {
+        if replaced.is_ok_and(|replaced| inode_id(&replaced) == inode_id(&status)) {
             // Two names of one file: rename(2) does nothing.
             return Ok(NotifyReply::Value(0));
         }

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::inode::inode_id;
 use crate::open::open_at;
 
 use ringfence_api::Operation;
@@ -48,7 +49,7 @@ impl CreationRules {
             above = open_at(&above, "..", OFlags::PATH)?;
         }
         let status = rustix::fs::fstat(&above)?;
-        Ok(self.trees.contains(&(status.st_dev, status.st_ino)))
+        Ok(self.trees.contains(&inode_id(&status)))
     }
 
     /// True if a setting with several components would lie below `path` at the top of a repository

@@ -21,6 +21,7 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve::{PathAnchor, ResolvedParent};
 use crate::apply::{FileIdentity, NameKind};
+use crate::inode::inode_id;
 use crate::open::open_at;
 
 /// Maximum number of noted files. No repository has more with such names.
@@ -284,7 +285,7 @@ impl CreationRules {
 /// True if `name` is the file that the survey saw.
 fn is_surveyed(directory: BorrowedFd<'_>, name: &Path, file: &TrackedFile) -> bool {
     let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    status.is_ok_and(|status| (status.st_dev, status.st_ino) == file.identity)
+    status.is_ok_and(|status| inode_id(&status) == file.identity)
         && FileIdentity::from_entry(directory, name)
             .is_some_and(|birth| birth.birth_time() == file.born)
 }

@@ -22,12 +22,11 @@ use super::repos::{IncomingRepo, RepoTracker};
 use super::tracked::TrackedWatch;
 use crate::apply::FileIdentity;
 use crate::clock::timespec;
+use crate::inode::{InodeId, inode_id, inode_of};
 use ringfence_survey as survey;
 use ringfence_survey::walk::{
     EntryToMask, TreeWalk, WalkFindings, WalkPurpose, find_hard_links_in,
 };
-
-type WatchedInode = (u64, u64);
 
 /// Pause after handling events: a build creates thousands of files per second, and each one would
 /// wake the watcher. The pause grows while nothing is masked.
@@ -51,7 +50,7 @@ pub(super) struct WatchedTrees {
     /// Paths masked so far.
     pub(super) masked: Vec<(AbsPath, Overmount)>,
     /// Denied files, under any name.
-    pub(super) denied: HashSet<WatchedInode>,
+    pub(super) denied: HashSet<InodeId>,
 }
 
 /// State of the watcher process.
@@ -70,7 +69,7 @@ pub(super) struct TreeWatcher<'a> {
     /// Parent directories of these masks.
     kept_dirs: HashSet<AbsPath>,
     /// Denied files, under any name.
-    denied: HashSet<WatchedInode>,
+    denied: HashSet<InodeId>,
     masker: LiveMasker<'a>,
     repositories: RepoTracker<'a>,
     tracked: TrackedWatch<'a>,
@@ -106,7 +105,7 @@ enum AppearedReason {
 
 struct WatchedDir {
     path: AbsPath,
-    identity: WatchedInode,
+    identity: InodeId,
 }
 
 /// A scan of every tree.
@@ -420,7 +419,7 @@ impl<'a> TreeWatcher<'a> {
             return Ok(());
         };
         let place = match open_directory(path) {
-            Ok(place) if identity_of(&place) == Ok(*identity) => place,
+            Ok(place) if inode_of(&place) == Ok(*identity) => place,
             _ => {
                 self.lost.push(batch);
                 return Ok(());
@@ -432,10 +431,7 @@ impl<'a> TreeWatcher<'a> {
                 continue;
             };
             let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-            if is_file
-                && status.st_nlink > 1
-                && self.denied.contains(&(status.st_dev, status.st_ino))
-            {
+            if is_file && status.st_nlink > 1 && self.denied.contains(&inode_id(&status)) {
                 self.masker.mask(&directory.join(&name), Overmount::Deny(FileKind::File))?;
             }
             if reason == AppearedReason::ByName {
@@ -549,7 +545,7 @@ impl<'a> TreeWatcher<'a> {
 
     /// Searches the trees that arrived with a denied file for other names of it. A file that was
     /// here before, under a name that no rule denies, was never denied.
-    fn search_links(&mut self, identity: WatchedInode) {
+    fn search_links(&mut self, identity: InodeId) {
         let roots = if self.scan.took.is_none() { &self.trees } else { &self.arrived };
         if !roots.is_empty() {
             self.link_search.linked.insert(identity, Overmount::Deny(FileKind::File));
@@ -585,7 +581,7 @@ impl<'a> TreeWatcher<'a> {
 
     fn watch(&mut self, directory: &AbsPath) {
         let watched = open_directory(directory)
-            .and_then(|opened| Ok((self.watches.add(&opened)?, identity_of(&opened)?)));
+            .and_then(|opened| Ok((self.watches.add(&opened)?, inode_of(&opened)?)));
         match watched {
             Ok((number, identity)) => {
                 self.places.insert(number, WatchedDir { path: directory.clone(), identity });
@@ -603,8 +599,4 @@ impl<'a> TreeWatcher<'a> {
 fn open_directory(directory: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(CWD, directory.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-}
-
-fn identity_of(opened: &OwnedFd) -> rustix::io::Result<WatchedInode> {
-    rustix::fs::fstat(opened).map(|status| (status.st_dev, status.st_ino))
 }

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use crate::apply::{PendingWrite, WriteIntent};
+use crate::inode::{InodeId, inode_id, inode_of};
 use crate::locks::lock;
 use crate::open::open_at;
 use ringfence_api::Operation;
@@ -14,8 +15,6 @@ use ringfence_plan::FileKind;
 use ringfence_policy::AbsPath;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-
-type InodeId = (u64, u64);
 
 /// A name in a directory, and the file that it is to become.
 #[derive(Debug)]
@@ -98,7 +97,7 @@ impl WriteTarget {
                 (
                     FileKind::File,
                     Operation::Write,
-                    TargetState::Found { identity: identity(&status), _held: held },
+                    TargetState::Found { identity: inode_id(&status), _held: held },
                 )
             }
             (Err(Errno::NOENT), deed) => {
@@ -134,8 +133,7 @@ impl WriteTarget {
             .path
             .parent()
             .and_then(|above| open_without_links(&above, OFlags::PATH | OFlags::DIRECTORY));
-        let id_of =
-            |directory: &OwnedFd| rustix::fs::fstat(directory).ok().map(|status| identity(&status));
+        let id_of = |directory: &OwnedFd| inode_of(directory).ok();
         now.is_some_and(|now| id_of(&now).is_some() && id_of(&now) == id_of(&self.directory))
     }
 
@@ -197,13 +195,13 @@ impl WriteTarget {
         }
         // Held with O_PATH, not with this fd: a file open for writing cannot be executed (ETXTBSY).
         let (again, held) = open_entry(&self.directory, &self.name)?;
-        if identity(&again) != identity(&status) {
+        if inode_id(&again) != inode_id(&status) {
             return Err(Errno::STALE);
         }
         Ok((
             file,
             TargetState::Made {
-                identity: identity(&status),
+                identity: inode_id(&status),
                 _held: held,
                 created_by: CreatedBy::NoRequest,
             },
@@ -227,7 +225,7 @@ impl WriteTarget {
             | TargetState::Made { identity: known, .. } => {
                 let file = self.open_at(wanted - (OFlags::CREATE | OFlags::EXCL), 0)?;
                 let status = rustix::fs::fstat(&file)?;
-                if identity(&status) != *known || status.st_nlink != 1 {
+                if inode_id(&status) != *known || status.st_nlink != 1 {
                     return Err(Errno::STALE);
                 }
                 if wanted.contains(OFlags::TRUNC) {
@@ -251,7 +249,7 @@ impl WriteTarget {
         rustix::fs::mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
         let (status, held) = open_entry(&self.directory, &self.name)?;
         *lock(&self.state) = TargetState::Made {
-            identity: identity(&status),
+            identity: inode_id(&status),
             _held: held,
             created_by: CreatedBy::SomeRequest,
         };
@@ -277,7 +275,7 @@ impl WriteTarget {
         } else {
             AtFlags::empty()
         };
-        if identity(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {
+        if inode_id(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {
             let _ = rustix::fs::unlinkat(&self.directory, &self.name, flags);
             *state = TargetState::Nothing;
         }
@@ -286,10 +284,6 @@ impl WriteTarget {
 
 fn writes(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
-}
-
-fn identity(status: &Stat) -> InodeId {
-    (status.st_dev, status.st_ino)
 }
 
 /// Opens the entry at a name with O_PATH; a link is not followed.

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::clock::timespec;
+use crate::inode::inode_id;
 
 use ringfence_shell::BoundedCapture;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -42,8 +43,7 @@ impl Relay {
     pub(super) fn new() -> Result<Option<(Self, Ends)>, Errno> {
         let (out, err) = (rustix::stdio::stdout(), rustix::stdio::stderr());
         let (Ok(to), false) = (fstat(err), rustix::termios::isatty(err)) else { return Ok(None) };
-        let is_both =
-            fstat(out).is_ok_and(|out| (out.st_dev, out.st_ino) == (to.st_dev, to.st_ino));
+        let is_both = fstat(out).is_ok_and(|out| inode_id(&out) == inode_id(&to));
         let (from, stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&from, true)?;
         let relay =

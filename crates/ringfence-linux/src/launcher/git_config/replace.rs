@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::apply::{ConfigChange, STAGED_CONFIG};
+use crate::inode::inode_id;
 use crate::open::{open, open_at};
 use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
@@ -94,9 +95,7 @@ pub(crate) fn replace(
             mask(&path.clone());
         }
         let status = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if status
-            .is_ok_and(|status| Some((status.st_dev, status.st_ino)) == identity(&written_file))
-        {
+        if status.is_ok_and(|status| Some(inode_id(&status)) == identity(&written_file)) {
             // The program may have removed it.
             let _ = rustix::fs::unlinkat(&directory, format!("{name}.lock"), AtFlags::empty());
             return Ok(());
