@@ -28,7 +28,6 @@ use rustix::fs::OFlags;
 use rustix::time::Timespec;
 
 use crate::launcher::asks::ActivePolicy;
-use crate::launcher::command_loop::SandboxMonitor;
 use crate::launcher::describe::enforcements;
 use crate::launcher::fd_limit;
 use crate::launcher::git_sweep::Suspension;
@@ -36,6 +35,7 @@ use crate::launcher::guess_denials::DenialGuesser;
 use crate::launcher::limit_monitor::LimitMonitor;
 use crate::launcher::orphans::TeardownMode;
 use crate::launcher::process::SandboxProcess;
+use crate::launcher::sandbox_monitor::SandboxMonitor;
 use crate::launcher::shell::{PersistentShell, ShellHost, StartedProcess};
 use crate::launcher::thread_pool::{self, PoolHandle};
 use crate::launcher::{PostRunCleanup, PreparedNamespaceSandbox};

@@ -23,6 +23,7 @@ use ringfence_sys::signal::{self, SignalSet};
 use rustix::event::epoll;
 
 use crate::launcher::command_loop::{self, SupervisedCommand};
+use crate::launcher::sandbox_monitor::SandboxMonitor;
 
 /// Provider of commands without confinement.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,7 +87,7 @@ impl PreparedSandbox for PreparedUnconfined {
         };
         let Some(program) = find(request) else { return Err(not_executed(libc::ENOENT)) };
         let mut exec_error = None;
-        let mut seen = command_loop::SandboxMonitor::default();
+        let mut seen = SandboxMonitor::default();
         let masked = command_loop::Masked::begin()?;
         let ran = command_loop::run(
             request,

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use ringfence_plan::{CaseFolding, FileKind, HardLinks, Overmount};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Verdict};
@@ -358,11 +357,10 @@ impl<'a> TreeWatcher<'a> {
     /// Waits for an event, or until `sleep` is over without being woken by events; `false` if the
     /// launcher is gone.
     fn wait(&self, sleep: Option<Duration>) -> io::Result<bool> {
-        let sleep = sleep.filter(|_| !self.is_busy());
-        let time_to_rescan =
-            if self.is_busy() { Some(Duration::ZERO) } else { self.time_to_rescan() };
-        let limit = sleep.into_iter().chain(time_to_rescan).min();
-        let limit = limit.map(timespec);
+        let is_busy = self.is_busy();
+        let sleep = sleep.filter(|_| !is_busy);
+        let rescan = if is_busy { Some(Duration::ZERO) } else { self.time_to_rescan() };
+        let limit = sleep.into_iter().chain(rescan).min().map(timespec);
         let mut ends = vec![PollFd::new(self.masker.control(), PollFlags::empty())];
         ends.extend(
             self.watches
@@ -524,12 +522,11 @@ impl<'a> TreeWatcher<'a> {
                 continue;
             }
             self.masker.mask(&entry.path, entry.mask)?;
-            let identity = (entry.device, entry.inode);
             if entry.links > 1
                 && entry.mask == Overmount::Deny(FileKind::File)
-                && self.denied.insert(identity)
+                && self.denied.insert((entry.device, entry.inode))
             {
-                self.search_links((entry.inode, entry.device));
+                self.search_links(&entry);
             }
         }
         Ok(())
@@ -545,10 +542,11 @@ impl<'a> TreeWatcher<'a> {
 
     /// Searches the trees that arrived with a denied file for other names of it. A file that was
     /// here before, under a name that no rule denies, was never denied.
-    fn search_links(&mut self, identity: InodeId) {
+    fn search_links(&mut self, denied: &EntryToMask) {
         let roots = if self.scan.took.is_none() { &self.trees } else { &self.arrived };
         if !roots.is_empty() {
-            self.link_search.linked.insert(identity, Overmount::Deny(FileKind::File));
+            let key = (denied.inode, denied.device);
+            self.link_search.linked.insert(key, Overmount::Deny(FileKind::File));
             self.link_search.waiting.clone_from(roots);
         }
     }
