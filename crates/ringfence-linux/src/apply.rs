@@ -419,22 +419,39 @@ struct SetupError {
     errno: i32,
 }
 
-/// Names the attempted step of an error.
-trait SetupStep<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError>;
-}
-
-impl<T> SetupStep<T> for std::io::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError> {
-        self.map_err(|error| SetupError {
-            what: what(),
-            errno: error.raw_os_error().unwrap_or(libc::EIO),
-        })
+impl SetupError {
+    fn new(what: &str, errno: i32) -> Self {
+        Self { what: what.to_owned(), errno }
     }
 }
 
-impl<T> SetupStep<T> for rustix::io::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError> {
-        self.map_err(|error| SetupError { what: what(), errno: error.raw_os_error() })
+/// The name of a step: a text, or a function that formats it after an error.
+trait StepName {
+    fn text(self) -> String;
+}
+
+impl StepName for &str {
+    fn text(self) -> String {
+        self.to_owned()
+    }
+}
+
+impl<F: FnOnce() -> String> StepName for F {
+    fn text(self) -> String {
+        self()
+    }
+}
+
+/// Names the attempted step of an error.
+trait SetupStep<T> {
+    fn during(self, what: impl StepName) -> Result<T, SetupError>;
+}
+
+impl<T, E: Into<std::io::Error>> SetupStep<T> for Result<T, E> {
+    fn during(self, what: impl StepName) -> Result<T, SetupError> {
+        self.map_err(|error| SetupError {
+            what: what.text(),
+            errno: error.into().raw_os_error().unwrap_or(libc::EIO),
+        })
     }
 }

@@ -23,6 +23,7 @@ mod run_registry;
 mod sandbox;
 mod sandbox_monitor;
 mod shell;
+mod system_step;
 mod terminal;
 mod thread_pool;
 mod tripwire_server;

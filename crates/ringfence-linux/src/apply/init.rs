@@ -58,16 +58,16 @@ pub(super) fn main(args: &InitArgs<'_>) -> ! {
 fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     let _stage = trace_span!(target: "stage", "run").entered();
     let InitArgs { control, supervisor, .. } = *args;
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     // If the parent ignores SIGCHLD, the kernel would reap the command before init sees its status.
     signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Default)
-        .during(|| "sigaction(SIGCHLD)".into())?;
+        .during("sigaction(SIGCHLD)")?;
     // In init, not in the supervisor: /proc can only be mounted from inside the pid namespace it
     // shows.
     let root = build::PreparedRoot::new()?;
     let Some((launch, for_notify_handler)) = receive_launch(control)? else { return Ok(()) };
     // Not earlier: the cgroup that init is in by now becomes the root of all cgroups seen inside.
-    namespace::unshare(namespace::CGROUP).during(|| "unshare(CLONE_NEWCGROUP)".into())?;
+    namespace::unshare(namespace::CGROUP).during("unshare(CLONE_NEWCGROUP)")?;
     let launch = &launch;
     debug!(target: "init", steps = launch.plan.steps.len(), "received the plan");
     if let Some(files) = launch.open_files {
@@ -105,8 +105,8 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     args.pinning.release();
     // Children are reported by a signalfd. `mask` was saved before, so the command gets its own.
     let children = SignalSet::from_signals(&[libc::SIGCHLD]);
-    signal::block(&children).during(|| "pthread_sigmask".into())?;
-    let sigchld_fd = signal::signalfd(&children).during(|| "signalfd".into())?;
+    signal::block(&children).during("pthread_sigmask")?;
+    let sigchld_fd = signal::signalfd(&children).during("signalfd")?;
     let command = if launch.command.is_empty() {
         info!(target: "init", "ready, without a command");
         send_message(control, &SandboxMessage::Ready);
@@ -136,16 +136,16 @@ fn receive_launch(control: &OwnedFd) -> Result<Option<(LaunchSpec, Vec<OwnedFd>)
     rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr))
-        .during(|| "take over the standard streams".into())?;
+        .during("take over the standard streams")?;
     let launch = LaunchSpec::read(&for_notify_handler[0])
-        .ok_or_else(|| SetupError { what: "read the plan".into(), errno: libc::EBADMSG })?;
+        .ok_or_else(|| SetupError::new("read the plan", libc::EBADMSG))?;
     Ok(Some((launch, for_notify_handler)))
 }
 
 /// Sets the soft limit of open files.
 fn limit_files(most: u64) -> Result<(), SetupError> {
     let limit = Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) };
-    setrlimit(Resource::Nofile, limit).during(|| "setrlimit(RLIMIT_NOFILE)".into())
+    setrlimit(Resource::Nofile, limit).during("setrlimit(RLIMIT_NOFILE)")
 }
 
 /// The rlimits for every process of the command. A hard limit cannot be raised from here.
@@ -241,9 +241,8 @@ fn measure_usage(sockets: Option<&SocketMemory>) -> InitUsage {
 /// Joins the network that the supervisor created meanwhile.
 fn join_network(supervisor: &OwnedFd) -> Result<(), SetupError> {
     let [network] = receive_fds(supervisor)
-        .ok_or_else(|| SetupError { what: "receive the network".into(), errno: libc::EBADMSG })?;
-    namespace::enter(network.as_fd(), namespace::NETWORK)
-        .during(|| "enter the network namespace".into())
+        .ok_or_else(|| SetupError::new("receive the network", libc::EBADMSG))?;
+    namespace::enter(network.as_fd(), namespace::NETWORK).during("enter the network namespace")
 }
 
 /// Replaces standard streams that are the host's `/dev/null` by the sandbox's: through the host's,
@@ -258,7 +257,7 @@ fn replace_host_null() -> Result<(), SetupError> {
     if !(stdin || stdout || stderr) {
         return Ok(());
     }
-    let own = open("/dev/null", OFlags::RDWR).during(|| "open /dev/null".into())?;
+    let own = open("/dev/null", OFlags::RDWR).during("open /dev/null")?;
     let placed = [(stdin, 0), (stdout, 1), (stderr, 2)]
         .into_iter()
         .filter(|(is, _)| *is)
@@ -267,39 +266,39 @@ fn replace_host_null() -> Result<(), SetupError> {
             1 => rustix::stdio::dup2_stdout(&own),
             _ => rustix::stdio::dup2_stderr(&own),
         });
-    placed.during(|| "take over /dev/null".into())
+    placed.during("take over /dev/null")
 }
 
 /// Enters a user namespace below the supervisor's: the mounts copied into it are locked together,
 /// and privileges gained in it reach neither them nor the other namespaces.
 fn lock(launch: &LaunchSpec, supervisor: &OwnedFd) -> Result<InnerNamespaces, SetupError> {
-    let identity = launch.plan.identity().ok_or_else(|| SetupError {
-        what: "find an identity in the plan".into(),
-        errno: libc::EINVAL,
-    })?;
+    let identity = launch
+        .plan
+        .identity()
+        .ok_or_else(|| SetupError::new("find an identity in the plan", libc::EINVAL))?;
     namespace::unshare(namespace::USER | namespace::MOUNT)
-        .during(|| "unshare(CLONE_NEWUSER|CLONE_NEWNS)".into())?;
+        .during("unshare(CLONE_NEWUSER|CLONE_NEWNS)")?;
     map_ids(identity.uid, identity.gid)?;
     limit_watches();
     build::make_proc_read_only(&launch.plan.steps)?;
     // Opened while this process is still dumpable.
     let open = |kind: &str| open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY);
     let inside = InnerNamespaces {
-        user: open("user").during(|| "open the user namespace".into())?,
-        mount: open("mnt").during(|| "open the mount namespace".into())?,
+        user: open("user").during("open the user namespace")?,
+        mount: open("mnt").during("open the mount namespace")?,
     };
     // A host without keyrings has nothing to hide there.
     match privilege::join_new_session_keyring() {
         Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => {
-            Err(error).during(|| "keyctl(KEYCTL_JOIN_SESSION_KEYRING)".into())?
+            Err(error).during("keyctl(KEYCTL_JOIN_SESSION_KEYRING)")?
         }
         _ => {}
     }
     drop_capabilities(if launch.command.is_empty() { 1 << privilege::CAP_WAKE_ALARM } else { 0 })?;
-    privilege::set_no_new_privs().during(|| "prctl(PR_SET_NO_NEW_PRIVS)".into())?;
-    privilege::set_not_dumpable().during(|| "prctl(PR_SET_DUMPABLE)".into())?;
+    privilege::set_no_new_privs().during("prctl(PR_SET_NO_NEW_PRIVS)")?;
+    privilege::set_not_dumpable().during("prctl(PR_SET_DUMPABLE)")?;
     // Set last: every change of credentials above would have cleared it.
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     if is_peer_gone(supervisor) {
         process::exit_now(125);
     }
@@ -310,14 +309,14 @@ fn lock(launch: &LaunchSpec, supervisor: &OwnedFd) -> Result<InnerNamespaces, Se
 /// cannot be traced by processes it starts, which have none.
 fn drop_capabilities(kept: u64) -> Result<(), SetupError> {
     let needed = 1 << privilege::CAP_SETPCAP;
-    privilege::set_all_capabilities(needed, needed | kept, kept).during(|| "capset".into())?;
-    privilege::lock_root_capabilities().during(|| "prctl(PR_SET_SECUREBITS)".into())?;
+    privilege::set_all_capabilities(needed, needed | kept, kept).during("capset")?;
+    privilege::lock_root_capabilities().during("prctl(PR_SET_SECUREBITS)")?;
     for number in 0..64 {
         if privilege::drop_bounding(number).is_err() {
             break;
         }
     }
-    privilege::set_all_capabilities(0, kept, kept).during(|| "capset".into())
+    privilege::set_all_capabilities(0, kept, kept).during("capset")
 }
 
 /// Limits inotify watches: the kernel counts them per user, and the user and other sandboxes need
@@ -348,9 +347,8 @@ struct InnerNamespaces {
 /// handling any access right in Landlock would make every open 5 % slower.
 fn restrict_with_landlock() -> Result<(), SetupError> {
     let scoped = landlock::scope::ABSTRACT_UNIX_SOCKET | landlock::scope::SIGNAL;
-    let rules =
-        landlock::create_scope_ruleset(scoped).during(|| "landlock_create_ruleset".into())?;
-    landlock::restrict_self(rules.as_fd()).during(|| "landlock_restrict_self".into())
+    let rules = landlock::create_scope_ruleset(scoped).during("landlock_create_ruleset")?;
+    landlock::restrict_self(rules.as_fd()).during("landlock_restrict_self")
 }
 
 /// Installs the filter in init, so that every later process inherits it, and sends the listener to
@@ -382,11 +380,9 @@ fn install_filter(
         disk,
         memory,
     }))
-    .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
-    let inside = inside.ok_or_else(|| SetupError {
-        what: "find the lock in the plan".into(),
-        errno: libc::EINVAL,
-    })?;
+    .during("seccomp(SECCOMP_SET_MODE_FILTER)")?;
+    let inside =
+        inside.ok_or_else(|| SetupError::new("find the lock in the plan", libc::EINVAL))?;
     let word = match (observe, connects) {
         (Observe::All, _) => notify::ALL,
         (Observe::Denials, ConnectHandling::Notified) => notify::CONNECTIONS,
@@ -397,7 +393,7 @@ fn install_filter(
     let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
     descriptors.extend(for_notify_handler.iter().map(AsFd::as_fd));
     send_bytes_with_fds(supervisor, &[word], &descriptors)
-        .during(|| "send the listener to the notify handler".into())
+        .during("send the listener to the notify handler")
 }
 
 /// Spawns a program at a path with these arguments. Returns its pid.
@@ -412,7 +408,7 @@ fn start(
 ) -> Result<Option<i32>, SetupError> {
     let text = |bytes: &Vec<u8>| {
         CString::new(bytes.as_slice())
-            .map_err(|_| SetupError { what: "read the command".into(), errno: libc::EINVAL })
+            .map_err(|_| SetupError::new("read the command", libc::EINVAL))
     };
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
@@ -504,7 +500,7 @@ fn serve(
         let mut waits = [control, sigchld_fd].map(|fd| PollFd::new(fd, PollFlags::IN));
         match poll(&mut waits, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).during(|| "poll".into()),
+            Err(error) => return Err(error).during("poll"),
         }
         let gone = waits[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
         let order = waits[0].revents().contains(PollFlags::IN).then(|| receive(control)).flatten();

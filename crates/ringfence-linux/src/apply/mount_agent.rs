@@ -183,11 +183,11 @@ const CLONE_ALL: OpenTreeFlags =
     CLONE.union(OpenTreeFlags::AT_RECURSIVE).union(OpenTreeFlags::AT_EMPTY_PATH);
 
 fn run(control: &OwnedFd) -> Result<Vec<DirHolder>, SetupError> {
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     if is_peer_gone(control) {
         return Ok(Vec::new());
     }
-    let unreadable = || SetupError { what: "read the mount task".into(), errno: libc::EBADMSG };
+    let unreadable = || SetupError::new("read the mount task", libc::EBADMSG);
     let mut given = receive_all_fds(control).ok_or_else(unreadable)?.into_iter();
     let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else {
         return Err(unreadable());
@@ -195,7 +195,7 @@ fn run(control: &OwnedFd) -> Result<Vec<DirHolder>, SetupError> {
     let task: MountTask = read_whole(&list)
         .and_then(|bytes| postcard::from_bytes(&bytes).ok())
         .ok_or_else(unreadable)?;
-    namespace::enter(user.as_fd(), namespace::USER).during(|| "enter the user namespace".into())?;
+    namespace::enter(user.as_fd(), namespace::USER).during("enter the user namespace")?;
     match task {
         MountTask::Bring(grant) => mount_grant(&grant, &mount, given.next()).map(|()| Vec::new()),
         MountTask::Shut(masks) => mask::mask_paths(&masks, &mount, given.next().as_ref()),
@@ -209,10 +209,9 @@ fn mount_grant(
 ) -> Result<(), SetupError> {
     let path = &grant.path;
     // A private copy of the host's mounts: changes in it never reach the host.
-    namespace::unshare(namespace::MOUNT).during(|| "unshare(CLONE_NEWNS)".into())?;
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
-    let own =
-        open("/proc/self/ns/mnt", OFlags::RDONLY).during(|| "open the mount namespace".into())?;
+    namespace::unshare(namespace::MOUNT).during("unshare(CLONE_NEWNS)")?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
+    let own = open("/proc/self/ns/mnt", OFlags::RDONLY).during("open the mount namespace")?;
     let source = open_path(path).during(|| format!("find {path}"))?;
     let status = rustix::fs::fstat(&source).during(|| format!("look at {path}"))?;
     if inode_id(&status) != grant.identity {
@@ -245,7 +244,7 @@ fn mount_grant(
 }
 
 fn enter(mount: &OwnedFd) -> Result<(), SetupError> {
-    namespace::enter(mount.as_fd(), namespace::MOUNT).during(|| "enter the mount namespace".into())
+    namespace::enter(mount.as_fd(), namespace::MOUNT).during("enter the mount namespace")
 }
 
 /// Opens the file at a path without following symlinks.

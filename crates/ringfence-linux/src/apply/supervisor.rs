@@ -115,16 +115,16 @@ fn run(
     pinning: &CpuPinning,
 ) -> Result<(), SetupError> {
     let _stage = trace_span!(target: "stage", "run").entered();
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     if is_peer_gone(control) {
         process::exit_now(125);
     }
-    signal::block(&SignalSet::from_signals(COMMAND_SIGNALS)).during(|| "pthread_sigmask".into())?;
+    signal::block(&SignalSet::from_signals(COMMAND_SIGNALS)).during("pthread_sigmask")?;
     namespaces()?;
     debug!(target: "supervisor", "created user, mount, pid, ipc and uts namespaces");
-    let host_proc = open("/proc", OFlags::PATH).during(|| "open /proc".into())?;
-    let (ours, theirs) = message_sockets().during(|| "socketpair".into())?;
-    match process::fork().during(|| "fork".into())? {
+    let host_proc = open("/proc", OFlags::PATH).during("open /proc")?;
+    let (ours, theirs) = message_sockets().during("socketpair")?;
+    match process::fork().during("fork")? {
         Fork::Child => {
             drop((ours, host_proc));
             init::main(&init::InitArgs { control, supervisor: &theirs, network, mask, pinning })
@@ -158,9 +158,9 @@ fn namespaces() -> Result<(), SetupError> {
     let flags =
         namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS;
     let (uid, gid) = process::ids();
-    namespace::unshare(flags).during(|| "unshare(CLONE_NEWUSER|…)".into())?;
+    namespace::unshare(flags).during("unshare(CLONE_NEWUSER|…)")?;
     map_ids(uid, gid)?;
-    namespace::set_host_name(c"ringfence").during(|| "sethostname".into())
+    namespace::set_host_name(c"ringfence").during("sethostname")
 }
 
 /// Mounts the tripwire, if possible: its FUSE fd goes to the launcher, the mount to init. Mounted
@@ -175,7 +175,7 @@ fn mount_tripwire(
     });
     let mount = wire.map(|(_, mount)| mount);
     let sent = send_fds(init, mount.as_ref().map(AsFd::as_fd));
-    sent.during(|| "send the tripwire to init".into()).map(|()| mount)
+    sent.during("send the tripwire to init").map(|()| mount)
 }
 
 fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
@@ -194,18 +194,16 @@ fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
 /// as all the rest together; init builds the root meanwhile, and may have changed the root
 /// directory of both processes by the time it is done.
 fn create_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), SetupError> {
-    namespace::unshare(namespace::NETWORK).during(|| "unshare(CLONE_NEWNET)".into())?;
-    net::loopback_up().during(|| "set the loopback up".into())?;
-    let made = open_at(host_proc, "self/ns/net", OFlags::RDONLY)
-        .during(|| "open the network namespace".into())?;
-    send_fds(init, [made.as_fd()]).during(|| "send the network to init".into())
+    namespace::unshare(namespace::NETWORK).during("unshare(CLONE_NEWNET)")?;
+    net::loopback_up().during("set the loopback up")?;
+    let made =
+        open_at(host_proc, "self/ns/net", OFlags::RDONLY).during("open the network namespace")?;
+    send_fds(init, [made.as_fd()]).during("send the network to init")
 }
 
 /// Maps one user and one group in a new user namespace: all that needs no privilege.
 pub(super) fn map_ids(uid: u32, gid: u32) -> Result<(), SetupError> {
-    fs::write("/proc/self/setgroups", "deny").during(|| "write /proc/self/setgroups".into())?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
-        .during(|| "write /proc/self/uid_map".into())?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
-        .during(|| "write /proc/self/gid_map".into())
+    fs::write("/proc/self/setgroups", "deny").during("write /proc/self/setgroups")?;
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).during("write /proc/self/uid_map")?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).during("write /proc/self/gid_map")
 }

@@ -253,7 +253,7 @@ fn common_filters(support: &HostSupport) -> [FilterOptions; 3] {
 /// Enters a user namespace that owns the networks of all sandboxes of this zygote.
 fn enter_user_namespace() -> Result<(), SetupError> {
     let (uid, gid) = process::ids();
-    namespace::unshare(namespace::USER).during(|| "unshare(CLONE_NEWUSER)".into())?;
+    namespace::unshare(namespace::USER).during("unshare(CLONE_NEWUSER)")?;
     map_ids(uid, gid)
 }
 

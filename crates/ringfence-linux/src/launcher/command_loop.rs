@@ -13,6 +13,7 @@ use crate::apply::{
 };
 use crate::clock::timespec;
 use crate::launcher::sandbox_monitor::SandboxMonitor;
+use crate::launcher::system_step::SystemStep;
 use ringfence_api::{CommandRequest, ExitStatus, Outcome, ResourceUsage, StdioMode, StreamOutput};
 use ringfence_provider::ProviderError;
 use ringfence_shell::BoundedCapture;
@@ -141,37 +142,29 @@ impl<'a> CommandLoop<'a> {
         seen: &'a mut SandboxMonitor,
         start: &mut StartFn<'_>,
     ) -> Result<Self, ProviderError> {
-        let system = |what: &'static str| {
-            move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() }
-        };
-        let signals = signal::signalfd(set)
-            .map_err(|source| ProviderError::System { what: "receive signals", source })?;
+        let signals = signal::signalfd(set).during("receive signals")?;
         let early = read_early_signals(signals.as_fd());
         let (mut pipes, mut relay) = (Vec::new(), None);
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let started = match request.stdio {
-            StdioMode::Inherit => match seen
-                .is_guessed
-                .then(Relay::new)
-                .transpose()
-                .map_err(system("make a pipe"))?
-                .flatten()
-            {
-                None => start(own, mask),
-                Some((made, ends)) => {
-                    relay = Some(made);
-                    let stderr = ends.stderr.as_fd();
-                    start([own[0], if ends.is_both { stderr } else { own[1] }, stderr], mask)
+            StdioMode::Inherit => {
+                match seen.is_guessed.then(Relay::new).transpose().during("make a pipe")?.flatten()
+                {
+                    None => start(own, mask),
+                    Some((made, ends)) => {
+                        relay = Some(made);
+                        let stderr = ends.stderr.as_fd();
+                        start([own[0], if ends.is_both { stderr } else { own[1] }, stderr], mask)
+                    }
                 }
-            },
+            }
             StdioMode::Capture { limit } => {
                 let pipe = || {
-                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-                        .map_err(system("make a pipe"))
+                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).during("make a pipe")
                 };
                 let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
                 for reader in [out, err] {
-                    rustix::io::ioctl_fionbio(&reader, true).map_err(system("make a pipe"))?;
+                    rustix::io::ioctl_fionbio(&reader, true).during("make a pipe")?;
                     pipes.push((Some(reader), BoundedCapture::new(limit)));
                 }
                 start([rustix::stdio::stdin(), out_end.as_fd(), err_end.as_fd()], mask)
@@ -301,12 +294,7 @@ impl<'a> CommandLoop<'a> {
         let left = left.map(timespec);
         match poll(&mut waits, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => {
-                return Err(ProviderError::System {
-                    what: "wait for the command",
-                    source: error.into(),
-                });
-            }
+            failed => drop(failed.during("wait for the command")?),
         }
         Ok(LoopWake {
             event: !waits[0].revents().is_empty(),

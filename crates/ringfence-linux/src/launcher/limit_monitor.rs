@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::apply::{Cgroup, InitUsage, SandboxControl, SpaceTaken};
+use crate::launcher::system_step::SystemStep;
 use crate::locks::lock;
 use ringfence_api::LimitBreach;
 use ringfence_policy::{Limit, Limits};
@@ -110,9 +111,7 @@ impl LimitMonitor {
         }
         let (shared, target) = (self.shared.clone(), self.target.clone());
         let thread = thread_pool::run("limits", None, move || shared.run(&target));
-        self.thread = Some(
-            thread.map_err(|source| ProviderError::System { what: "start a thread", source })?,
-        );
+        self.thread = Some(thread.during("start a thread")?);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use crate::apply::{
     ExecId, ExecReport, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
     SandboxMessage,
 };
+use crate::launcher::system_step::SystemStep;
 use crate::locks::lock;
 use crate::open::open;
 use ringfence_api::{
@@ -111,11 +112,9 @@ impl NamespaceSandbox {
         add_runner(&mut launch.plan);
         let mut seen = confined.new_monitor(&launch.plan, ports, &cleanup);
         let network = launch.plan.network();
-        let system = |what| move |source| ProviderError::System { what, source };
-        let mask =
-            signal::block(&SignalSet::from_signals(&[])).map_err(system("read the signal mask"))?;
+        let mask = signal::block(&SignalSet::from_signals(&[])).during("read the signal mask")?;
         let null = open("/dev/null", OFlags::RDWR);
-        let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
+        let null = null.during("open /dev/null")?;
         fd_limit::check_free_fds(&null)?;
         let prestarted = confined.prestarted.take().filter(|early| early.network() == network);
         let started = prestarted.map_or_else(
@@ -141,7 +140,7 @@ impl NamespaceSandbox {
         let (kept, processor) =
             (shared.clone(), lock(&shared.state).handle.cpu().filter(|_| slot.is_some()));
         let thread = thread_pool::run("sandbox", processor, move || kept.keep(&control));
-        let thread = thread.map_err(system("start a thread"))?;
+        let thread = thread.during("start a thread")?;
         let policy = ActivePolicy::new(confined.grants.clone(), confined.user.clone());
         let (thread, cleanup, policy) = (Some(thread), Some(cleanup), Mutex::new(policy));
         let mut plan = launch.plan;
@@ -342,8 +341,7 @@ impl ShellHost for SandboxShared {
 
     fn offer(&self, pid: i32, given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
         let copies = given.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
-        let copies =
-            copies.map_err(|source| ProviderError::System { what: "duplicate an fd", source })?;
+        let copies = copies.during("duplicate an fd")?;
         lock(&self.state).offered.insert(pid, copies);
         Ok(Some(OFFERED_STREAMS))
     }

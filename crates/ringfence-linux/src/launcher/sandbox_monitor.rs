@@ -11,6 +11,7 @@ use crate::apply::{
     PendingWrite, SandboxEvent, SandboxFds, SandboxMessage,
 };
 use crate::inode::InodeId;
+use crate::launcher::system_step::SystemStep;
 use ringfence_api::{ConnectionRecord, Denial, GrantedAccess, Operation};
 use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Limits};
@@ -278,8 +279,7 @@ impl SandboxMonitor {
         let begun = subject.control().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
         let begun =
             begun.and_then(|control| WatcherThread::start(inside, watcher_nodes, control, made));
-        let watcher =
-            begun.map_err(|source| ProviderError::System { what: "start the watcher", source })?;
+        let watcher = begun.during("start the watcher")?;
         if let Some(policy) = &self.policy {
             policy.set_watcher_restart(watcher.restart_handle());
         }

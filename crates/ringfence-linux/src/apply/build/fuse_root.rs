@@ -68,7 +68,7 @@ pub(super) fn trees(
 /// Clones the tree at `name` in a mount.
 fn tree(mount: &OwnedFd, name: &str) -> Result<OwnedFd, SetupError> {
     open_tree(mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
-        .during(|| "open the tripwire".into())
+        .during("open the tripwire")
 }
 
 impl FuseRoot {
@@ -144,7 +144,7 @@ impl RootBuilder {
             }
             Ok(())
         };
-        made().during(|| "make /dev".into())?;
+        made().during("make /dev")?;
         let tree = tree(own, "dev")?;
         self.attach(&tree, &abs("/dev"))
     }
@@ -156,7 +156,7 @@ impl RootBuilder {
         }
         let own =
             new_mount("tmpfs", &[("mode", "0"), ("size", "1m")], &[], MountAttrFlags::empty())
-                .during(|| "mount our own files".into())?;
+                .during("mount our own files")?;
         self.attach(&own, &abs(BUILD_DIR))?;
         if let Some(wired) = &mut self.wired {
             wired.own = Some(own);

@@ -1,5 +1,6 @@
 //! Files of a session's commands that the user changes between commands.
 
+use crate::launcher::system_step::SystemStep;
 use crate::locks::lock;
 use ringfence_plan::{FileKind, Overmount};
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
@@ -21,11 +22,7 @@ impl LivePolicy {
             files.into_iter().map(|path| (path, Overmount::Deny(FileKind::File))).collect(),
         );
         let masked = self.with_own_pid(|begun| fds.mask_paths(masks, begun));
-        let failed = |error| ProviderError::System {
-            what: "mask a file that you changed",
-            source: std::io::Error::other(error),
-        };
-        masked.map(drop).map_err(failed)
+        masked.map(drop).map_err(std::io::Error::other).during("mask a file that you changed")
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::apply::{LaunchError, MountGrant, PolicyReplacement, SandboxFds, support};
+use crate::launcher::system_step::SystemStep;
 use crate::locks::{lock, write_lock};
 use ringfence_api::{HostFacts, Operation, error_chain};
 use ringfence_plan::linux::plan;
@@ -196,13 +197,11 @@ impl LivePolicy {
         open: &[RevisionStep<()>],
         shut: &[RevisionStep<Overmount>],
     ) -> Result<(), ProviderError> {
-        let failed =
-            |source| ProviderError::System { what: "send the new policy to the sandbox", source };
+        let what = "send the new policy to the sandbox";
         active.count += 1;
         if active.count > MAX_REVISIONS {
-            return Err(failed(std::io::Error::other(
-                "the policy changed too often in this session",
-            )));
+            let why = "the policy changed too often in this session";
+            return Err(std::io::Error::other(why)).during(what);
         }
         active.masks.retain(|path, _| open.iter().all(|act| !path.is_within(&act.path)));
         active.masks.extend(shut.iter().map(|act| (act.path.clone(), act.what)));
@@ -214,7 +213,7 @@ impl LivePolicy {
         };
         let guards =
             new.survey.guards.iter().filter(|guard| !guarded.contains(guard)).cloned().collect();
-        fds.replace_policy(revised, guards).map_err(failed)
+        fds.replace_policy(revised, guards).during(what)
     }
 
     fn shut(&self, fds: &SandboxFds, acts: Vec<RevisionStep<Overmount>>) -> Vec<PolicyChange> {
