@@ -12,7 +12,7 @@ use crate::fuse::cpu_set_of;
 use ringfence_api::host_limits;
 use ringfence_plan::NetworkNamespace;
 use ringfence_policy::AbsPath;
-use ringfence_sys::process::{self, Fork, SpawnIsolation, SpawnOptions};
+use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::SignalSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
@@ -315,13 +315,7 @@ fn spawn_supervisor(
     mask: &SignalSet,
 ) -> Result<i32, LaunchError> {
     let words: &[&str] = if network == NetworkNamespace::Host { &[HOST_NETWORK] } else { &[] };
-    let how = SpawnOptions {
-        isolation: SpawnIsolation::SameSession,
-        descriptors: &[],
-        rlimits: &[],
-        mask,
-    };
-    execute_again(words, control.as_fd(), &ringfence_log::helper_environment(None), &how)
+    execute_again(words, control, mask)
 }
 
 impl SandboxHandle {

@@ -1,7 +1,7 @@
 //! Helper processes: our binary, executed again.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_sys::process::{self, SpawnIsolation, SpawnOptions};
 use ringfence_sys::signal::{self, SignalSet};
@@ -31,13 +31,24 @@ pub(super) fn start_helper(
     let streams = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2)];
     let mask = &SignalSet::from_signals(COMMAND_SIGNALS);
     let how = SpawnOptions { isolation, descriptors: &streams, rlimits: &[], mask };
-    Ok((ours, execute_again(&[word], theirs.as_fd(), environment, &how)?))
+    Ok((ours, execute_with(&[word], &theirs, environment, &how)?))
 }
 
-/// Executes our binary again as a helper that talks through `control`. Returns its pid.
+/// Executes our binary again as a helper that talks through `control`, with our standard streams.
+/// Returns its pid.
 pub(super) fn execute_again(
     words: &[&str],
-    control: BorrowedFd<'_>,
+    control: &OwnedFd,
+    mask: &SignalSet,
+) -> Result<i32, LaunchError> {
+    let isolation = SpawnIsolation::SameSession;
+    let how = SpawnOptions { isolation, descriptors: &[], rlimits: &[], mask };
+    execute_with(words, control, &ringfence_log::helper_environment(None), &how)
+}
+
+fn execute_with(
+    words: &[&str],
+    control: &OwnedFd,
     environment: &[CString],
     how: &SpawnOptions<'_>,
 ) -> Result<i32, LaunchError> {

@@ -26,7 +26,7 @@ use crate::open::open;
 use ringfence_plan::HostSupport;
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_policy::Observe;
-use ringfence_sys::process::{self, ChildStatus, Fork, SpawnIsolation, SpawnOptions};
+use ringfence_sys::process::{self, ChildStatus, Fork};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -98,14 +98,7 @@ impl Zygote {
             .map_err(helper_error("setsockopt"))?;
         let cpu = processor.map(|processor| processor.to_string());
         let words: Vec<_> = [ZYGOTE].into_iter().chain(cpu.as_deref()).collect();
-        let how = SpawnOptions {
-            isolation: SpawnIsolation::SameSession,
-            descriptors: &[],
-            rlimits: &[],
-            mask,
-        };
-        let environment = ringfence_log::helper_environment(None);
-        let pid = execute_again(&words, theirs.as_fd(), &environment, &how)?;
+        let pid = execute_again(&words, &theirs, mask)?;
         Ok(Self {
             control: Mutex::new(ZygoteSocket { socket: ours, last_request: 0 }),
             pid,

@@ -250,13 +250,7 @@ impl TripwireFs {
             FuseOp::OpenDirectory => refuse(&node.path, Operation::Read),
             FuseOp::List { offset, size, plus, .. } => {
                 let listed = self.list_children(request, node, tree);
-                let entries = listed.into_iter().enumerate().skip(offset as usize);
-                FuseReply::list(
-                    unique,
-                    size,
-                    plus,
-                    entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)),
-                )
+                FuseReply::list_from(unique, (offset, size, plus), listed)
             }
             FuseOp::Access(mask) => match (&node.kind, mask) {
                 (_, 0) => FuseReply::nothing(unique),
