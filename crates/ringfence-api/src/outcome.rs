@@ -126,7 +126,7 @@ impl StreamOutput {
 }
 
 /// The exit status of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitStatus {
     /// Exited with this status.
     Exited(i32),

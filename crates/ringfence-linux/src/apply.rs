@@ -15,6 +15,7 @@ mod fd_passing;
 mod filter_cache;
 mod freeze;
 mod handle;
+mod helper_process;
 mod init;
 mod intent;
 mod listener_lookup;
@@ -34,8 +35,7 @@ mod zygote;
 pub(crate) use cgroup::{Cgroup, CgroupUsage, describe_cgroups};
 pub(crate) use config_change::{ConfigChange, STAGED_CONFIG};
 pub(crate) use handle::{
-    CreatedName, ExecEvent, LaunchError, PrestartedSandbox, SandboxControl, SandboxEvent,
-    SandboxHandle,
+    CreatedName, LaunchError, PrestartedSandbox, SandboxControl, SandboxEvent, SandboxHandle,
 };
 pub(crate) use intent::{IntentEffect, intent};
 pub(crate) use listener_lookup::has_loopback_listener;
@@ -55,15 +55,15 @@ pub(crate) use zygote::{NetnsReuse, Zygote};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use ringfence_api::{Allowance, Denial, ResourceUsage, TerminalSize};
+use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage, TerminalSize};
 use ringfence_plan::{Overmount, PinnedDir, Plan};
 use ringfence_policy::{AbsPath, Grants, Rule};
-use ringfence_sys::process::SpawnIsolation;
+use ringfence_sys::process::{ChildStatus, ChildUsage, SpawnIsolation};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 /// Directory of the streams offered to a shell, each named by its number, to be opened for writing.
-/// It does not exist: an open waits for an answer to [`SandboxEvent::StreamRequested`].
+/// It does not exist: an open waits for an answer to [`SandboxMessage::StreamRequested`].
 pub(crate) const OFFERED_STREAMS: &str = "/run/offered/";
 /// `argv[0]` that starts our binary as a helper process.
 pub(crate) const HELPER: &str = "ringfence-supervisor";
@@ -145,9 +145,6 @@ impl OrphanReaping {
     }
 }
 
-/// Maximum number of fds that can be sent at once.
-const MAX_FDS: usize = 16;
-
 impl ExecSpec {
     fn read(file: &OwnedFd) -> Option<Self> {
         postcard::from_bytes(&read_whole(file)?).ok()
@@ -159,15 +156,13 @@ pub(crate) type ExecId = u64;
 
 /// A report about such a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum ExecReport {
+pub(crate) enum ExecReport {
     /// It runs. A pidfd is sent along, and an fd of its terminal if it has one.
     Started,
     /// It could not be executed: errno.
     NotExecuted(i32),
-    /// It exited with a status.
-    Exited(i32, ResourceUsage),
-    /// It was killed by a signal.
-    Killed(i32, ResourceUsage),
+    /// It ended.
+    Ended(ExitStatus, ResourceUsage),
 }
 
 impl LaunchSpec {
@@ -253,20 +248,18 @@ impl PlanUpdate {
 
 /// A message from the supervisor or init to the launcher.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-enum SandboxMessage {
+pub(crate) enum SandboxMessage {
     /// The sandbox could not be built: the attempted step, and errno.
     Failed(String, i32),
     /// The command could not be executed.
     NotExecuted(i32),
-    /// The command was stopped by this signal.
+    /// The command was stopped by a signal.
     Stopped,
-    /// The command exited with a status.
-    Exited(i32, ResourceUsage),
-    /// The command was killed by a signal.
-    Killed(i32, ResourceUsage),
+    /// The command ended.
+    Ended(ExitStatus, ResourceUsage),
     /// An access was denied.
     Denied(Box<Denial>),
-    /// A syscall would be denied, and waits.
+    /// An access is about to be denied; its process waits for an answer.
     PendingWrite(Box<pending_write::PendingWriteInfo>),
     /// A program renames a lock file onto a protected config, and waits; the directory and the lock
     /// file are sent along.
@@ -310,10 +303,43 @@ enum SandboxMessage {
     Ready,
     /// A report about a process started in a running sandbox.
     Exec(ExecId, ExecReport),
-    /// The command created a reported name in the directory whose fd is sent along.
+    /// The command created a name that the sweep or the watcher has to know. The fd of its
+    /// directory is sent along, unless there were too many.
     NameCreated(AbsPath, NameKind, Option<FileIdentity>),
     /// A line for the log.
     Log(Vec<u8>),
+    /// The command was continued. Never sent: the `process` provider adds it.
+    Continued,
+    /// The sandbox is gone. Never sent: the launcher adds it.
+    Closed,
+}
+
+impl SandboxMessage {
+    /// The syscall that waits for an answer.
+    fn waiting_call(&self) -> Option<parked::NotificationInfo> {
+        match self {
+            SandboxMessage::PendingWrite(info) => Some(info.call),
+            SandboxMessage::ConfigChange(info) => Some(info.call),
+            SandboxMessage::PendingConnect(info) => Some(info.call),
+            SandboxMessage::StreamRequested(_, _, call) => Some(*call),
+            _ => None,
+        }
+    }
+}
+
+/// The exit status of a process that has ended.
+pub(crate) fn exit_status(change: ChildStatus) -> Option<ExitStatus> {
+    match change {
+        ChildStatus::Exited(status) => Some(ExitStatus::Exited(status)),
+        ChildStatus::Killed(signal) => Some(ExitStatus::Killed(signal)),
+        ChildStatus::Stopped(_) | ChildStatus::Continued => None,
+    }
+}
+
+/// The resources that a process used, as they are reported.
+pub(crate) fn resource_usage(usage: &ChildUsage) -> ResourceUsage {
+    let ChildUsage { user_us, system_us, max_rss_kb, .. } = *usage;
+    ResourceUsage { user_us, system_us, max_rss_kb }
 }
 
 /// Usage only init can measure, in bytes.
@@ -393,22 +419,39 @@ struct SetupError {
     errno: i32,
 }
 
-/// Names the attempted step of an error.
-trait SetupStep<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError>;
-}
-
-impl<T> SetupStep<T> for std::io::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError> {
-        self.map_err(|error| SetupError {
-            what: what(),
-            errno: error.raw_os_error().unwrap_or(libc::EIO),
-        })
+impl SetupError {
+    fn new(what: &str, errno: i32) -> Self {
+        Self { what: what.to_owned(), errno }
     }
 }
 
-impl<T> SetupStep<T> for rustix::io::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError> {
-        self.map_err(|error| SetupError { what: what(), errno: error.raw_os_error() })
+/// The name of a step: a text, or a function that formats it after an error.
+trait StepName {
+    fn text(self) -> String;
+}
+
+impl StepName for &str {
+    fn text(self) -> String {
+        self.to_owned()
+    }
+}
+
+impl<F: FnOnce() -> String> StepName for F {
+    fn text(self) -> String {
+        self()
+    }
+}
+
+/// Names the attempted step of an error.
+trait SetupStep<T> {
+    fn during(self, what: impl StepName) -> Result<T, SetupError>;
+}
+
+impl<T, E: Into<std::io::Error>> SetupStep<T> for Result<T, E> {
+    fn during(self, what: impl StepName) -> Result<T, SetupError> {
+        self.map_err(|error| SetupError {
+            what: what.text(),
+            errno: error.into().raw_os_error().unwrap_or(libc::EIO),
+        })
     }
 }

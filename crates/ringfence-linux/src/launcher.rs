@@ -21,7 +21,9 @@ mod orphans;
 mod process;
 mod run_registry;
 mod sandbox;
+mod sandbox_monitor;
 mod shell;
+mod system_step;
 mod terminal;
 mod thread_pool;
 mod tripwire_server;
@@ -65,6 +67,7 @@ use guess_denials::DenialGuesser;
 use orphans::TeardownMode;
 pub use orphans::reap_children;
 use run_registry::{CreatedRepos, RunMarker, RunRegistry};
+use sandbox_monitor::SandboxMonitor;
 use tracing::trace_span;
 use tripwire_server::TripwireServer;
 pub use unconfined::ProcessProvider;
@@ -399,7 +402,7 @@ impl PreparedNamespaceSandbox {
         plan: &Plan,
         ports: ReservedPorts,
         cleanup: &PostRunCleanup,
-    ) -> command_loop::SandboxMonitor {
+    ) -> SandboxMonitor {
         let policy = Arc::new(asks::LivePolicy::new(
             self.effective.clone(),
             plan.has_tripwire().then(|| node_tree(plan)),
@@ -414,7 +417,7 @@ impl PreparedNamespaceSandbox {
                 self.upstream.clone(),
             ))
         });
-        command_loop::SandboxMonitor {
+        SandboxMonitor {
             limits: self.grants.limits,
             tripwire,
             gate,
@@ -425,7 +428,7 @@ impl PreparedNamespaceSandbox {
                 plan,
                 cleanup.runs.as_ref().map(|_| cleanup.quarantine.clone()),
             ),
-            ..command_loop::SandboxMonitor::default()
+            ..SandboxMonitor::default()
         }
     }
 
@@ -469,11 +472,7 @@ impl PostRunCleanup {
     }
 
     /// Moves planted files away. Unless `is_known`, more may have been created than was reported.
-    fn finish(
-        self,
-        seen: &mut command_loop::SandboxMonitor,
-        is_known: bool,
-    ) -> Vec<QuarantinedFile> {
+    fn finish(self, seen: &mut SandboxMonitor, is_known: bool) -> Vec<QuarantinedFile> {
         let Self { runs, left_over, mark, mut baseline, listed, quarantine, stores } = self;
         drop(stores);
         let is_all_known = is_known && !seen.has_unknown;

@@ -8,9 +8,14 @@
 #![cfg(target_os = "linux")]
 
 mod apply;
+mod clock;
 mod fuse;
 mod fuse_nodes;
+mod inode;
 mod launcher;
+mod locks;
+mod new_denial;
+mod open;
 
 pub use apply::reexec::enter_if_helper;
 pub use apply::{UsernsObstacle, probe};

@@ -5,10 +5,11 @@ mod shell;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ringfence_api::{
     Asker, CommandRequest, Denial, Enforcement, Gap, HostFacts, Outcome, PathMap, QuarantinedFile,
+    lock,
 };
 use ringfence_policy::{AbsPath, Grants, Limit};
 use ringfence_provider::{
@@ -211,8 +212,4 @@ fn not_executed(error: SandboxError) -> ProviderError {
             source: io::Error::other(error),
         },
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -40,7 +40,7 @@ fn count_lines(text: &str, code: &str) -> usize {
 }
 
 /// Skips the item after an attribute: to its closing brace, or to its semicolon.
-fn skip_item<'a>(lines: &mut dyn Iterator<Item = &'a str>) {
+fn skip_item(lines: &mut dyn Iterator<Item = &str>) {
     let mut depth = 0_usize;
     for line in lines {
         let is_block = depth > 0 || line.contains('{');

@@ -160,7 +160,7 @@ fn shell_state_persists_across_commands() {
     });
 }
 
-/// Init asks the notify handler for the repository's owner by a `umask` call, which must not change
+/// The watcher's question about the repository's owner passes through init, which must not change
 /// the umask of later commands.
 #[test]
 fn exec_keeps_the_umask_of_the_session() {

@@ -30,6 +30,7 @@ use rustix::mount::{
 
 use super::{LaunchSpec, SetupError, SetupStep};
 use crate::fuse_nodes::SILENT_MASK_DIR;
+use crate::open::{open, open_at};
 use fuse_root::FuseRoot;
 pub(super) use masks::new_masks;
 use overlay::overlay;
@@ -66,12 +67,12 @@ pub(super) fn build(
         }
     }
     restrict_mount(&root.base, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)
-        .during(|| "seal the root".into())?;
+        .during("seal the root")?;
     if wire.is_some() {
         // Ringfence reports attempts to write here, so the kernel must not reject them first.
         mount::clear_attributes(root.base.as_fd(), READ_ONLY)
             .map_err(errno)
-            .during(|| "seal the root".into())?;
+            .during("seal the root")?;
     }
     let caches = mount_points::caches_in_bound_trees(steps.iter().map(|(step, _)| *step));
     for (step, source) in &steps {
@@ -83,9 +84,9 @@ pub(super) fn build(
         }
     }
     root.mount_masks()?;
-    mount::pivot_here().during(|| "pivot_root".into())?;
-    mount::detach_here().during(|| "detach the host's root".into())?;
-    rustix::process::chdir("/").during(|| "enter the new root".into())
+    mount::pivot_here().during("pivot_root")?;
+    mount::detach_here().during("detach the host's root")?;
+    rustix::process::chdir("/").during("enter the new root")
 }
 
 /// The source of a step's mount.
@@ -196,12 +197,7 @@ pub(super) fn new_mount(
 
 /// Opens a directory without following a symlink at the last component.
 fn open_dir_nofollow(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(
-        at,
-        name,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    open_at(at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW)
 }
 
 /// Opens the cache contents from earlier runs of the project.
@@ -572,7 +568,6 @@ pub(super) fn make_proc_read_only(steps: &[Step]) -> Result<(), SetupError> {
     if !steps.contains(&Step::Processes { access: MountAccess::ReadOnly }) {
         return Ok(());
     }
-    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .during(|| "open the root".into())?;
-    restrict_at(&root, c"proc", READ_ONLY).during(|| "make /proc read-only".into())
+    let root = open("/", OFlags::PATH).during("open the root")?;
+    restrict_at(&root, c"proc", READ_ONLY).during("make /proc read-only")
 }

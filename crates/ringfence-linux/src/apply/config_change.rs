@@ -2,13 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use ringfence_api::Denial;
 use ringfence_policy::AbsPath;
 use serde::{Deserialize, Serialize};
 
-use super::handle::SandboxEvent;
 use super::parked::{self, ParkedNotification};
 
 /// Prefix of the name of a config that is about to replace another. No program in a sandbox can
@@ -17,7 +15,7 @@ pub(crate) const STAGED_CONFIG: &str = ".ringfence-config-";
 
 /// A change as the notify handler reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ConfigChangeInfo {
+pub(crate) struct ConfigChangeInfo {
     pub(super) call: parked::NotificationInfo,
     pub(super) path: AbsPath,
     pub(super) denial: Denial,
@@ -33,22 +31,18 @@ pub(crate) struct ConfigChange {
 }
 
 impl ConfigChange {
-    /// Converts a report with these fds to an event.
-    pub(super) fn into_event(
+    /// From a report and its fds. Without them this process has no free fds: only this rename
+    /// fails.
+    pub(crate) fn new(
         info: Box<ConfigChangeInfo>,
-        descriptors: Vec<OwnedFd>,
-        listener: Option<&Arc<OwnedFd>>,
-    ) -> SandboxEvent {
-        let Some(listener) = listener else { return SandboxEvent::Closed };
-        let waiting = ParkedNotification::new(info.call, listener.clone());
-        match <[OwnedFd; 2]>::try_from(descriptors) {
-            Ok([directory, lock]) => {
-                SandboxEvent::ConfigChange(Self { info, directory, lock, waiting })
-            }
-            // This process has no free fds.
-            Err(_) => {
+        fds: Vec<OwnedFd>,
+        waiting: Option<ParkedNotification>,
+    ) -> Option<Self> {
+        match (<[OwnedFd; 2]>::try_from(fds), waiting?) {
+            (Ok([directory, lock]), waiting) => Some(Self { info, directory, lock, waiting }),
+            (Err(_), waiting) => {
                 waiting.fail(libc::EAGAIN);
-                SandboxEvent::Nothing
+                None
             }
         }
     }

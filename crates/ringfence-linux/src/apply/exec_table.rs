@@ -5,12 +5,12 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringfence_api::{ResourceUsage, TerminalSize};
-use ringfence_sys::process::{
-    self, ChildStatus, Fork, ResourceLimit, SpawnIsolation, SpawnOptions, Wait,
-};
+use crate::open::open;
+
+use ringfence_api::{ExitStatus, ResourceUsage, TerminalSize};
+use ringfence_sys::process::{self, Fork, ResourceLimit, SpawnIsolation, SpawnOptions, Wait};
 use ringfence_sys::signal::{self, SignalSet};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::pty::OpenptFlags;
@@ -82,7 +82,7 @@ impl<'a> ExecTable<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         // A process without a stdin gets the sandbox's own `/dev/null`: through the host's, root
         // could change the mode of the host's device.
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let null = open("/dev/null", OFlags::RDONLY)?;
         let null =
             (!start.numbers.contains(&0) && start.terminal.is_none()).then_some((null.as_fd(), 0));
         let fd_map: Vec<_> =
@@ -118,13 +118,9 @@ impl<'a> ExecTable<'a> {
     }
 
     /// Reports the end of a process; most children are orphans that are not in the table.
-    pub(super) fn report_child(&mut self, pid: i32, change: ChildStatus, usage: ResourceUsage) {
-        let report = match change {
-            ChildStatus::Exited(status) => ExecReport::Exited(status, usage),
-            ChildStatus::Killed(signal) => ExecReport::Killed(signal, usage),
-            ChildStatus::Stopped(_) | ChildStatus::Continued => return,
-        };
+    pub(super) fn report_end(&mut self, pid: i32, status: ExitStatus, usage: ResourceUsage) {
         if let Some(job) = self.running.remove(&pid) {
+            let report = ExecReport::Ended(status, usage);
             send_message(self.control, &SandboxMessage::Exec(job, report));
         }
     }
@@ -138,8 +134,7 @@ struct SandboxPty {
 
 impl SandboxPty {
     fn open(TerminalSize { rows, columns }: TerminalSize) -> Result<Self, Errno> {
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let ours = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
+        let ours = open("/dev/pts/ptmx", OFlags::RDWR | OFlags::NOCTTY)?;
         rustix::pty::unlockpt(&ours)?;
         let theirs = rustix::pty::ioctl_tiocgptpeer(
             &ours,

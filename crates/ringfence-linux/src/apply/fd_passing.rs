@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringfence_plan::seccomp::FD_PASSING_FLAGS;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -13,6 +14,46 @@ use rustix::net::{
 use serde::Serialize;
 
 use super::{CONTROL_FD, SandboxMessage};
+
+/// Maximum number of fds in one message.
+const MAX_FDS: usize = 16;
+
+/// These flags are known to the seccomp filter: init sends the listener itself in this way, when no
+/// process serves notifications yet.
+const FDS_FLAGS: SendFlags = SendFlags::from_bits_retain(FD_PASSING_FLAGS);
+
+/// Sends bytes with fds.
+pub(super) fn send_bytes_with_fds(
+    to: impl AsFd,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    sendmsg(to, &[IoSlice::new(bytes)], &mut ancillary, FDS_FLAGS).map(drop)
+}
+
+/// Receives bytes and fds. Returns the number of bytes, which is 0 if the sender is gone.
+pub(super) fn receive_bytes_with_fds(
+    from: impl AsFd,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let length = recvmsg(from, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?.bytes;
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(sent) = message {
+            fds.extend(sent);
+        }
+    }
+    Ok((length, fds))
+}
 
 /// Sends a message; a launcher that is gone is ignored.
 pub(super) fn send_message(control: impl AsFd, report: &SandboxMessage) {
@@ -25,25 +66,19 @@ pub(super) fn send_message(control: impl AsFd, report: &SandboxMessage) {
 pub(super) fn send_message_with_fds(
     control: impl AsFd,
     report: &SandboxMessage,
-    descriptors: &[BorrowedFd<'_>],
+    fds: &[BorrowedFd<'_>],
 ) -> bool {
-    send_with_fds(control, report, descriptors).is_ok()
+    send_with_fds(control, report, fds).is_ok()
 }
 
 /// Sends a serialised value with fds.
 pub(super) fn send_with_fds<T: Serialize>(
     to: impl AsFd,
     message: &T,
-    descriptors: &[BorrowedFd<'_>],
+    fds: &[BorrowedFd<'_>],
 ) -> std::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
     let bytes = postcard::to_stdvec(message).map_err(|_| std::io::ErrorKind::InvalidData)?;
-    sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
+    Ok(send_bytes_with_fds(to, &bytes, fds)?)
 }
 
 /// Sends this process's log lines to the launcher, as `message` wraps them. Does nothing while
@@ -71,30 +106,12 @@ pub(super) fn is_peer_gone(socket: impl AsFd) -> bool {
         && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
-/// This flag is known to the seccomp filter: init sends the listener itself in this way, when no
-/// process serves notifications yet.
-const FDS_FLAGS: SendFlags = SendFlags::from_bits_retain(FD_PASSING_FLAGS);
-
 /// Sends fds.
-pub(super) fn send_fds<const COUNT: usize>(
+pub(super) fn send_fds<'a>(
     to: &OwnedFd,
-    descriptors: [BorrowedFd<'_>; COUNT],
+    fds: impl IntoIterator<Item = BorrowedFd<'a>>,
 ) -> rustix::io::Result<()> {
-    send_fds_with_word(to, b'd', &descriptors)
-}
-
-/// Sends fds with a one-byte word.
-pub(super) fn send_fds_with_word(
-    to: &OwnedFd,
-    word: u8,
-    descriptors: &[BorrowedFd<'_>],
-) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    sendmsg(to, &[IoSlice::new(&[word])], &mut ancillary, FDS_FLAGS).map(drop)
+    send_bytes_with_fds(to, b"d", &fds.into_iter().collect::<Vec<_>>())
 }
 
 /// Receives fds; `None` if their sender is gone.
@@ -104,19 +121,5 @@ pub(super) fn receive_fds<const COUNT: usize>(socket: &OwnedFd) -> Option<[Owned
 
 /// Receives any number of fds.
 pub(super) fn receive_all_fds(socket: &OwnedFd) -> Option<Vec<OwnedFd>> {
-    receive_fds_with_word(socket).map(|(_, descriptors)| descriptors)
-}
-
-/// Receives fds with the one-byte word.
-pub(super) fn receive_fds_with_word(socket: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-        .ok()?;
-    let descriptors = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect()),
-        _ => None,
-    })?;
-    Some((byte[0], descriptors))
+    receive_bytes_with_fds(socket, &mut [0], RecvFlags::empty()).ok().map(|(_, fds)| fds)
 }

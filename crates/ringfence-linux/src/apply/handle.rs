@@ -3,41 +3,29 @@
 mod control;
 
 use std::borrow::Cow;
-use std::ffi::CString;
-use std::io::{self, IoSlice, IoSliceMut, Write};
-use std::mem::MaybeUninit;
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
+use crate::apply::helper_process::{execute_again, kill_and_reap, message_sockets};
 use crate::fuse::cpu_set_of;
-use ringfence_api::{Allowance, Denial, ExitStatus, ResourceUsage, host_limits};
+use ringfence_api::host_limits;
 use ringfence_plan::NetworkNamespace;
 use ringfence_policy::AbsPath;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::SignalSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::thread::CpuSet;
 
 use super::cgroup::{Cgroup, CgroupRelease};
-use super::config_change::ConfigChange;
-use super::netns_listeners::NetnsListeners;
-use super::parked::{CloseOnExec, ParkedNotification};
-use super::pending_connect::PendingConnect;
-use super::pending_write::PendingWrite;
+use super::fd_passing::{receive_bytes_with_fds, send_bytes_with_fds, send_with_fds};
+use super::parked::ParkedNotification;
 use super::reexec::HOST_NETWORK;
 use super::supervisor::CpuPinning;
-use super::watcher::SandboxFds;
 use super::zygote::{NetnsReuse, Zygote};
-use super::{
-    CONTROL_FD, ExecId, ExecReport, ExecSpec, FileIdentity, HELPER, InitUsage, LaunchSpec, MAX_FDS,
-    NameKind, SandboxMessage, SandboxOrder, SpaceTaken,
-};
+use super::{ExecId, ExecSpec, LaunchSpec, NameKind, SandboxMessage, SandboxOrder};
 pub(crate) use control::SandboxControl;
 
 /// The reason a command could not be started.
@@ -84,110 +72,20 @@ impl LaunchError {
     }
 }
 
-/// An event in the sandbox.
+/// A message of the sandbox, with everything that came along.
 #[derive(Debug)]
-pub(crate) enum SandboxEvent {
-    /// The command could not be executed: errno.
-    NotExecuted(i32),
-    /// The command was stopped by a signal.
-    Stopped,
-    /// The command was continued.
-    Continued,
-    /// The command ended.
-    Ended(ExitStatus, ResourceUsage),
-    /// An access was denied.
-    Denied(Denial),
-    /// An access is about to be denied; its process waits for an answer.
-    PendingWrite(PendingWrite),
-    /// A program replaces a protected git config; it waits for an answer.
-    ConfigChange(ConfigChange),
-    /// The listening sockets in the sandbox's network.
-    Listeners(NetnsListeners),
-    /// A program connects to an address outside the sandbox.
-    PendingConnect(PendingConnect),
-    /// A socket in the sandbox's network, as requested.
-    Socket(OwnedFd),
-    /// A program sent datagrams to a host; they led nowhere.
-    DatagramSent {
-        /// Destination.
-        to: SocketAddr,
-        /// Sending process.
-        pid: u32,
-        /// Its program.
-        program: String,
-    },
-    /// A program connects to a port of the loopback where nothing in the sandbox listens.
-    UnservedPort {
-        /// The port.
-        port: u16,
-        /// Connecting process.
-        pid: u32,
-        /// Its program.
-        program: String,
-    },
-    /// A program looks up a name, in a sandbox with egress.
-    DnsLookup {
-        /// The name.
-        name: String,
-        /// The process that looks it up.
-        pid: u32,
-        /// Its program.
-        program: String,
-    },
-    /// A process that sends DNS queries itself where the network is off: pid, program, and the
-    /// other end of its socket.
-    DnsQueries(u32, String, UdpSocket),
-    /// A shell opens one of the streams offered to it.
-    StreamRequested {
-        /// The number of the stream.
-        number: u32,
-        /// The close-on-exec flag of the new fd.
-        on_execute: CloseOnExec,
-        /// The waiting syscall.
-        call: ParkedNotification,
-    },
-    /// An access was allowed.
-    Allowed(Allowance),
-    /// This many more accesses were allowed, which are not listed.
-    Unlisted(u64),
-    /// The command created a name that the sweep or the watcher has to know.
-    NameCreated(CreatedName),
-    /// The fd of the mounted tripwire, which the launcher must serve, and the pid of init.
-    TripwireMounted(OwnedFd, i32),
-    /// The fds needed to enter the sandbox.
-    EntryFds(SandboxFds),
-    /// Everything created before the request has been reported.
-    Settled,
-    /// Usage that only init can measure, as requested.
-    Usage(InitUsage),
-    /// The disk space that the notify handler took for the command so far, where a limit counts it.
-    SpaceTaken(SpaceTaken),
-    /// Every process is stopped, as requested.
-    Paused,
-    /// The sandbox is built and waits for processes to start.
-    Ready,
-    /// A report about a process started with [`SandboxHandle::start_process`].
-    Exec(ExecId, ExecEvent),
-    /// No event.
-    Nothing,
-    /// The sandbox is gone; no more events follow.
-    Closed,
+pub(crate) struct SandboxEvent {
+    pub(crate) message: SandboxMessage,
+    /// The fds that were sent along, as far as this process could take them.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// The syscall that waits for an answer, if the message reports one.
+    pub(crate) waiting: Option<ParkedNotification>,
 }
 
-/// The state of a started process.
-#[derive(Debug)]
-pub(crate) enum ExecEvent {
-    /// It runs.
-    Started {
-        /// Readable when the process has ended.
-        pidfd: OwnedFd,
-        /// Our end of its terminal, if it has one.
-        terminal: Option<OwnedFd>,
-    },
-    /// It could not be executed: errno.
-    NotExecuted(i32),
-    /// It ended.
-    Ended(ExitStatus, ResourceUsage),
+impl From<SandboxMessage> for SandboxEvent {
+    fn from(message: SandboxMessage) -> Self {
+        Self { message, fds: Vec::new(), waiting: None }
+    }
 }
 
 /// A name that the command created and the sweep or the watcher has to know.
@@ -199,8 +97,6 @@ pub(crate) struct CreatedName {
     pub path: AbsPath,
     /// Its kind.
     pub what: NameKind,
-    /// Identity of the created file, if known.
-    pub birth: Option<FileIdentity>,
 }
 
 /// A sandbox that runs a command. Dropping it kills every process in it.
@@ -210,7 +106,7 @@ pub(crate) struct SandboxHandle {
     supervisor: Option<Arc<SupervisorProcess>>,
     processor: Option<usize>,
     /// The seccomp listener, used to answer parked syscalls. Set by the first
-    /// [`SandboxEvent::EntryFds`].
+    /// [`SandboxMessage::EntryFds`].
     listener: OnceLock<Arc<OwnedFd>>,
     /// The sandbox's cgroup, if it has one.
     group: Option<Arc<Cgroup>>,
@@ -232,8 +128,7 @@ impl SupervisorProcess {
         match process::pidfd(pid) {
             Ok(handle) => Ok(Self { pid, handle, zygote: None }),
             Err(source) => {
-                let _ = ringfence_sys::signal::kill(pid, libc::SIGKILL);
-                process::await_end(pid);
+                kill_and_reap(pid);
                 Err(LaunchError::Helper { what: "pidfd_open", source })
             }
         }
@@ -304,9 +199,7 @@ impl PrestartedSandbox {
         network: NetworkNamespace,
         start: impl FnOnce(OwnedFd) -> Result<(SupervisorProcess, Option<usize>), LaunchError>,
     ) -> Result<Self, LaunchError> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
+        let (ours, theirs) = message_sockets().map_err(helper_error("socketpair"))?;
         let (supervisor, processor) = start(theirs)?;
         let supervisor = Some(Arc::new(supervisor));
         Ok(Self {
@@ -356,17 +249,9 @@ impl PrestartedSandbox {
                 .map_err(helper_error("memfd_create"))?,
         );
         plan.write_all(&bytes).map_err(failed)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let fds: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
         // A supervisor that failed meanwhile has reported it; `next` returns that.
-        let _ = sendmsg(
-            &self.running.control,
-            &[IoSlice::new(b"l")],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        );
+        let _ = send_bytes_with_fds(&self.running.control, b"l", &fds);
         Ok(self.running)
     }
 }
@@ -377,25 +262,6 @@ pub(super) fn helper_error(what: &'static str) -> impl Fn(rustix::io::Errno) -> 
 
 pub(super) fn helper_io_error(what: &'static str) -> impl Fn(io::Error) -> LaunchError {
     move |source| LaunchError::Helper { what, source }
-}
-
-/// Converts a report about a started process.
-fn exec_event(job: ExecId, report: ExecReport, descriptors: Vec<OwnedFd>) -> SandboxEvent {
-    match report {
-        ExecReport::Started => {
-            let mut given = descriptors.into_iter();
-            given.next().map_or(SandboxEvent::Closed, |pidfd| {
-                SandboxEvent::Exec(job, ExecEvent::Started { pidfd, terminal: given.next() })
-            })
-        }
-        ExecReport::NotExecuted(errno) => SandboxEvent::Exec(job, ExecEvent::NotExecuted(errno)),
-        ExecReport::Exited(status, usage) => {
-            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Exited(status), usage))
-        }
-        ExecReport::Killed(signal, usage) => {
-            SandboxEvent::Exec(job, ExecEvent::Ended(ExitStatus::Killed(signal), usage))
-        }
-    }
 }
 
 /// True if this process has one thread: the link count of a directory is two plus its
@@ -448,16 +314,8 @@ fn spawn_supervisor(
     control: &OwnedFd,
     mask: &SignalSet,
 ) -> Result<i32, LaunchError> {
-    // Keep clear of the fd number that the child uses.
-    let control = rustix::io::fcntl_dupfd_cloexec(control, 10).map_err(helper_error("fcntl"))?;
-    let mut arguments = vec![CString::new(HELPER).expect("a literal without NUL")];
-    if network == NetworkNamespace::Host {
-        arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
-    }
-    let environment = ringfence_log::helper_environment(None);
-    let descriptors = [(control.as_fd(), CONTROL_FD)];
-    process::spawn(c"/proc/self/exe", &arguments, &environment, &descriptors, mask)
-        .map_err(helper_io_error("spawn /proc/self/exe"))
+    let words: &[&str] = if network == NetworkNamespace::Host { &[HOST_NETWORK] } else { &[] };
+    execute_again(words, control, mask)
 }
 
 impl SandboxHandle {
@@ -488,110 +346,40 @@ impl SandboxHandle {
 
     /// Receives the next event; blocks.
     pub(crate) fn next_event(&self) -> Result<SandboxEvent, LaunchError> {
-        self.receive().map_or(Ok(SandboxEvent::Closed), |(message, fds)| self.event(message, fds))
+        let Some((message, mut fds)) = self.receive() else {
+            return Ok(SandboxMessage::Closed.into());
+        };
+        match &message {
+            SandboxMessage::Failed(what, errno) => {
+                let source = io::Error::from_raw_os_error(*errno);
+                return Err(LaunchError::Step { what: what.clone(), source });
+            }
+            SandboxMessage::Log(line) => ringfence_log::write_line(line),
+            // The first is the seccomp listener.
+            SandboxMessage::EntryFds if !fds.is_empty() => {
+                let _ = self.listener.set(Arc::new(fds.remove(0)));
+            }
+            _ => {}
+        }
+        let waiting = match (message.waiting_call(), self.listener.get()) {
+            (None, _) => None,
+            (Some(call), Some(listener)) => Some(ParkedNotification::new(call, listener.clone())),
+            (Some(_), None) => return Ok(SandboxMessage::Closed.into()),
+        };
+        Ok(SandboxEvent { message, fds, waiting })
     }
 
     /// Receives a message and its fds; `None` if the sandbox is gone.
     fn receive(&self) -> Option<(SandboxMessage, Vec<OwnedFd>)> {
         let mut buffer = vec![0; self.next_length()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let length = loop {
-            match recvmsg(
-                &self.control,
-                &mut [IoSliceMut::new(&mut buffer)],
-                &mut ancillary,
-                RecvFlags::CMSG_CLOEXEC,
-            ) {
-                Ok(received) => break received.bytes,
+        let (length, fds) = loop {
+            match receive_bytes_with_fds(&self.control, &mut buffer, RecvFlags::empty()) {
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
-                Err(_) => break 0,
+                received => break received.ok()?,
             }
         };
-        let descriptors = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
-            _ => None,
-        });
-        let message = postcard::from_bytes(buffer.get(..length).filter(|bytes| !bytes.is_empty())?);
-        Some((message.ok()?, descriptors.unwrap_or_default()))
-    }
-
-    /// Converts a message to an event.
-    fn event(
-        &self,
-        message: SandboxMessage,
-        mut descriptors: Vec<OwnedFd>,
-    ) -> Result<SandboxEvent, LaunchError> {
-        use {SandboxEvent as Event, SandboxMessage as Message};
-        Ok(match message {
-            Message::Failed(what, errno) => {
-                return Err(LaunchError::Step {
-                    what,
-                    source: io::Error::from_raw_os_error(errno),
-                });
-            }
-            Message::NotExecuted(errno) => Event::NotExecuted(errno),
-            Message::Stopped => Event::Stopped,
-            Message::Exited(status, usage) => Event::Ended(ExitStatus::Exited(status), usage),
-            Message::Killed(signal, usage) => Event::Ended(ExitStatus::Killed(signal), usage),
-            Message::Denied(denial) => Event::Denied(*denial),
-            Message::PendingWrite(info) => self.listener.get().map_or(Event::Closed, |listener| {
-                Event::PendingWrite(PendingWrite::new(info, listener.clone()))
-            }),
-            Message::ConfigChange(info) => {
-                ConfigChange::into_event(info, descriptors, self.listener.get())
-            }
-            Message::UnservedPort(port, pid, program) => Event::UnservedPort { port, pid, program },
-            Message::DnsLookup(name, pid, program) => Event::DnsLookup { name, pid, program },
-            Message::DnsQueries(pid, program) => descriptors
-                .pop()
-                .map_or(Event::Nothing, |fd| Event::DnsQueries(pid, program, fd.into())),
-            Message::DatagramSent(to, pid, program) => Event::DatagramSent { to, pid, program },
-            Message::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
-            Message::Listeners(more) => {
-                NetnsListeners::from_fds(descriptors, more).map_or(Event::Closed, Event::Listeners)
-            }
-            Message::PendingConnect(info) => {
-                PendingConnect::into_event(info, descriptors.pop(), self.listener.get())
-            }
-            Message::StreamRequested(number, on_execute, call) => match self.listener.get() {
-                Some(listener) => Event::StreamRequested {
-                    number,
-                    on_execute,
-                    call: ParkedNotification::new(call, listener.clone()),
-                },
-                None => Event::Closed,
-            },
-            Message::Allowed(allowance) => Event::Allowed(*allowance),
-            Message::Unlisted(more) => Event::Unlisted(more),
-            Message::TripwireMounted(init) => descriptors
-                .pop()
-                .map_or(Event::Closed, |device| Event::TripwireMounted(device, init)),
-            Message::Settled => Event::Settled,
-            Message::Usage(account) => Event::Usage(account),
-            Message::SpaceTaken(taken) => Event::SpaceTaken(taken),
-            Message::Paused => Event::Paused,
-            Message::EntryFds => self.take_entry_fds(descriptors),
-            Message::Ready => Event::Ready,
-            Message::Log(line) => {
-                ringfence_log::write_line(&line);
-                Event::Nothing
-            }
-            Message::Exec(job, report) => exec_event(job, report, descriptors),
-            Message::NameCreated(path, what, birth) => {
-                Event::NameCreated(CreatedName { directory: descriptors.pop(), path, what, birth })
-            }
-        })
-    }
-
-    /// Keeps the seccomp listener, the first of `descriptors`, and passes the others on.
-    fn take_entry_fds(&self, mut descriptors: Vec<OwnedFd>) -> SandboxEvent {
-        if !descriptors.is_empty() {
-            let _ = self.listener.set(Arc::new(descriptors.remove(0)));
-        }
-        let sandbox = self.supervisor_pid().map(i32::cast_unsigned);
-        SandboxFds::from_fds(descriptors, sandbox)
-            .map_or(SandboxEvent::Closed, SandboxEvent::EntryFds)
+        let message = buffer.get(..length).filter(|bytes| !bytes.is_empty())?;
+        Some((postcard::from_bytes(message).ok()?, fds))
     }
 
     /// Length of the next message: most are a few bytes. Blocks.
@@ -611,7 +399,8 @@ impl SandboxHandle {
         }
     }
 
-    /// Starts another process in the sandbox, with these fds. An [`ExecEvent`] reports its state.
+    /// Starts another process in the sandbox, with these fds. An [`ExecReport`](super::ExecReport)
+    /// tells its state.
     pub(crate) fn start_process(
         &self,
         job: ExecId,
@@ -622,16 +411,8 @@ impl SandboxHandle {
         let mut what =
             std::fs::File::from(rustix::fs::memfd_create("ringfence-start", MemfdFlags::CLOEXEC)?);
         what.write_all(&bytes)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let given: Vec<_> = [what.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
-        if !ancillary.push(SendAncillaryMessage::ScmRights(&given)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let order = postcard::to_stdvec(&SandboxOrder::Start(job))
-            .map_err(|_| io::ErrorKind::InvalidData)?;
-        sendmsg(&self.control, &[IoSlice::new(&order)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        let fds: Vec<_> = [what.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
+        send_with_fds(&self.control, &SandboxOrder::Start(job), &fds)
     }
 
     /// Sends the command a signal.

@@ -2,11 +2,11 @@
 //! and ends every process when it ends.
 
 use std::ffi::CString;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ringfence_api::ResourceUsage;
+use crate::open::open;
+
+use ringfence_api::{ExitStatus, ResourceUsage};
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::{Limit, Observe};
@@ -16,21 +16,22 @@ use ringfence_sys::process::{
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::fs::OFlags;
+use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, error, info, trace_span};
 
 use super::exec_table::ExecTable;
 use super::fd_passing::{
-    is_peer_gone, receive_all_fds, receive_fds, send_fds_with_word, send_message,
+    is_peer_gone, receive_all_fds, receive_bytes_with_fds, receive_fds, send_bytes_with_fds,
+    send_message,
 };
 use super::filter_cache::cached_filter;
 use super::socket_memory::SocketMemory;
 use super::supervisor::{CpuPinning, NetnsSource, map_ids};
 use super::{
-    InitUsage, LaunchSpec, MAX_FDS, MemoryCounter, SandboxMessage, SandboxOrder, SetupError,
-    SetupStep, build, freeze, netns_listeners, notify, probe,
+    InitUsage, LaunchSpec, MemoryCounter, SandboxMessage, SandboxOrder, SetupError, SetupStep,
+    build, exit_status, freeze, netns_listeners, notify, probe, resource_usage,
 };
 
 /// Connections of init to the outside.
@@ -57,16 +58,16 @@ pub(super) fn main(args: &InitArgs<'_>) -> ! {
 fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     let _stage = trace_span!(target: "stage", "run").entered();
     let InitArgs { control, supervisor, .. } = *args;
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     // If the parent ignores SIGCHLD, the kernel would reap the command before init sees its status.
     signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Default)
-        .during(|| "sigaction(SIGCHLD)".into())?;
+        .during("sigaction(SIGCHLD)")?;
     // In init, not in the supervisor: /proc can only be mounted from inside the pid namespace it
     // shows.
     let root = build::PreparedRoot::new()?;
     let Some((launch, for_notify_handler)) = receive_launch(control)? else { return Ok(()) };
     // Not earlier: the cgroup that init is in by now becomes the root of all cgroups seen inside.
-    namespace::unshare(namespace::CGROUP).during(|| "unshare(CLONE_NEWCGROUP)".into())?;
+    namespace::unshare(namespace::CGROUP).during("unshare(CLONE_NEWCGROUP)")?;
     let launch = &launch;
     debug!(target: "init", steps = launch.plan.steps.len(), "received the plan");
     if let Some(files) = launch.open_files {
@@ -104,8 +105,8 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     args.pinning.release();
     // Children are reported by a signalfd. `mask` was saved before, so the command gets its own.
     let children = SignalSet::from_signals(&[libc::SIGCHLD]);
-    signal::block(&children).during(|| "pthread_sigmask".into())?;
-    let sigchld_fd = signal::signalfd(&children).during(|| "signalfd".into())?;
+    signal::block(&children).during("pthread_sigmask")?;
+    let sigchld_fd = signal::signalfd(&children).during("signalfd")?;
     let command = if launch.command.is_empty() {
         info!(target: "init", "ready, without a command");
         send_message(control, &SandboxMessage::Ready);
@@ -119,7 +120,8 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     if let Some(pid) = command {
         info!(target: "init", command = pid, "started the command");
     }
-    serve(command, ExecTable::new(control, args.mask, rlimits), &sigchld_fd, sockets.as_ref())
+    let jobs = ExecTable::new(control, args.mask, rlimits);
+    serve(command, jobs, supervisor, &sigchld_fd, sockets.as_ref())
 }
 
 /// Waits for the launch spec, and takes over the standard streams; `None` if the launcher has gone.
@@ -134,16 +136,16 @@ fn receive_launch(control: &OwnedFd) -> Result<Option<(LaunchSpec, Vec<OwnedFd>)
     rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr))
-        .during(|| "take over the standard streams".into())?;
+        .during("take over the standard streams")?;
     let launch = LaunchSpec::read(&for_notify_handler[0])
-        .ok_or_else(|| SetupError { what: "read the plan".into(), errno: libc::EBADMSG })?;
+        .ok_or_else(|| SetupError::new("read the plan", libc::EBADMSG))?;
     Ok(Some((launch, for_notify_handler)))
 }
 
 /// Sets the soft limit of open files.
 fn limit_files(most: u64) -> Result<(), SetupError> {
     let limit = Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) };
-    setrlimit(Resource::Nofile, limit).during(|| "setrlimit(RLIMIT_NOFILE)".into())
+    setrlimit(Resource::Nofile, limit).during("setrlimit(RLIMIT_NOFILE)")
 }
 
 /// The rlimits for every process of the command. A hard limit cannot be raised from here.
@@ -239,9 +241,8 @@ fn measure_usage(sockets: Option<&SocketMemory>) -> InitUsage {
 /// Joins the network that the supervisor created meanwhile.
 fn join_network(supervisor: &OwnedFd) -> Result<(), SetupError> {
     let [network] = receive_fds(supervisor)
-        .ok_or_else(|| SetupError { what: "receive the network".into(), errno: libc::EBADMSG })?;
-    namespace::enter(network.as_fd(), namespace::NETWORK)
-        .during(|| "enter the network namespace".into())
+        .ok_or_else(|| SetupError::new("receive the network", libc::EBADMSG))?;
+    namespace::enter(network.as_fd(), namespace::NETWORK).during("enter the network namespace")
 }
 
 /// Replaces standard streams that are the host's `/dev/null` by the sandbox's: through the host's,
@@ -256,8 +257,7 @@ fn replace_host_null() -> Result<(), SetupError> {
     if !(stdin || stdout || stderr) {
         return Ok(());
     }
-    let own = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .during(|| "open /dev/null".into())?;
+    let own = open("/dev/null", OFlags::RDWR).during("open /dev/null")?;
     let placed = [(stdin, 0), (stdout, 1), (stderr, 2)]
         .into_iter()
         .filter(|(is, _)| *is)
@@ -266,45 +266,39 @@ fn replace_host_null() -> Result<(), SetupError> {
             1 => rustix::stdio::dup2_stdout(&own),
             _ => rustix::stdio::dup2_stderr(&own),
         });
-    placed.during(|| "take over /dev/null".into())
+    placed.during("take over /dev/null")
 }
 
 /// Enters a user namespace below the supervisor's: the mounts copied into it are locked together,
 /// and privileges gained in it reach neither them nor the other namespaces.
 fn lock(launch: &LaunchSpec, supervisor: &OwnedFd) -> Result<InnerNamespaces, SetupError> {
-    let identity = launch.plan.identity().ok_or_else(|| SetupError {
-        what: "find an identity in the plan".into(),
-        errno: libc::EINVAL,
-    })?;
+    let identity = launch
+        .plan
+        .identity()
+        .ok_or_else(|| SetupError::new("find an identity in the plan", libc::EINVAL))?;
     namespace::unshare(namespace::USER | namespace::MOUNT)
-        .during(|| "unshare(CLONE_NEWUSER|CLONE_NEWNS)".into())?;
+        .during("unshare(CLONE_NEWUSER|CLONE_NEWNS)")?;
     map_ids(identity.uid, identity.gid)?;
     limit_watches();
     build::make_proc_read_only(&launch.plan.steps)?;
     // Opened while this process is still dumpable.
-    let open = |kind: &str| {
-        rustix::fs::open(
-            format!("/proc/self/ns/{kind}"),
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-    };
+    let open = |kind: &str| open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY);
     let inside = InnerNamespaces {
-        user: open("user").during(|| "open the user namespace".into())?,
-        mount: open("mnt").during(|| "open the mount namespace".into())?,
+        user: open("user").during("open the user namespace")?,
+        mount: open("mnt").during("open the mount namespace")?,
     };
     // A host without keyrings has nothing to hide there.
     match privilege::join_new_session_keyring() {
         Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => {
-            Err(error).during(|| "keyctl(KEYCTL_JOIN_SESSION_KEYRING)".into())?
+            Err(error).during("keyctl(KEYCTL_JOIN_SESSION_KEYRING)")?
         }
         _ => {}
     }
     drop_capabilities(if launch.command.is_empty() { 1 << privilege::CAP_WAKE_ALARM } else { 0 })?;
-    privilege::set_no_new_privs().during(|| "prctl(PR_SET_NO_NEW_PRIVS)".into())?;
-    privilege::set_not_dumpable().during(|| "prctl(PR_SET_DUMPABLE)".into())?;
+    privilege::set_no_new_privs().during("prctl(PR_SET_NO_NEW_PRIVS)")?;
+    privilege::set_not_dumpable().during("prctl(PR_SET_DUMPABLE)")?;
     // Set last: every change of credentials above would have cleared it.
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     if is_peer_gone(supervisor) {
         process::exit_now(125);
     }
@@ -315,14 +309,14 @@ fn lock(launch: &LaunchSpec, supervisor: &OwnedFd) -> Result<InnerNamespaces, Se
 /// cannot be traced by processes it starts, which have none.
 fn drop_capabilities(kept: u64) -> Result<(), SetupError> {
     let needed = 1 << privilege::CAP_SETPCAP;
-    privilege::set_all_capabilities(needed, needed | kept, kept).during(|| "capset".into())?;
-    privilege::lock_root_capabilities().during(|| "prctl(PR_SET_SECUREBITS)".into())?;
+    privilege::set_all_capabilities(needed, needed | kept, kept).during("capset")?;
+    privilege::lock_root_capabilities().during("prctl(PR_SET_SECUREBITS)")?;
     for number in 0..64 {
         if privilege::drop_bounding(number).is_err() {
             break;
         }
     }
-    privilege::set_all_capabilities(0, kept, kept).during(|| "capset".into())
+    privilege::set_all_capabilities(0, kept, kept).during("capset")
 }
 
 /// Limits inotify watches: the kernel counts them per user, and the user and other sandboxes need
@@ -353,9 +347,8 @@ struct InnerNamespaces {
 /// handling any access right in Landlock would make every open 5 % slower.
 fn restrict_with_landlock() -> Result<(), SetupError> {
     let scoped = landlock::scope::ABSTRACT_UNIX_SOCKET | landlock::scope::SIGNAL;
-    let rules =
-        landlock::create_scope_ruleset(scoped).during(|| "landlock_create_ruleset".into())?;
-    landlock::restrict_self(rules.as_fd()).during(|| "landlock_restrict_self".into())
+    let rules = landlock::create_scope_ruleset(scoped).during("landlock_create_ruleset")?;
+    landlock::restrict_self(rules.as_fd()).during("landlock_restrict_self")
 }
 
 /// Installs the filter in init, so that every later process inherits it, and sends the listener to
@@ -387,11 +380,9 @@ fn install_filter(
         disk,
         memory,
     }))
-    .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
-    let inside = inside.ok_or_else(|| SetupError {
-        what: "find the lock in the plan".into(),
-        errno: libc::EINVAL,
-    })?;
+    .during("seccomp(SECCOMP_SET_MODE_FILTER)")?;
+    let inside =
+        inside.ok_or_else(|| SetupError::new("find the lock in the plan", libc::EINVAL))?;
     let word = match (observe, connects) {
         (Observe::All, _) => notify::ALL,
         (Observe::Denials, ConnectHandling::Notified) => notify::CONNECTIONS,
@@ -401,8 +392,8 @@ fn install_filter(
     };
     let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
     descriptors.extend(for_notify_handler.iter().map(AsFd::as_fd));
-    send_fds_with_word(supervisor, word, &descriptors)
-        .during(|| "send the listener to the notify handler".into())
+    send_bytes_with_fds(supervisor, &[word], &descriptors)
+        .during("send the listener to the notify handler")
 }
 
 /// Spawns a program at a path with these arguments. Returns its pid.
@@ -417,7 +408,7 @@ fn start(
 ) -> Result<Option<i32>, SetupError> {
     let text = |bytes: &Vec<u8>| {
         CString::new(bytes.as_slice())
-            .map_err(|_| SetupError { what: "read the command".into(), errno: libc::EINVAL })
+            .map_err(|_| SetupError::new("read the command", libc::EINVAL))
     };
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
@@ -486,6 +477,7 @@ pub(super) fn execute(
 fn serve(
     command: Option<i32>,
     mut jobs: ExecTable<'_>,
+    supervisor: &OwnedFd,
     sigchld_fd: &OwnedFd,
     sockets: Option<&SocketMemory>,
 ) -> Result<(), SetupError> {
@@ -493,29 +485,22 @@ fn serve(
     let mut is_paused = false;
     loop {
         while let Ok(Some((pid, change, usage))) = process::wait(-1, Wait::Poll) {
-            let process::ChildUsage { user_us, system_us, max_rss_kb, .. } = usage;
-            let usage = ResourceUsage { user_us, system_us, max_rss_kb };
-            if command != Some(pid) {
-                jobs.report_child(pid, change, usage);
-                continue;
-            }
-            match change {
-                ChildStatus::Exited(status) => {
-                    return end(control, &SandboxMessage::Exited(status, usage));
+            let ended = exit_status(change).map(|status| (status, resource_usage(&usage)));
+            match (ended, change) {
+                (Some((status, usage)), _) if command == Some(pid) => {
+                    return end(control, supervisor, &SandboxMessage::Ended(status, usage));
                 }
-                ChildStatus::Killed(signal) => {
-                    return end(control, &SandboxMessage::Killed(signal, usage));
-                }
-                ChildStatus::Stopped(_) if !is_paused => {
+                (Some((status, usage)), _) => jobs.report_end(pid, status, usage),
+                (None, ChildStatus::Stopped(_)) if command == Some(pid) && !is_paused => {
                     send_message(control, &SandboxMessage::Stopped);
                 }
-                ChildStatus::Stopped(_) | ChildStatus::Continued => {}
+                (None, _) => {}
             }
         }
         let mut waits = [control, sigchld_fd].map(|fd| PollFd::new(fd, PollFlags::IN));
         match poll(&mut waits, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).during(|| "poll".into()),
+            Err(error) => return Err(error).during("poll"),
         }
         let gone = waits[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
         let order = waits[0].revents().contains(PollFlags::IN).then(|| receive(control)).flatten();
@@ -525,8 +510,8 @@ fn serve(
                 drop(command.map(|command| signal::kill(command, signal)))
             }
             Some((SandboxOrder::End, _)) => {
-                let usage = ResourceUsage::default();
-                return end(control, &SandboxMessage::Killed(libc::SIGKILL, usage));
+                let (status, usage) = (ExitStatus::Killed(libc::SIGKILL), ResourceUsage::default());
+                return end(control, supervisor, &SandboxMessage::Ended(status, usage));
             }
             Some((SandboxOrder::Pause, _)) => {
                 is_paused = freeze::stop_every_process();
@@ -537,10 +522,8 @@ fn serve(
                 is_paused = false;
             }
             Some((SandboxOrder::Settle, _)) => {
-                let own = sync_with_notify_handler();
+                notify::flush_reports(supervisor);
                 send_message(control, &SandboxMessage::Settled);
-                // Later processes inherit our umask.
-                rustix::process::umask(own);
             }
             Some((SandboxOrder::Usage, _)) => {
                 send_message(control, &SandboxMessage::Usage(measure_usage(sockets)))
@@ -556,11 +539,11 @@ fn serve(
 
 /// Ends the sandbox and sends `report`. Reported when no other process is left, so that the
 /// launcher need not wait for init to exit.
-fn end(control: &OwnedFd, report: &SandboxMessage) -> Result<(), SetupError> {
+fn end(control: &OwnedFd, supervisor: &OwnedFd, report: &SandboxMessage) -> Result<(), SetupError> {
     info!(target: "init", report = ?report, "the command has ended");
     end_all();
     debug!(target: "init", "no other process is left");
-    sync_with_notify_handler();
+    notify::flush_reports(supervisor);
     send_message(control, report);
     Ok(())
 }
@@ -578,23 +561,8 @@ fn end_all() {
     }
 }
 
-/// Waits until the notify handler has finished its work for processes that ended: it serves one
-/// syscall after the other, and this `umask` is the last. Returns the previous umask.
-fn sync_with_notify_handler() -> Mode {
-    rustix::process::umask(Mode::from_raw_mode(0o077))
-}
-
 fn receive(control: &OwnedFd) -> Option<(SandboxOrder, Vec<OwnedFd>)> {
     let mut buffer = [0; 64];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received =
-        recvmsg(control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, how).ok()?;
-    let order = postcard::from_bytes(buffer.get(..received.bytes)?).ok()?;
-    let descriptors = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
-        _ => None,
-    });
-    Some((order, descriptors.flatten().collect()))
+    let (length, fds) = receive_bytes_with_fds(control, &mut buffer, RecvFlags::DONTWAIT).ok()?;
+    Some((postcard::from_bytes(buffer.get(..length)?).ok()?, fds))
 }

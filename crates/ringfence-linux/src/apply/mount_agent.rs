@@ -7,30 +7,30 @@
 
 mod mask;
 
-use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_plan::{FileKind, MountAccess, Overmount, PinnedDir};
 use ringfence_policy::{AbsPath, Rule};
 use ringfence_sys::mount::{MountRecursion, NO_DEV, NO_SUID, READ_ONLY};
-use ringfence_sys::process;
-use ringfence_sys::signal::{self, SignalSet};
+use ringfence_sys::process::SpawnIsolation;
 use ringfence_sys::{namespace, privilege};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
 
 use super::build::{attach_mount, restrict_mount};
 use super::fd_passing::{is_peer_gone, receive_all_fds, relay_log, send_fds};
 use super::handle::{LaunchError, helper_error, helper_io_error};
-use super::supervisor::COMMAND_SIGNALS;
 use super::watcher::{SandboxFds, attached_masks};
-use super::{CONTROL_FD, HELPER, PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
+use super::{PlanUpdate, PolicyReplacement, SetupError, SetupStep, read_whole};
+use crate::apply::helper_process::{kill_and_reap, start_helper};
 use crate::fuse_nodes::REPORTING_MASK_DIR;
+use crate::inode::inode_id;
+use crate::open::open;
 pub(crate) use mask::DirHolder;
 
 /// The argument that starts our binary as the mount agent.
@@ -107,36 +107,16 @@ impl SandboxFds {
         task: &MountTask,
         on_started: impl FnOnce(i32),
     ) -> Result<Vec<DirHolder>, LaunchError> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
-        // Keep clear of the fd number that the child uses.
-        let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper_error("fcntl"))?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-            .map_err(helper_error("open /dev/null"))?;
-        let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper_error("fcntl"))?;
-        let arguments =
-            [HELPER, MOUNT_AGENT].map(|reply| CString::new(reply).expect("a literal without NUL"));
-        let descriptors =
-            [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
         let list = write_task(task)?;
-        let mask = SignalSet::from_signals(COMMAND_SIGNALS);
         let environment = ringfence_log::helper_environment(self.sandbox);
-        let pid = process::spawn(c"/proc/self/exe", &arguments, &environment, &descriptors, &mask)
-            .map_err(helper_io_error("spawn /proc/self/exe"))?;
-        drop(theirs);
+        let (ours, pid) = start_helper(MOUNT_AGENT, SpawnIsolation::SameSession, &environment)?;
         on_started(pid);
-        let sent = match &self.wire {
-            Some(wire) => {
-                send_fds(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd(), wire.as_fd()])
-            }
-            None => send_fds(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd()]),
-        };
+        let fds = [&self.user, &self.mount, &list].into_iter().chain(&self.wire);
+        let sent = send_fds(&ours, fds.map(AsFd::as_fd));
         let result = sent
             .map_err(helper_error("send fds to the mount agent"))
             .and_then(|()| receive_result(&ours));
-        let _ = signal::kill(pid, libc::SIGKILL);
-        process::await_end(pid);
+        kill_and_reap(pid);
         result
     }
 }
@@ -203,11 +183,11 @@ const CLONE_ALL: OpenTreeFlags =
     CLONE.union(OpenTreeFlags::AT_RECURSIVE).union(OpenTreeFlags::AT_EMPTY_PATH);
 
 fn run(control: &OwnedFd) -> Result<Vec<DirHolder>, SetupError> {
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     if is_peer_gone(control) {
         return Ok(Vec::new());
     }
-    let unreadable = || SetupError { what: "read the mount task".into(), errno: libc::EBADMSG };
+    let unreadable = || SetupError::new("read the mount task", libc::EBADMSG);
     let mut given = receive_all_fds(control).ok_or_else(unreadable)?.into_iter();
     let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else {
         return Err(unreadable());
@@ -215,7 +195,7 @@ fn run(control: &OwnedFd) -> Result<Vec<DirHolder>, SetupError> {
     let task: MountTask = read_whole(&list)
         .and_then(|bytes| postcard::from_bytes(&bytes).ok())
         .ok_or_else(unreadable)?;
-    namespace::enter(user.as_fd(), namespace::USER).during(|| "enter the user namespace".into())?;
+    namespace::enter(user.as_fd(), namespace::USER).during("enter the user namespace")?;
     match task {
         MountTask::Bring(grant) => mount_grant(&grant, &mount, given.next()).map(|()| Vec::new()),
         MountTask::Shut(masks) => mask::mask_paths(&masks, &mount, given.next().as_ref()),
@@ -229,14 +209,12 @@ fn mount_grant(
 ) -> Result<(), SetupError> {
     let path = &grant.path;
     // A private copy of the host's mounts: changes in it never reach the host.
-    namespace::unshare(namespace::MOUNT).during(|| "unshare(CLONE_NEWNS)".into())?;
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
-    let own =
-        rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .during(|| "open the mount namespace".into())?;
+    namespace::unshare(namespace::MOUNT).during("unshare(CLONE_NEWNS)")?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
+    let own = open("/proc/self/ns/mnt", OFlags::RDONLY).during("open the mount namespace")?;
     let source = open_path(path).during(|| format!("find {path}"))?;
     let status = rustix::fs::fstat(&source).during(|| format!("look at {path}"))?;
-    if (status.st_dev, status.st_ino) != grant.identity {
+    if inode_id(&status) != grant.identity {
         return Err(SetupError {
             what: format!("mount {path} (the host has replaced it meanwhile)"),
             errno: libc::ESTALE,
@@ -266,7 +244,7 @@ fn mount_grant(
 }
 
 fn enter(mount: &OwnedFd) -> Result<(), SetupError> {
-    namespace::enter(mount.as_fd(), namespace::MOUNT).during(|| "enter the mount namespace".into())
+    namespace::enter(mount.as_fd(), namespace::MOUNT).during("enter the mount namespace")
 }
 
 /// Opens the file at a path without following symlinks.

@@ -30,7 +30,7 @@ pub(crate) struct NetnsListeners {
 
 /// The optional sockets that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OptionalListeners {
+pub(crate) struct OptionalListeners {
     v6: bool,
     proxy: bool,
 }
@@ -43,7 +43,7 @@ const DNS_PORT: u16 = 53;
 
 impl NetnsListeners {
     /// Takes the fds in the order in which they are sent.
-    pub(super) fn from_fds(descriptors: Vec<OwnedFd>, more: OptionalListeners) -> Option<Self> {
+    pub(crate) fn from_fds(descriptors: Vec<OwnedFd>, more: OptionalListeners) -> Option<Self> {
         let mut given = descriptors.into_iter();
         let (names, long_names, v4) =
             (given.next()?.into(), given.next()?.into(), given.next()?.into());
@@ -67,21 +67,20 @@ pub(super) fn open_listeners(control: &OwnedFd, plan: &Plan) -> Result<(), Setup
     // Some programs look up an address family only if an interface other than the loopback has such
     // an address (`AI_ADDRCONFIG`). Without IPv6 there is none to look up.
     net::add_loopback_address(FakeIpPool::OWN.v4.into())
-        .during(|| "add an address to the loopback".into())?;
+        .during("add an address to the loopback")?;
     let _ = net::add_loopback_address(FakeIpPool::OWN.v6.into());
     let names = SocketAddr::from((Ipv4Addr::LOCALHOST, DNS_PORT));
-    let dns_udp = UdpSocket::bind(names).during(|| "open the DNS socket".into())?;
-    let dns_tcp = TcpListener::bind(names).during(|| "open the DNS socket".into())?;
-    let v4 =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "open the egress socket".into())?;
+    let dns_udp = UdpSocket::bind(names).during("open the DNS socket")?;
+    let dns_tcp = TcpListener::bind(names).during("open the DNS socket")?;
+    let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during("open the egress socket")?;
     let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
     let is_proxied = plan.steps.contains(&Step::Proxy);
     let proxy =
         is_proxied.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))).transpose();
-    let proxy = proxy.during(|| "open the proxy socket".into())?;
+    let proxy = proxy.during("open the proxy socket")?;
     // Many programs may connect at once, and a full queue drops connections.
     for listener in [Some(&dns_tcp), Some(&v4), v6.as_ref(), proxy.as_ref()].into_iter().flatten() {
-        rustix::net::listen(listener, BACKLOG).during(|| "open the egress socket".into())?;
+        rustix::net::listen(listener, BACKLOG).during("open the egress socket")?;
     }
     let more = OptionalListeners { v6: v6.is_some(), proxy: proxy.is_some() };
     let optional = [v6.as_ref(), proxy.as_ref()].into_iter().flatten().map(AsFd::as_fd);
@@ -90,6 +89,6 @@ pub(super) fn open_listeners(control: &OwnedFd, plan: &Plan) -> Result<(), Setup
     if send_message_with_fds(control, &SandboxMessage::Listeners(more), &all) {
         Ok(())
     } else {
-        Err(SetupError { what: "send the egress sockets".into(), errno: libc::EPIPE })
+        Err(SetupError::new("send the egress sockets", libc::EPIPE))
     }
 }

@@ -44,6 +44,7 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::fuse::CpuContention;
+use crate::open::open_at;
 use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_plan::seccomp::{
     EXECUTE_BITS, find_refusal, is_notified_for_close_only, is_only_reported, opens_for_writing,
@@ -51,11 +52,13 @@ use ringfence_plan::seccomp::{
 use ringfence_sys::seccomp::{self, Notification};
 use ringfence_sys::{namespace, privilege, process};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::time::Timespec;
 use tracing::{debug, error, trace_span};
 
-use super::fd_passing::{receive_fds_with_word, send_message_with_fds};
+use super::fd_passing::{receive_bytes_with_fds, send_message_with_fds};
 use super::supervisor::CpuPinning;
 use super::{LaunchSpec, SandboxMessage};
 use caller::{CallerMemory, NotifyCaller};
@@ -118,15 +121,28 @@ pub(super) const CONNECTIONS: u8 = b'c';
 /// Denials only.
 pub(super) const DENIALS: u8 = b'd';
 
-/// Serves notifications until the sandbox has ended.
+/// Order of init to report everything served so far. The notify handler answers with the same byte.
+const FLUSH: u8 = b'f';
+
+/// Waits until the notify handler has reported every syscall that it served. It handles the order
+/// between two syscalls, after the reports of the first. Returns at once if it is gone.
+pub(super) fn flush_reports(handler: &OwnedFd) {
+    if rustix::io::write(handler, &[FLUSH]).is_ok() {
+        let _ = rustix::io::retry_on_intr(|| rustix::io::read(handler, &mut [0; 1]));
+    }
+}
+
+/// Serves notifications until the sandbox has ended. `socket` leads to init.
 pub(super) fn serve(
-    socket: &OwnedFd,
+    socket: OwnedFd,
     host_proc: OwnedFd,
     control: &OwnedFd,
     NotifySetup { init, wire, pinning }: NotifySetup<'_>,
 ) {
     let _stage = trace_span!(target: "stage", "serve").entered();
-    let Some((reporting, given)) = receive_fds_with_word(socket) else { return };
+    let mut reporting = [DENIALS];
+    let received = receive_bytes_with_fds(&socket, &mut reporting, RecvFlags::empty());
+    let Ok((_, given)) = received else { return };
     let mut given = given.into_iter();
     let (Some(listener), Some(user), Some(mount), Some(plan)) =
         (given.next(), given.next(), given.next(), given.next())
@@ -135,13 +151,14 @@ pub(super) fn serve(
     };
     pinning.release();
     send_entry_fds(control, &host_proc, [&listener, &mount, &plan], wire);
-    let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
+    // Linux 6.6; an optimisation only.
+    let _ = seccomp::wake_in_place(listener.as_fd());
     let mut handler = NotifyHandler {
         plan,
         lock: given.next(),
         added: 0,
         rules: None,
-        umasks: caller::UmaskCache::new(init as u32),
+        umasks: caller::UmaskCache::default(),
         mounts: MountCache::default(),
         undelivered: UndeliveredReplies::default(),
         fds: FdCache::default(),
@@ -150,30 +167,12 @@ pub(super) fn serve(
         host_proc,
         listener,
         control,
+        socket,
         inside: Some([user, mount]),
         init: init as u32,
-        reporting,
+        reporting: reporting[0],
     };
-    loop {
-        // The command is idle: prepare now, so that its first new name does not wait.
-        if handler.rules.is_none() && handler.is_idle() {
-            exit_on_error(handler.enter().and_then(|()| handler.load_policy()));
-            debug!(target: "notify", "loaded the policy while the command was idle");
-        }
-        // Before Linux 6.6 the receive ioctl does not return when the last caller ends; poll does.
-        if !in_place && !handler.wait() {
-            break;
-        }
-        match seccomp::receive(handler.listener.as_fd()) {
-            Ok(notification) => handler.handle(&notification),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ENOENT)) => {
-                if !handler.wait() {
-                    break;
-                }
-            }
-            Err(_) => break,
-        }
-    }
+    while handler.serve_next() {}
 }
 
 /// Ends the sandbox on an error. A notify handler that is half inside, or without a policy, could
@@ -193,12 +192,7 @@ fn send_entry_fds(
     [listener, mount, plan]: [&OwnedFd; 3],
     wire: Option<OwnedFd>,
 ) {
-    let Ok(user) = rustix::fs::openat(
-        host_proc,
-        "self/ns/user",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) else {
+    let Ok(user) = open_at(host_proc, "self/ns/user", OFlags::RDONLY) else {
         return;
     };
     let mut descriptors = vec![listener.as_fd(), user.as_fd(), mount.as_fd(), plan.as_fd()];
@@ -223,6 +217,8 @@ struct NotifyHandler<'a> {
     host_proc: OwnedFd,
     listener: OwnedFd,
     control: &'a OwnedFd,
+    /// Orders of init.
+    socket: OwnedFd,
     /// The sandbox's user and mount namespaces, until the notify handler has entered them.
     inside: Option<[OwnedFd; 2]>,
     init: u32,
@@ -231,28 +227,40 @@ struct NotifyHandler<'a> {
 }
 
 impl NotifyHandler<'_> {
-    /// Waits for a notification; `false` if none will come.
-    fn wait(&self) -> bool {
-        let mut ends = [PollFd::new(&self.listener, PollFlags::IN)];
-        loop {
-            match poll(&mut ends, None) {
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
-                Ok(_) => return ends[0].revents().contains(PollFlags::IN),
+    /// Serves the next notification or order; `false` if none will come.
+    fn serve_next(&mut self) -> bool {
+        // Once the command is idle, prepare, so that its first new name does not wait.
+        const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let limit = self.rules.is_none().then_some(&IDLE);
+        let mut ends = [&self.socket, &self.listener].map(|end| PollFd::new(end, PollFlags::IN));
+        let ready = poll(&mut ends, limit);
+        match (ready, ends.map(|end| end.revents().contains(PollFlags::IN))) {
+            (Err(Errno::INTR), _) => true,
+            (Ok(0), _) => {
+                exit_on_error(self.enter().and_then(|()| self.load_policy()));
+                debug!(target: "notify", "loaded the policy while the command was idle");
+                true
             }
+            (Ok(_), [true, _]) => self.flush(),
+            (Ok(_), [_, true]) => match seccomp::receive(self.listener.as_fd()) {
+                Ok(notification) => {
+                    self.handle(&notification);
+                    true
+                }
+                Err(error) => matches!(error.raw_os_error(), Some(libc::EINTR | libc::ENOENT)),
+            },
+            _ => false,
         }
     }
 
-    /// Handles `umask` before the policy is read: notes the new umask and continues the syscall.
-    /// Every command ends with one. True if `notification` was a `umask`.
-    fn pass_umask(&mut self, notification: &Notification) -> bool {
-        if called(notification) != Some(Call::Umask) {
+    /// Obeys a [`FLUSH`] order: denials and created names are reported with their syscall, so only
+    /// the recorded accesses are left. False if init has ended.
+    fn flush(&mut self) -> bool {
+        if !matches!(rustix::io::read(&self.socket, &mut [0; 1]), Ok(1..)) {
             return false;
         }
-        self.umasks.note_change(notification.pid, notification.arguments[0]);
-        // A caller that has died needs no reply.
-        let _ = self.send(notification, &NotifyReply::Continue);
-        true
+        self.observer.report(self.control.as_fd());
+        rustix::io::write(&self.socket, &[FLUSH]).is_ok()
     }
 
     /// Answers syscalls that most programs start with and that need no policy: opening `/dev/null`,
@@ -271,23 +279,6 @@ impl NotifyHandler<'_> {
         let Some(reply) = reply else { return false };
         // A caller that a signal interrupted repeats the syscall.
         let _ = self.send(notification, &reply);
-        true
-    }
-
-    /// True if no notification arrives for 20 ms.
-    fn is_idle(&self) -> bool {
-        let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-        poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&moment)) == Ok(0)
-    }
-
-    /// Continues a syscall of init. Init is ringfence's own code, and no process inside can read or
-    /// change its memory. `umask` is the exception: the notify handler has to note it. True if the
-    /// syscall was continued.
-    fn pass_init_call(&self, notification: &Notification) -> bool {
-        if notification.pid != self.init || called(notification) == Some(Call::Umask) {
-            return false;
-        }
-        let _ = self.send(notification, &NotifyReply::Continue);
         true
     }
 
@@ -311,10 +302,9 @@ impl NotifyHandler<'_> {
     }
 
     fn handle(&mut self, notification: &Notification) {
-        if self.pass_init_call(notification) {
-            return;
-        }
-        if self.rules.is_none() && self.pass_umask(notification) {
+        // Init is ringfence's own code, and no process inside can read or change its memory.
+        if notification.pid == self.init {
+            let _ = self.send(notification, &NotifyReply::Continue);
             return;
         }
         exit_on_error(self.enter());
@@ -416,9 +406,6 @@ impl NotifyHandler<'_> {
         let Some(rules) = &mut self.rules else { return };
         self.observer.note(&caller, observed, reply, rules);
         rules.report(self.control);
-        if observed.ends_batch() {
-            self.observer.report(self.control.as_fd());
-        }
     }
 
     /// Enters the sandbox's namespaces and drops all capabilities. Done at the first syscall, since

@@ -4,7 +4,7 @@
 //! its place, by the notification id, which the kernel never reuses.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// A notification, as the notify handler reports it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct NotificationInfo {
+pub(crate) struct NotificationInfo {
     pub(super) id: u64,
     /// The calling process.
     pub(super) pid: u32,
@@ -53,9 +53,21 @@ impl SignalCheck {
 }
 
 impl NotifiedCall {
-    /// True for the first caller, which must answer the syscall.
-    fn claim(&self) -> bool {
-        !self.is_answered.swap(true, Ordering::SeqCst)
+    /// The listener and the notification id, for the first caller, which must answer the syscall.
+    fn claim(&self) -> io::Result<(BorrowedFd<'_>, u64)> {
+        if self.is_answered.swap(true, Ordering::SeqCst) {
+            // The caller was let go meanwhile.
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        Ok((self.listener.as_fd(), self.info.id))
+    }
+
+    /// Fails the syscall, unless it is answered.
+    fn fail(&self, errno: i32) {
+        if let Ok((listener, id)) = self.claim() {
+            // A caller that is gone needs no answer.
+            let _ = seccomp::answer(listener, id, Err(errno));
+        }
     }
 
     fn is_waiting(&self) -> bool {
@@ -79,16 +91,8 @@ impl NotifiedCall {
             Some(SignalRecipient::AnyThread) => return,
             None => return self.was_unsure.store(false, Ordering::SeqCst),
         };
-        if self.claim() {
-            // A caller that is gone needs no answer.
-            let _ = seccomp::answer(self.listener.as_fd(), self.info.id, Err(number));
-        }
+        self.fail(number);
     }
-}
-
-/// The error for a caller that was let go meanwhile.
-fn caller_gone() -> io::Error {
-    io::Error::from_raw_os_error(libc::ENOENT)
 }
 
 /// Close-on-exec flag of an fd.
@@ -140,19 +144,11 @@ impl ParkedNotification {
         descriptor: &OwnedFd,
         on_execute: CloseOnExec,
     ) -> io::Result<()> {
-        let NotifiedCall { info, listener, .. } = &*self.call;
-        if !self.call.claim() {
-            return Err(caller_gone());
-        }
-        let given = seccomp::answer_with_fd(
-            listener.as_fd(),
-            info.id,
-            descriptor.as_fd(),
-            on_execute.flags(),
-        );
+        let (listener, id) = self.call.claim()?;
+        let given = seccomp::answer_with_fd(listener, id, descriptor.as_fd(), on_execute.flags());
         // The caller's fd table is full: that is its error, not a denial.
         if let Some(number) = given.as_ref().err().and_then(io::Error::raw_os_error) {
-            let _ = seccomp::answer(listener.as_fd(), info.id, Err(number));
+            let _ = seccomp::answer(listener, id, Err(number));
         }
         given
     }
@@ -165,18 +161,14 @@ impl ParkedNotification {
         descriptor: OwnedFd,
         on_execute: CloseOnExec,
     ) -> io::Result<()> {
-        let NotifiedCall { info, listener, .. } = &*self.call;
-        if !self.call.claim() {
-            return Err(caller_gone());
-        }
-        let given =
-            seccomp::add_fd(listener.as_fd(), info.id, descriptor.as_fd(), on_execute.flags());
+        let (listener, id) = self.call.claim()?;
+        let given = seccomp::add_fd(listener, id, descriptor.as_fd(), on_execute.flags());
         drop(descriptor);
         let ended = given
             .as_ref()
             .map(|number| i64::from(*number))
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
-        seccomp::answer(listener.as_fd(), info.id, ended).and(given.map(drop))
+        seccomp::answer(listener, id, ended).and(given.map(drop))
     }
 
     /// Replaces the caller's fd `number` with `descriptor` and ends the syscall with `ended`; an
@@ -188,38 +180,26 @@ impl ParkedNotification {
         on_execute: CloseOnExec,
         ended: Result<(), i32>,
     ) -> io::Result<()> {
-        let NotifiedCall { info, listener, .. } = &*self.call;
-        if !self.call.claim() {
-            return Err(caller_gone());
-        }
-        let replaced = seccomp::replace_fd(
-            listener.as_fd(),
-            info.id,
-            number,
-            descriptor.as_fd(),
-            on_execute.flags(),
-        );
+        let (listener, id) = self.call.claim()?;
+        let replaced =
+            seccomp::replace_fd(listener, id, number, descriptor.as_fd(), on_execute.flags());
         let ended = replaced
             .as_ref()
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
             .copied()
             .and(ended);
-        seccomp::answer(listener.as_fd(), info.id, ended.map(|()| 0)).and(replaced)
+        seccomp::answer(listener, id, ended.map(|()| 0)).and(replaced)
     }
 
     /// Fails with this errno.
     pub(crate) fn fail(self, errno: i32) {
-        if self.call.claim() {
-            let _ = seccomp::answer(self.call.listener.as_fd(), self.call.info.id, Err(errno));
-        }
+        self.call.fail(errno);
     }
 
     /// Succeeds; an error if the caller did not get the answer.
     pub(crate) fn succeed(self) -> io::Result<()> {
-        if !self.call.claim() {
-            return Err(caller_gone());
-        }
-        seccomp::answer(self.call.listener.as_fd(), self.call.info.id, Ok(0))
+        let (listener, id) = self.call.claim()?;
+        seccomp::answer(listener, id, Ok(0))
     }
 }
 
@@ -237,13 +217,7 @@ impl CloseOnExec {
 
 impl Drop for ParkedNotification {
     fn drop(&mut self) {
-        if self.call.claim() {
-            let _ = seccomp::answer(
-                self.call.listener.as_fd(),
-                self.call.info.id,
-                Err(self.call.info.errno),
-            );
-        }
+        self.call.fail(self.call.info.errno);
     }
 }
 

@@ -3,16 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::handle::SandboxEvent;
 use super::parked::{self, CloseOnExec, ParkedNotification, SignalCheck};
 
 /// A connect, as the notify handler reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ConnectInfo {
+pub(crate) struct ConnectInfo {
     pub(super) call: parked::NotificationInfo,
     pub(super) to: SocketAddr,
     pub(super) carries: SocketKind,
@@ -45,20 +43,18 @@ pub(crate) struct PendingConnect {
 }
 
 impl PendingConnect {
-    /// Converts a report with this socket to an event.
-    pub(super) fn into_event(
+    /// From a report and its socket. Without a socket this process has no free fd: only this
+    /// syscall fails.
+    pub(crate) fn new(
         info: Box<ConnectInfo>,
         socket: Option<OwnedFd>,
-        listener: Option<&Arc<OwnedFd>>,
-    ) -> SandboxEvent {
-        let Some(listener) = listener else { return SandboxEvent::Closed };
-        let waiting = ParkedNotification::new(info.call, listener.clone());
-        match socket {
-            Some(socket) => SandboxEvent::PendingConnect(Self { info, socket, waiting }),
-            // This process has no free fd: only this syscall fails.
-            None => {
+        waiting: Option<ParkedNotification>,
+    ) -> Option<Self> {
+        match (socket, waiting?) {
+            (Some(socket), waiting) => Some(Self { info, socket, waiting }),
+            (None, waiting) => {
                 waiting.fail(libc::EAGAIN);
-                SandboxEvent::Nothing
+                None
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use ringfence_api::Denial;
 use ringfence_policy::AbsPath;
@@ -31,9 +30,9 @@ pub(crate) enum WriteIntent {
 
 /// A pending write, as the notify handler reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct PendingWriteInfo {
+pub(crate) struct PendingWriteInfo {
     pub(super) call: parked::NotificationInfo,
-    pub(super) denial: Denial,
+    pub(crate) denial: Denial,
     pub(super) path: AbsPath,
     pub(super) intent: WriteIntent,
 }
@@ -46,8 +45,9 @@ pub(crate) struct PendingWrite {
 }
 
 impl PendingWrite {
-    pub(super) fn new(info: Box<PendingWriteInfo>, listener: Arc<OwnedFd>) -> Self {
-        Self { waiting: ParkedNotification::new(info.call, listener), info }
+    /// From a report and its waiting syscall.
+    pub(crate) fn new(info: Box<PendingWriteInfo>, waiting: ParkedNotification) -> Self {
+        Self { info, waiting }
     }
 
     /// The denial that is about to be reported.

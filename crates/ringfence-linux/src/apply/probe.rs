@@ -4,11 +4,13 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
+use crate::open::open;
+
 use ringfence_plan::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 use ringfence_sys::mount::{self, MountRecursion};
 use ringfence_sys::process::{self, ChildStatus, Fork, Wait};
 use ringfence_sys::{landlock, namespace};
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, OFlags};
 
 use super::cgroup;
 
@@ -75,7 +77,7 @@ pub(super) fn fuse() -> FuseSupport {
     const DEVICE: &str = "/dev/fuse";
     let Ok(status) = rustix::fs::stat(DEVICE) else { return FuseSupport::Absent };
     let is_device = FileType::from_raw_mode(status.st_mode).is_char_device();
-    let opens = || rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).is_ok();
+    let opens = || open(DEVICE, OFlags::RDWR).is_ok();
     if is_device && opens() { FuseSupport::Opens } else { FuseSupport::Shut }
 }
 

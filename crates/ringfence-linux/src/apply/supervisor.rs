@@ -4,17 +4,19 @@
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use crate::open::{open, open_at};
+
 use ringfence_plan::NetworkNamespace;
 use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net, privilege};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::mount::MountAttrFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CpuSet;
 use tracing::{debug, error, info, trace_span};
 
 use super::fd_passing::{is_peer_gone, relay_log, send_fds, send_message, send_message_with_fds};
+use super::helper_process::message_sockets;
 use super::{SandboxMessage, SetupError, SetupStep, init, notify};
 
 /// CPU affinity of the supervisor while it builds the sandbox. The command may use all CPUs in the
@@ -113,19 +115,16 @@ fn run(
     pinning: &CpuPinning,
 ) -> Result<(), SetupError> {
     let _stage = trace_span!(target: "stage", "run").entered();
-    privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
+    privilege::die_with_parent(libc::SIGKILL).during("prctl(PR_SET_PDEATHSIG)")?;
     if is_peer_gone(control) {
         process::exit_now(125);
     }
-    signal::block(&SignalSet::from_signals(COMMAND_SIGNALS)).during(|| "pthread_sigmask".into())?;
+    signal::block(&SignalSet::from_signals(COMMAND_SIGNALS)).during("pthread_sigmask")?;
     namespaces()?;
     debug!(target: "supervisor", "created user, mount, pid, ipc and uts namespaces");
-    let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .during(|| "open /proc".into())?;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .during(|| "socketpair".into())?;
-    match process::fork().during(|| "fork".into())? {
+    let host_proc = open("/proc", OFlags::PATH).during("open /proc")?;
+    let (ours, theirs) = message_sockets().during("socketpair")?;
+    match process::fork().during("fork")? {
         Fork::Child => {
             drop((ours, host_proc));
             init::main(&init::InitArgs { control, supervisor: &theirs, network, mask, pinning })
@@ -143,7 +142,7 @@ fn run(
             // The kernel reaps the notify handler's children that wait at FIFOs.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Ignore);
             notify::serve(
-                &ours,
+                ours,
                 host_proc,
                 control,
                 notify::NotifySetup { init: pid, wire, pinning },
@@ -159,9 +158,9 @@ fn namespaces() -> Result<(), SetupError> {
     let flags =
         namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS;
     let (uid, gid) = process::ids();
-    namespace::unshare(flags).during(|| "unshare(CLONE_NEWUSER|…)".into())?;
+    namespace::unshare(flags).during("unshare(CLONE_NEWUSER|…)")?;
     map_ids(uid, gid)?;
-    namespace::set_host_name(c"ringfence").during(|| "sethostname".into())
+    namespace::set_host_name(c"ringfence").during("sethostname")
 }
 
 /// Mounts the tripwire, if possible: its FUSE fd goes to the launcher, the mount to init. Mounted
@@ -175,17 +174,13 @@ fn mount_tripwire(
         send_message_with_fds(control, &SandboxMessage::TripwireMounted(pid), &[served.as_fd()])
     });
     let mount = wire.map(|(_, mount)| mount);
-    let sent = match &mount {
-        Some(mount) => send_fds(init, [mount.as_fd()]),
-        None => send_fds(init, []),
-    };
-    sent.during(|| "send the tripwire to init".into()).map(|()| mount)
+    let sent = send_fds(init, mount.as_ref().map(AsFd::as_fd));
+    sent.during("send the tripwire to init").map(|()| mount)
 }
 
 fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
     let (uid, gid) = process::ids();
-    let served =
-        rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let served = open("/dev/fuse", OFlags::RDWR).ok()?;
     let number = served.as_raw_fd().to_string();
     let (user, group) = (uid.to_string(), gid.to_string());
     let options =
@@ -199,23 +194,16 @@ fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
 /// as all the rest together; init builds the root meanwhile, and may have changed the root
 /// directory of both processes by the time it is done.
 fn create_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), SetupError> {
-    namespace::unshare(namespace::NETWORK).during(|| "unshare(CLONE_NEWNET)".into())?;
-    net::loopback_up().during(|| "set the loopback up".into())?;
-    let made = rustix::fs::openat(
-        host_proc,
-        "self/ns/net",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .during(|| "open the network namespace".into())?;
-    send_fds(init, [made.as_fd()]).during(|| "send the network to init".into())
+    namespace::unshare(namespace::NETWORK).during("unshare(CLONE_NEWNET)")?;
+    net::loopback_up().during("set the loopback up")?;
+    let made =
+        open_at(host_proc, "self/ns/net", OFlags::RDONLY).during("open the network namespace")?;
+    send_fds(init, [made.as_fd()]).during("send the network to init")
 }
 
 /// Maps one user and one group in a new user namespace: all that needs no privilege.
 pub(super) fn map_ids(uid: u32, gid: u32) -> Result<(), SetupError> {
-    fs::write("/proc/self/setgroups", "deny").during(|| "write /proc/self/setgroups".into())?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
-        .during(|| "write /proc/self/uid_map".into())?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
-        .during(|| "write /proc/self/gid_map".into())
+    fs::write("/proc/self/setgroups", "deny").during("write /proc/self/setgroups")?;
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).during("write /proc/self/uid_map")?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).during("write /proc/self/gid_map")
 }

@@ -14,25 +14,25 @@ mod tracked;
 mod tree;
 
 use std::collections::HashSet;
-use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::{fs, io};
 
+use crate::apply::helper_process::{kill_and_reap, start_helper};
+use crate::open::open;
+
 use ringfence_plan::{FileKind, Overmount, Step};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Rule, Verdict};
-use ringfence_sys::process::{self, SpawnIsolation, SpawnOptions};
-use ringfence_sys::signal::{self, SignalSet};
+use ringfence_sys::process::{self, SpawnIsolation};
 use ringfence_sys::{namespace, privilege};
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::fs::OFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info};
 
 use super::fd_passing::{is_peer_gone, receive_all_fds, receive_fds, relay_log, send_fds};
-use super::handle::{LaunchError, helper_error, helper_io_error};
-use super::supervisor::COMMAND_SIGNALS;
-use super::{CONTROL_FD, FileIdentity, HELPER, LaunchSpec, PlanUpdate, PolicyReplacement};
+use super::handle::{LaunchError, helper_error};
+use super::{FileIdentity, LaunchSpec, PlanUpdate, PolicyReplacement};
 use granted::{GrantedPaths, is_session_grant};
 use inotify::WatchSet;
 use inotify_broker::InotifySource;
@@ -76,7 +76,7 @@ impl SandboxFds {
     }
 
     /// Takes the fds in the order in which they are sent.
-    pub(super) fn from_fds(descriptors: Vec<OwnedFd>, sandbox: Option<u32>) -> Option<Self> {
+    pub(crate) fn from_fds(descriptors: Vec<OwnedFd>, sandbox: Option<u32>) -> Option<Self> {
         let mut given = descriptors.into_iter();
         Some(Self {
             user: given.next()?,
@@ -146,19 +146,12 @@ impl WatcherProcess {
     pub(crate) fn start(inside: &SandboxFds) -> Result<Self, LaunchError> {
         let (inotify, end) = InotifySource::new()?;
         let environment = ringfence_log::helper_environment(inside.sandbox);
-        let (socket, pid) = spawn_with(WATCHER, SpawnIsolation::SameSession, &environment)?;
+        let (socket, pid) = start_helper(WATCHER, SpawnIsolation::SameSession, &environment)?;
         let watcher = Self { socket, pid, _inotify: inotify };
         let SandboxFds { user, mount, plan, wire, .. } = inside;
-        let sent = match wire {
-            Some(wire) => {
-                send_fds(&watcher.socket, [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()])
-            }
-            None => send_fds(&watcher.socket, [user.as_fd(), mount.as_fd(), plan.as_fd()]),
-        };
-        let sent = sent.and_then(|()| match &end {
-            Some(end) => send_fds(&watcher.socket, [end.as_fd()]),
-            None => send_fds(&watcher.socket, []),
-        });
+        let fds = [user, mount, plan].into_iter().chain(wire);
+        let sent = send_fds(&watcher.socket, fds.map(AsFd::as_fd))
+            .and_then(|()| send_fds(&watcher.socket, end.as_ref().map(AsFd::as_fd)));
         sent.map_err(helper_error("send fds to the watcher"))?;
         Ok(watcher)
     }
@@ -192,47 +185,8 @@ impl WatcherProcess {
 
 impl Drop for WatcherProcess {
     fn drop(&mut self) {
-        let _ = signal::kill(self.pid, libc::SIGKILL);
-        process::await_end(self.pid);
+        kill_and_reap(self.pid);
     }
-}
-
-/// Starts our binary as the helper that `word` names. Returns our end of its control socket, and
-/// its pid.
-fn spawn(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
-    spawn_with(word, SpawnIsolation::SameSession, &[])
-}
-
-/// The same for a helper that outlives us.
-pub(super) fn spawn_detached(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
-    spawn_with(word, SpawnIsolation::NewSession, &[])
-}
-
-fn spawn_with(
-    word: &str,
-    isolation: SpawnIsolation,
-    environment: &[CString],
-) -> Result<(OwnedFd, i32), LaunchError> {
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(helper_error("socketpair"))?;
-    // Keep clear of the fd numbers that the child uses.
-    let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper_error("fcntl"))?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(helper_error("open /dev/null"))?;
-    let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper_error("fcntl"))?;
-    let arguments = [HELPER, word].map(|word| CString::new(word).expect("a literal without NUL"));
-    let descriptors =
-        [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
-    let how = SpawnOptions {
-        isolation,
-        descriptors: &descriptors,
-        rlimits: &[],
-        mask: &SignalSet::from_signals(COMMAND_SIGNALS),
-    };
-    let pid = process::spawn_with(c"/proc/self/exe", &arguments, environment, &how)
-        .map_err(helper_io_error("spawn /proc/self/exe"))?;
-    Ok((ours, pid))
 }
 
 /// Requests short time slices, to be scheduled sooner. An optimisation only: each event needs
@@ -310,11 +264,7 @@ fn run(control: &OwnedFd) -> io::Result<()> {
     // The watcher adds a watch through an fd in this directory, and so hits the directory that it
     // found, not the one at the same path later. The sandbox's own `/proc` does not show host
     // processes.
-    let numbers = rustix::fs::open(
-        "/proc/self/fd",
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let numbers = open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY)?;
     namespace::enter(user.as_fd(), namespace::USER)?;
     namespace::enter(mount.as_fd(), namespace::MOUNT)?;
     rustix::process::fchdir(&numbers)?;

@@ -12,15 +12,17 @@
 //! process in a sandbox can change it.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CString;
 use std::fs;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::apply::helper_process::{execute_again, kill_and_reap, message_sockets};
+use crate::clock::timespec;
 use crate::fuse::pin_to;
+use crate::locks::lock;
+use crate::open::open;
 use ringfence_plan::HostSupport;
 use ringfence_plan::seccomp::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted};
 use ringfence_policy::Observe;
@@ -28,19 +30,15 @@ use ringfence_sys::process::{self, ChildStatus, Fork};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg, socketpair, sockopt,
-};
-use rustix::time::Timespec;
+use rustix::fs::OFlags;
+use rustix::net::{RecvFlags, sockopt};
 use serde::{Deserialize, Serialize};
 
-use super::fd_passing::send_with_fds;
+use super::fd_passing::{receive_bytes_with_fds, send_with_fds};
 use super::filter_cache::prepare_filters;
-use super::handle::{LaunchError, helper_error, helper_io_error};
+use super::handle::{LaunchError, helper_error};
 use super::supervisor::{COMMAND_SIGNALS, CpuPinning, NetnsSource, map_ids, run_supervisor};
-use super::{CONTROL_FD, HELPER, SetupError, SetupStep, support};
+use super::{SetupError, SetupStep, support};
 
 /// The argument that starts our binary as a zygote.
 pub(super) const ZYGOTE: &str = "--zygote";
@@ -94,27 +92,13 @@ impl Zygote {
     /// Starts the zygote. `mask` is the signal mask that commands will start with. With a
     /// `processor`, all its sandboxes are built on that CPU.
     pub(crate) fn start(mask: &SignalSet, processor: Option<usize>) -> Result<Self, LaunchError> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
+        let (ours, theirs) = message_sockets().map_err(helper_error("socketpair"))?;
         // A stuck zygote must not block the launcher forever.
         sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(TIMEOUT))
             .map_err(helper_error("setsockopt"))?;
-        // Keep clear of the fd number that the child uses.
-        let theirs = rustix::io::fcntl_dupfd_cloexec(&theirs, 10).map_err(helper_error("fcntl"))?;
-        let words = [HELPER.to_owned(), ZYGOTE.to_owned()]
-            .into_iter()
-            .chain(processor.map(|processor| processor.to_string()));
-        let arguments: Vec<_> =
-            words.map(|word| CString::new(word).expect("a word without NUL")).collect();
-        let pid = process::spawn(
-            c"/proc/self/exe",
-            &arguments,
-            &ringfence_log::helper_environment(None),
-            &[(theirs.as_fd(), CONTROL_FD)],
-            mask,
-        )
-        .map_err(helper_io_error("spawn /proc/self/exe"))?;
+        let cpu = processor.map(|processor| processor.to_string());
+        let words: Vec<_> = [ZYGOTE].into_iter().chain(cpu.as_deref()).collect();
+        let pid = execute_again(&words, &theirs, mask)?;
         Ok(Self {
             control: Mutex::new(ZygoteSocket { socket: ours, last_request: 0 }),
             pid,
@@ -134,12 +118,12 @@ impl Zygote {
         serves: NetnsReuse,
         control: BorrowedFd<'_>,
     ) -> io::Result<(i32, OwnedFd)> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner).fork_supervisor(serves, control)
+        lock(&self.control).fork_supervisor(serves, control)
     }
 
     /// Lets the zygote reap a supervisor that has ended.
     pub(super) fn reap(&self, pid: i32) {
-        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let control = lock(&self.control);
         let _ = send_with_fds(&control.socket, &ZygoteRequest::Reap(pid), &[]);
     }
 }
@@ -155,8 +139,7 @@ impl ZygoteSocket {
         let end = Instant::now() + TIMEOUT;
         loop {
             let left = end.checked_duration_since(Instant::now()).ok_or(io::ErrorKind::TimedOut)?;
-            let left =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let left = timespec(left);
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 ready => ready?,
@@ -183,30 +166,15 @@ impl ZygoteSocket {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
-        let _ = signal::kill(self.pid, libc::SIGKILL);
-        process::await_end(self.pid);
+        kill_and_reap(self.pid);
     }
 }
 
 fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut buffer = [0; MAX_MESSAGE];
-    let length = recvmsg(
-        from,
-        &mut [IoSliceMut::new(&mut buffer)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?
-    .bytes;
-    let descriptor = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    Ok((
-        postcard::from_bytes(&buffer[..length]).map_err(|_| io::ErrorKind::UnexpectedEof)?,
-        descriptor,
-    ))
+    let (length, fds) = receive_bytes_with_fds(from, &mut buffer, RecvFlags::empty())?;
+    let value = postcard::from_bytes(&buffer[..length]);
+    Ok((value.map_err(|_| io::ErrorKind::UnexpectedEof)?, fds.into_iter().next()))
 }
 
 /// Entry point of the zygote process: it ends when the launcher does.
@@ -278,7 +246,7 @@ fn common_filters(support: &HostSupport) -> [FilterOptions; 3] {
 /// Enters a user namespace that owns the networks of all sandboxes of this zygote.
 fn enter_user_namespace() -> Result<(), SetupError> {
     let (uid, gid) = process::ids();
-    namespace::unshare(namespace::USER).during(|| "unshare(CLONE_NEWUSER)".into())?;
+    namespace::unshare(namespace::USER).during("unshare(CLONE_NEWUSER)")?;
     map_ids(uid, gid)
 }
 
@@ -355,8 +323,7 @@ impl PooledNetns {
     fn new() -> io::Result<Self> {
         namespace::unshare(namespace::NETWORK)?;
         net::loopback_up()?;
-        let fd =
-            rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = open("/proc/self/ns/net", OFlags::RDONLY)?;
         Ok(Self { fd, new: counters()? })
     }
 
@@ -415,10 +382,9 @@ fn fork_supervisor(
             // The fork keeps no other fd of the zygote.
             process::exit_now(run_supervisor(network, control, mask, pinning))
         }
-        Fork::Parent(pid) => process::pidfd(pid).map(|handle| (pid, handle)).inspect_err(|_| {
-            let _ = signal::kill(pid, libc::SIGKILL);
-            process::await_end(pid);
-        }),
+        Fork::Parent(pid) => {
+            process::pidfd(pid).map(|handle| (pid, handle)).inspect_err(|_| kill_and_reap(pid))
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use crate::open::open_at;
+
+use rustix::fs::OFlags;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -26,9 +28,7 @@ pub(crate) struct CpuContention {
 impl CpuContention {
     /// Reads from a `/proc`; `None` if it has no load data.
     pub(crate) fn from_proc(proc: BorrowedFd<'_>) -> Option<Self> {
-        let loads =
-            rustix::fs::openat(proc, "loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-                .ok()?;
+        let loads = open_at(proc, "loadavg", OFlags::RDONLY).ok()?;
         Some(Self { loads, alone: Cell::new(0), woken: Cell::new(0) })
     }
 
@@ -116,8 +116,7 @@ mod tests {
 
     #[test]
     fn affinity_is_restored_after_a_wake() {
-        let proc =
-            rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("there is a /proc");
+        let proc = crate::open::open("/proc", OFlags::PATH).expect("there is a /proc");
         let contention =
             CpuContention::from_proc(std::os::fd::AsFd::as_fd(&proc)).expect("it has load data");
         let before = sched_getaffinity(None).expect("the affinity is readable");

@@ -56,13 +56,7 @@ impl TripwireFs {
                 let own = [".", ".."].map(|name| {
                     (OsStr::new(name), FuseEntry { node: NO_NODE, ..self.directory(request.node) })
                 });
-                let entries = own.into_iter().enumerate().skip(offset as usize);
-                FuseReply::list(
-                    unique,
-                    size,
-                    plus,
-                    entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)),
-                )
+                FuseReply::list_from(unique, (offset, size, plus), own)
             }
             FuseOp::Access(mask) if is_empty && mask & WRITE == 0 => FuseReply::nothing(unique),
             FuseOp::Access(_) if is_empty => FuseReply::error(unique, Errno::ACCESS.raw_os_error()),

@@ -256,6 +256,16 @@ impl FuseReply {
         answer.done()
     }
 
+    /// The same, from all entries.
+    pub(crate) fn list_from<'e>(
+        unique: u64,
+        (offset, size, plus): (u64, u32, bool),
+        all: impl IntoIterator<Item = (&'e OsStr, FuseEntry)>,
+    ) -> Vec<u8> {
+        let rest = (1..).zip(all).skip(offset as usize);
+        Self::list(unique, size, plus, rest.map(|(number, (name, entry))| (number, name, entry)))
+    }
+
     fn u16(&mut self, value: u16) -> &mut Self {
         self.0.extend_from_slice(&value.to_ne_bytes());
         self

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 
 use crate::fuse::fuse_protocol::FuseReply;
+use crate::locks::lock;
 
 /// State shared by the serving thread and those that answer later.
 #[derive(Debug)]
@@ -42,18 +43,14 @@ impl OpenTable {
         Self { device, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, OpenTableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The file opened under this handle.
     pub(crate) fn opened(&self, handle: u64) -> Option<Arc<OpenedFile>> {
-        self.state().opened.get(&handle).cloned()
+        lock(&self.state).opened.get(&handle).cloned()
     }
 
     /// An open file of a node, of any process.
     pub(crate) fn find_open(&self, node: u64) -> Option<Arc<OpenedFile>> {
-        let state = self.state();
+        let state = lock(&self.state);
         if state.opened.is_empty() {
             None
         } else {
@@ -62,7 +59,7 @@ impl OpenTable {
     }
 
     pub(crate) fn close(&self, handle: u64) {
-        let closed = self.state().opened.remove(&handle);
+        let closed = lock(&self.state).opened.remove(&handle);
         drop(closed);
     }
 
@@ -91,7 +88,7 @@ impl OpenTable {
 
     /// Answers EINTR if the caller must not wait any longer; true if it still waits.
     fn release_if_signalled(&self, unique: u64) -> bool {
-        let pid = self.state().waiting.get(&unique).copied();
+        let pid = lock(&self.state).waiting.get(&unique).copied();
         match pid {
             None => false,
             Some(pid) if may_wait(pid) => true,
@@ -104,7 +101,7 @@ impl OpenTable {
 
     /// Answers a waiting request; true if it waited and the kernel took the reply.
     fn settle(&self, unique: u64, answer: &[u8]) -> bool {
-        self.state().waiting.remove(&unique).is_some()
+        lock(&self.state).waiting.remove(&unique).is_some()
             && rustix::io::write(&self.device, answer).is_ok()
     }
 }
@@ -148,13 +145,13 @@ impl OpenRefusal {
 impl PendingOpen {
     /// Registers `pid` as waiting.
     pub(crate) fn begin(table: &Arc<OpenTable>, pid: u32, request: ParkedOpen) -> Self {
-        table.state().waiting.insert(request.unique, pid);
+        lock(&table.state).waiting.insert(request.unique, pid);
         Self { table: table.clone(), request }
     }
 
     /// True if the caller still waits.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.table.state().waiting.contains_key(&self.request.unique)
+        lock(&self.table.state).waiting.contains_key(&self.request.unique)
     }
 
     /// Answers with this file or directory; denied if the type does not match.
@@ -172,7 +169,7 @@ impl PendingOpen {
 
     fn serve(self, file: OwnedFd, names: Vec<(OsString, u32)>) {
         let handle = {
-            let mut state = self.table.state();
+            let mut state = lock(&self.table.state);
             state.handles += 1;
             let handle = state.handles;
             state

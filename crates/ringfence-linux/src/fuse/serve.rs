@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use ringfence_api::Operation;
 use ringfence_policy::{AbsPath, Disguise};
@@ -17,6 +17,7 @@ use crate::fuse::open_table::{OpenRefusal, OpenTable, OpenedFile, ParkedOpen, Pe
 use crate::fuse::placeholders::{HostEntry, PlaceholderNode, PlaceholderNodes};
 use crate::fuse::serving_cpu::ServingCpu;
 use crate::fuse::{MASKS, ROOT, TripEvent};
+use crate::locks::read_lock;
 
 /// Receiver of trips.
 pub(crate) trait TripHandler: Send + Sync {
@@ -127,7 +128,7 @@ impl TripwireFs {
     fn answer(&mut self, request: &FuseRequest<'_>) -> Option<Vec<u8>> {
         let unique = request.unique;
         let tree = self.tree.clone();
-        let tree = tree.read().unwrap_or_else(PoisonError::into_inner);
+        let tree = read_lock(&tree);
         Some(match request.ask {
             FuseOp::Forget(lookups) => {
                 self.placeholders.forget(request.node, lookups);
@@ -249,13 +250,7 @@ impl TripwireFs {
             FuseOp::OpenDirectory => refuse(&node.path, Operation::Read),
             FuseOp::List { offset, size, plus, .. } => {
                 let listed = self.list_children(request, node, tree);
-                let entries = listed.into_iter().enumerate().skip(offset as usize);
-                FuseReply::list(
-                    unique,
-                    size,
-                    plus,
-                    entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)),
-                )
+                FuseReply::list_from(unique, (offset, size, plus), listed)
             }
             FuseOp::Access(mask) => match (&node.kind, mask) {
                 (_, 0) => FuseReply::nothing(unique),

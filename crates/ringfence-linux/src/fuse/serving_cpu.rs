@@ -3,10 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::thread::CpuSet;
 
 use crate::fuse::cpu_contention::{CpuContention, cpu_set_of};
+use crate::open::open;
 
 /// CPU placement of the serving thread. On the caller's CPU, a request is answered by a switch to
 /// us and back; elsewhere an idle CPU has to be woken each time.
@@ -26,7 +27,7 @@ impl ServingCpu {
     const BUILD_TIME: Duration = Duration::from_millis(20);
 
     pub(crate) fn new(processor: Option<usize>) -> Self {
-        let proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+        let proc = open("/proc", OFlags::PATH).ok();
         let contention = proc.and_then(|proc| CpuContention::from_proc(proc.as_fd()));
         let affinity = rustix::thread::sched_getaffinity(None).ok();
         let mut serving = Self { contention, affinity, is_pinned: false, since: Instant::now() };

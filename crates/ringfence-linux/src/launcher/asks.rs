@@ -14,11 +14,12 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::apply::WriteIntent;
+use crate::locks::lock;
 use ringfence_api::{Ask, AskAnswer, Asker, Denial, GrantedAccess, Operation};
 
 use crate::launcher::denial_log::DenialLog;
@@ -117,16 +118,12 @@ impl QuestionBroker {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, QuestionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks about `matter`, unless the same question is open or was denied a moment ago.
     pub(crate) fn ask(self: &Arc<Self>, denial: Denial, matter: AskSubject, held: ParkedRequest) {
         let key = (matter.name(), denial.operation.word());
         let needs_polling = held.needs_signal_polling();
         let waiting = QuestionWaiter { denial: denial.clone(), held };
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.refused.retain(|_, since| since.elapsed() < REASK_PAUSE);
         let (known, is_refused) = (state.waiting.len(), state.refused.contains_key(&key));
         let refused = match state.waiting.get_mut(&key) {
@@ -166,7 +163,7 @@ impl QuestionBroker {
         const POLL_INTERVAL: Duration = Duration::from_millis(25);
         loop {
             thread::sleep(POLL_INTERVAL);
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             for waiting in state.waiting.values_mut() {
                 waiting.iter_mut().for_each(|one| one.held.check_signals());
                 // A caller that retries the syscall waits anew.
@@ -203,7 +200,7 @@ impl QuestionBroker {
 
     fn note(&self, denial: Denial, answer: AskAnswer, count: u64) {
         const MAX_KEPT: usize = 1000;
-        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut granted = lock(&self.granted);
         let is_same = |one: &GrantedAccess| {
             let (one, other) = ((&one.denial, one.answer), (&denial, answer));
             one.1 == other.1
@@ -222,12 +219,12 @@ impl QuestionBroker {
 
     /// Records a final denial.
     pub(crate) fn record_denial(&self, denial: Denial) {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
+        lock(&self.denials).record(denial);
     }
 
     /// Accesses granted by an answer since the last call.
     pub(crate) fn take_granted(&self) -> Vec<GrantedAccess> {
-        std::mem::take(&mut self.granted.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.granted))
     }
 }
 
@@ -249,7 +246,9 @@ impl QuestionTurn {
             .unwrap_or(AskAnswer::Deny);
         match answer {
             AskAnswer::Deny => {
-                self.asks.state().refused.extend(self.key.clone().map(|key| (key, Instant::now())));
+                lock(&self.asks.state)
+                    .refused
+                    .extend(self.key.clone().map(|key| (key, Instant::now())));
                 return;
             }
             AskAnswer::AllowOnce => {}
@@ -286,7 +285,7 @@ impl QuestionTurn {
 
     /// The write of the first request that still waits in a syscall.
     fn deed(&self) -> Option<WriteIntent> {
-        let state = self.asks.state();
+        let state = lock(&self.asks.state);
         let waiting =
             state.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
         waiting
@@ -301,7 +300,10 @@ impl QuestionTurn {
     }
 
     fn waiting(&mut self) -> Vec<QuestionWaiter> {
-        self.key.take().and_then(|key| self.asks.state().waiting.remove(&key)).unwrap_or_default()
+        self.key
+            .take()
+            .and_then(|key| lock(&self.asks.state).waiting.remove(&key))
+            .unwrap_or_default()
     }
 }
 

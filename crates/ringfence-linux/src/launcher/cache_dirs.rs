@@ -15,6 +15,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
+use crate::open::open_at;
+
 use ringfence_plan::{CONCURRENT, UPPER, WORK};
 use ringfence_plan::{Plan, Step};
 use ringfence_policy::AbsPath;
@@ -133,12 +135,7 @@ fn try_lock(lock: &OwnedFd, how: FlockOperation) -> io::Result<bool> {
 
 /// Reopens a directory to list and lock it.
 fn reopen_readable(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(
-        directory,
-        ".",
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    open_at(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
 fn store_at(path: &AbsPath) -> io::Result<OwnedFd> {
@@ -157,12 +154,7 @@ fn directory(at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
 }
 
 fn open_plain_dir(at: impl AsFd, name: impl Arg) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(
-        at,
-        name,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    open_at(at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW)
 }
 
 /// Removes the mark of a volatile overlay (`work/incompat/volatile/dirty`). The kernel refuses a

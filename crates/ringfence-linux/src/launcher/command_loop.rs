@@ -1,47 +1,29 @@
 //! Supervision of one command: passes signals on, keeps the time limit, captures output.
 
-mod config;
 mod masked;
-mod own_files;
 mod relay;
 
-use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::apply::{
-    Cgroup, CreatedName, FileIdentity, LaunchError, NameKind, SandboxControl, SandboxEvent,
-    SandboxFds, SandboxHandle,
+    Cgroup, LaunchError, SandboxControl, SandboxEvent, SandboxHandle, SandboxMessage,
 };
-use ringfence_api::{
-    CommandRequest, ConnectionRecord, Denial, ExitStatus, GrantedAccess, Operation, Outcome,
-    ResourceUsage, StdioMode, StreamOutput,
-};
-use ringfence_plan::Plan;
-use ringfence_policy::{AbsPath, Limits};
+use crate::clock::timespec;
+use crate::launcher::sandbox_monitor::SandboxMonitor;
+use crate::launcher::system_step::SystemStep;
+use ringfence_api::{CommandRequest, ExitStatus, Outcome, ResourceUsage, StdioMode, StreamOutput};
 use ringfence_provider::ProviderError;
 use ringfence_shell::BoundedCapture;
-use ringfence_survey::RememberedFiles;
 use ringfence_sys::signal::{self, ReceivedSignal, SignalSender, SignalSet};
 use rustix::event::{PollFd, PollFlags, poll};
-use tracing::{debug, info};
+use tracing::info;
 
-use crate::launcher::allowance_log::AllowanceLog;
-use crate::launcher::asks::LivePolicy;
 use crate::launcher::deadline::Deadline;
-use crate::launcher::denial_log::DenialLog;
-use crate::launcher::egress::{
-    EgressCaller, EgressGate, EgressGuard, EgressServer, ReservedPorts, host_port_denial,
-};
-use crate::launcher::git_config::KnownConfigs;
-use crate::launcher::git_sweep::{HeldInode, identity};
 use crate::launcher::limit_monitor::{CommandUsage, LimitMonitor};
-use crate::launcher::lookups::Lookups;
-use crate::launcher::optional::mark_optional;
 use crate::launcher::orphans::TeardownMode;
-use crate::launcher::tripwire_server::TripwireServer;
-use crate::launcher::watcher_thread::{WatcherStage, WatcherThread};
 pub(crate) use masked::Masked;
 use masked::{TERMINAL_SIGNALS, forwarded_signals};
 use relay::Relay;
@@ -105,256 +87,6 @@ impl SupervisedCommand for SandboxHandle {
     }
 }
 
-/// Observations about a command, kept also if it ended in an error of ours.
-#[derive(Debug, Default)]
-pub(crate) struct SandboxMonitor {
-    /// Git markers that the command created.
-    pub(crate) made: Vec<CreatedName>,
-    /// Files with a denied name that the command created or wrote: git tracks them, or made them.
-    pub(crate) own_files: HashMap<AbsPath, FileIdentity>,
-    /// Their contents when the last command of a session ended, until the next one begins.
-    pub(crate) left_contents: Option<RememberedFiles>,
-    /// Directories of further markers, by identity: not all of very many are held open.
-    pub(crate) more: HashSet<HeldInode>,
-    /// Set when there are further markers without an identity.
-    pub(crate) has_unknown: bool,
-    /// Set once the command was started.
-    pub(crate) is_started: bool,
-    /// Decides which hosts the command reaches, if it reaches any.
-    pub(crate) gate: Option<Arc<EgressGate>>,
-    /// Ports of the host that lead into the sandbox, until they are opened.
-    pub(crate) ports: ReservedPorts,
-    /// The egress server, while it runs.
-    pub(crate) egress: Option<EgressGuard>,
-    /// The tripwire server, if there is a tripwire.
-    pub(crate) tripwire: Option<TripwireServer>,
-    /// The policy in force, if it can change.
-    pub(crate) policy: Option<Arc<LivePolicy>>,
-    /// Fds that reach into the sandbox.
-    pub(crate) inside: Option<Arc<SandboxFds>>,
-    /// State of the watcher for paths that appear.
-    pub(crate) watcher: WatcherStage,
-    /// Git markers that came from outside while the command ran, once it has ended.
-    pub(crate) foreign: HashSet<FileIdentity>,
-    /// Set once the tripwire is mounted.
-    pub(crate) is_wired: bool,
-    /// Allowed accesses, if they are reported.
-    pub(crate) observed: AllowanceLog,
-    /// Denials, except those that the tripwire server knows.
-    pub(crate) denials: DenialLog,
-    /// DNS responder for programs that look up names by themselves.
-    pub(crate) lookups: Lookups,
-    /// Resource limits of the command.
-    pub(crate) limits: Limits,
-    /// The limit monitor, if one is needed.
-    pub(crate) limit_monitor: Option<LimitMonitor>,
-    /// True if denied reads are guessed from standard error, because nothing reports them.
-    pub(crate) is_guessed: bool,
-    /// The user's settings in git configs that the command changes.
-    pub(crate) configs: KnownConfigs,
-}
-
-impl SandboxMonitor {
-    /// Removes the tripwire from a plan if it could not be mounted.
-    pub(crate) fn correct_plan(&self, plan: &mut Plan) {
-        if self.is_started && !self.is_wired {
-            plan.replace_tripwire_by_gap();
-        }
-    }
-
-    /// Starts the limit monitor, as soon as a process exists that can use resources.
-    pub(crate) fn start_limit_monitor(&mut self, subject: &dyn SupervisedCommand) {
-        if let ((Some(supervisor), _), Some(control)) = (subject.supervisor(), subject.control()) {
-            self.limit_monitor =
-                LimitMonitor::new(&self.limits, supervisor, control, subject.group());
-        }
-    }
-
-    /// Prepares for a command that is about to run.
-    pub(crate) fn begin_command(&mut self) -> Result<(), ProviderError> {
-        self.limit_monitor.as_mut().map_or(Ok(()), LimitMonitor::start)
-    }
-
-    /// Takes all denials so far.
-    pub(crate) fn take_denials(&mut self) -> (Vec<Denial>, u64) {
-        let own = std::mem::take(&mut self.denials);
-        let others = self
-            .tripwire
-            .as_ref()
-            .map(TripwireServer::take_denials)
-            .into_iter()
-            .chain(self.gate.as_ref().map(|gate| gate.take_denials()));
-        let others = others.chain([self.lookups.take_denials()]);
-        others.fold(own, DenialLog::merge).into_parts()
-    }
-
-    /// Takes the connections since the last call.
-    pub(crate) fn take_connections(&self) -> (Vec<ConnectionRecord>, u64) {
-        self.gate.as_ref().map(|gate| gate.take_connections().into_parts()).unwrap_or_default()
-    }
-
-    /// Handles events about the sandbox; returns an event about a process.
-    pub(crate) fn handle_event(
-        &mut self,
-        event: SandboxEvent,
-        subject: &dyn SupervisedCommand,
-    ) -> Result<Option<SandboxEvent>, ProviderError> {
-        let sandbox = subject.supervisor().0;
-        match event {
-            SandboxEvent::Denied(denial) if is_missing(&denial) => {}
-            SandboxEvent::Denied(denial) => {
-                self.note_denial(denial);
-            }
-            SandboxEvent::PendingWrite(pending) if is_missing(pending.denial()) => drop(pending),
-            SandboxEvent::PendingWrite(pending) => match &self.tripwire {
-                Some(tripwire) => tripwire.ask_write(pending),
-                None => self.denials.record(pending.denial().clone()),
-            },
-            SandboxEvent::ConfigChange(change) => self.replace_config(change),
-            SandboxEvent::Allowed(allowance) => self.observed.note(allowance),
-            SandboxEvent::Unlisted(more) => self.observed.add_unlisted(more),
-            SandboxEvent::NameCreated(made) => {
-                self.watcher.record_created(made.birth);
-                match (made.what, made.birth) {
-                    (NameKind::DeniedFile, Some(birth)) => self.note_own_file(made.path, birth),
-                    (NameKind::DeniedFile, None) => {}
-                    _ => self.note(made),
-                }
-            }
-            SandboxEvent::Settled => self.watcher.record_flush(),
-            SandboxEvent::Usage(account) => {
-                self.limit_monitor.iter().for_each(|monitor| monitor.set_init_usage(account))
-            }
-            SandboxEvent::SpaceTaken(taken) => {
-                self.limit_monitor.iter().for_each(|monitor| monitor.set_space_taken(taken))
-            }
-            SandboxEvent::Paused => self.watcher.record_pause(),
-            SandboxEvent::EntryFds(inside) => {
-                debug!(target: "launcher", sandbox, "the notify handler serves the sandbox");
-                self.start_watcher(inside, subject)?
-            }
-            SandboxEvent::TripwireMounted(device, init) => {
-                debug!(target: "launcher", sandbox, init, "serves the tripwire");
-                self.is_wired = true;
-                if let Some(tripwire) = &self.tripwire {
-                    let (supervisor, processor) = subject.supervisor();
-                    tripwire.serve(device, [supervisor.unwrap_or_default(), init], processor);
-                }
-            }
-            other => return self.handle_network_event(other, subject),
-        }
-        Ok(None)
-    }
-
-    /// Handles events about sockets and names; returns an event about a process.
-    fn handle_network_event(
-        &mut self,
-        event: SandboxEvent,
-        subject: &dyn SupervisedCommand,
-    ) -> Result<Option<SandboxEvent>, ProviderError> {
-        match event {
-            SandboxEvent::Listeners(listeners) => {
-                let Some(gate) = &self.gate else { return Ok(None) };
-                let Some(control) = subject.control() else { return Ok(None) };
-                // A program may connect before the sandbox is reported as built.
-                self.tripwire.iter().for_each(TripwireServer::start_asking);
-                self.egress = Some(EgressServer::open(
-                    listeners,
-                    gate.clone(),
-                    std::mem::take(&mut self.ports),
-                    control,
-                )?);
-            }
-            SandboxEvent::Socket(socket) => {
-                if let Some(egress) = &self.egress {
-                    egress.handle_socket(socket);
-                }
-            }
-            SandboxEvent::PendingConnect(program) => match &self.egress {
-                Some(egress) => egress.handle_connect(program),
-                None => drop(program),
-            },
-            SandboxEvent::DatagramSent { to, pid, program } => {
-                self.gate.iter().for_each(|gate| gate.record_datagrams(to, pid, program.clone()))
-            }
-            SandboxEvent::UnservedPort { port, pid, program } => {
-                let caller = EgressCaller::new(pid, program);
-                let denial = self.policy.as_ref().and_then(|policy| {
-                    policy.network(None, |rules| host_port_denial(rules, port, &caller))
-                });
-                denial.into_iter().for_each(|denial| self.note_denial(denial));
-            }
-            SandboxEvent::DnsLookup { name, pid, program } => {
-                self.gate.iter().for_each(|gate| gate.record_lookup(&name, pid, &program))
-            }
-            SandboxEvent::DnsQueries(pid, program, socket) => {
-                self.lookups.serve_socket(socket, (pid, program), self.policy.clone())
-            }
-            other => return Ok(Some(other)),
-        }
-        Ok(None)
-    }
-
-    /// Takes the accesses that an answer granted since the last call.
-    pub(crate) fn take_granted(&self) -> Vec<GrantedAccess> {
-        self.tripwire.as_ref().map(TripwireServer::take_granted).unwrap_or_default()
-    }
-
-    /// Records a denial.
-    fn note_denial(&mut self, denial: Denial) {
-        let denial = self.policy.as_ref().map_or_else(
-            || denial.clone(),
-            |policy| policy.read(|grants| mark_optional(denial.clone(), grants)),
-        );
-        self.denials.record(denial);
-    }
-
-    fn start_watcher(
-        &mut self,
-        inside: SandboxFds,
-        subject: &dyn SupervisedCommand,
-    ) -> Result<(), ProviderError> {
-        let watcher_nodes = self.tripwire.as_ref().and_then(TripwireServer::watcher_nodes);
-        let inside =
-            Arc::new(if watcher_nodes.is_some() { inside } else { inside.without_tripwire() });
-        self.tripwire.iter().for_each(TripwireServer::start_asking);
-        if let Some(policy) = &self.policy {
-            policy.set_sandbox_fds(&inside);
-        }
-        self.inside = Some(inside.clone());
-        let WatcherStage::Wanted(made) = &mut self.watcher else { return Ok(()) };
-        let made = std::mem::take(made);
-        let begun = subject.control().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
-        let begun =
-            begun.and_then(|control| WatcherThread::start(inside, watcher_nodes, control, made));
-        let watcher =
-            begun.map_err(|source| ProviderError::System { what: "start the watcher", source })?;
-        if let Some(policy) = &self.policy {
-            policy.set_watcher_restart(watcher.restart_handle());
-        }
-        self.watcher = WatcherStage::Begun(watcher);
-        Ok(())
-    }
-
-    fn note(&mut self, made: CreatedName) {
-        const MAX_KEPT: usize = 256;
-        match made.directory.as_ref().and_then(identity) {
-            Some(place)
-                if self.made.iter().any(|known| {
-                    known.what == made.what
-                        && known.directory.as_ref().and_then(identity) == Some(place)
-                }) => {}
-            Some(_) if self.made.len() < MAX_KEPT => self.made.push(made),
-            // Its contents would have to be searched for everywhere.
-            Some(_) if made.what == NameKind::Tree => self.has_unknown = true,
-            Some(identity) => {
-                self.more.insert(identity);
-            }
-            None => self.has_unknown = true,
-        }
-    }
-}
-
 /// Time that init may take to end everything, before the sandbox is killed from outside.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -410,37 +142,29 @@ impl<'a> CommandLoop<'a> {
         seen: &'a mut SandboxMonitor,
         start: &mut StartFn<'_>,
     ) -> Result<Self, ProviderError> {
-        let system = |what: &'static str| {
-            move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() }
-        };
-        let signals = signal::signalfd(set)
-            .map_err(|source| ProviderError::System { what: "receive signals", source })?;
+        let signals = signal::signalfd(set).during("receive signals")?;
         let early = read_early_signals(signals.as_fd());
         let (mut pipes, mut relay) = (Vec::new(), None);
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let started = match request.stdio {
-            StdioMode::Inherit => match seen
-                .is_guessed
-                .then(Relay::new)
-                .transpose()
-                .map_err(system("make a pipe"))?
-                .flatten()
-            {
-                None => start(own, mask),
-                Some((made, ends)) => {
-                    relay = Some(made);
-                    let stderr = ends.stderr.as_fd();
-                    start([own[0], if ends.is_both { stderr } else { own[1] }, stderr], mask)
+            StdioMode::Inherit => {
+                match seen.is_guessed.then(Relay::new).transpose().during("make a pipe")?.flatten()
+                {
+                    None => start(own, mask),
+                    Some((made, ends)) => {
+                        relay = Some(made);
+                        let stderr = ends.stderr.as_fd();
+                        start([own[0], if ends.is_both { stderr } else { own[1] }, stderr], mask)
+                    }
                 }
-            },
+            }
             StdioMode::Capture { limit } => {
                 let pipe = || {
-                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-                        .map_err(system("make a pipe"))
+                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).during("make a pipe")
                 };
                 let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
                 for reader in [out, err] {
-                    rustix::io::ioctl_fionbio(&reader, true).map_err(system("make a pipe"))?;
+                    rustix::io::ioctl_fionbio(&reader, true).during("make a pipe")?;
                     pipes.push((Some(reader), BoundedCapture::new(limit)));
                 }
                 start([rustix::stdio::stdin(), out_end.as_fd(), err_end.as_fd()], mask)
@@ -484,18 +208,14 @@ impl<'a> CommandLoop<'a> {
                     self.subject.next().map_err(|error| not_started(self.request, error))?;
                 // A helper that died without a report may have got that far.
                 self.seen.is_started |= !matches!(
-                    event,
-                    SandboxEvent::NotExecuted(_)
-                        | SandboxEvent::TripwireMounted(..)
-                        | SandboxEvent::EntryFds(_)
+                    event.message,
+                    SandboxMessage::NotExecuted(_)
+                        | SandboxMessage::TripwireMounted(_)
+                        | SandboxMessage::EntryFds
                 );
-                match event {
-                    SandboxEvent::Closed => break,
-                    event => self.note(event)?,
+                if self.note(event)?.is_break() {
+                    break;
                 }
-            }
-            if self.ended.is_some() {
-                break;
             }
             self.keep_time();
         }
@@ -571,18 +291,10 @@ impl<'a> CommandLoop<'a> {
                 .map(|pipe| PollFd::new(pipe, PollFlags::IN)),
         );
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.map(|left| rustix::time::Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let left = left.map(timespec);
         match poll(&mut waits, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => {
-                return Err(ProviderError::System {
-                    what: "wait for the command",
-                    source: error.into(),
-                });
-            }
+            failed => drop(failed.during("wait for the command")?),
         }
         Ok(LoopWake {
             event: !waits[0].revents().is_empty(),
@@ -628,9 +340,11 @@ impl<'a> CommandLoop<'a> {
         }
     }
 
-    fn note(&mut self, event: SandboxEvent) -> Result<(), ProviderError> {
-        match self.seen.handle_event(event, self.subject.as_ref())? {
-            Some(SandboxEvent::NotExecuted(errno)) => {
+    /// Handles an event. Breaks when the command has ended or the sandbox is gone.
+    fn note(&mut self, event: SandboxEvent) -> Result<ControlFlow<()>, ProviderError> {
+        let event = self.seen.handle_event(event, self.subject.as_ref())?;
+        match event.map(|event| event.message) {
+            Some(SandboxMessage::NotExecuted(errno)) => {
                 let command = self.request.command[0].to_string_lossy().into_owned();
                 return Err(ProviderError::NotExecuted {
                     command,
@@ -639,7 +353,7 @@ impl<'a> CommandLoop<'a> {
             }
             // Stop as well, so that the caller's shell sees a stopped job. With a time limit we
             // stay awake: a command must not stop the clock.
-            Some(SandboxEvent::Stopped)
+            Some(SandboxMessage::Stopped)
                 if self.request.stdio == StdioMode::Inherit && self.deadline.is_none() =>
             {
                 // The watcher and notify handler cannot work meanwhile, so they stop too.
@@ -649,10 +363,14 @@ impl<'a> CommandLoop<'a> {
                 control.iter().for_each(SandboxControl::resume);
                 self.subject.signal(libc::SIGCONT);
             }
-            Some(SandboxEvent::Ended(status, usage)) => self.ended = Some((status, usage)),
+            Some(SandboxMessage::Ended(status, usage)) => {
+                self.ended = Some((status, usage));
+                return Ok(ControlFlow::Break(()));
+            }
+            Some(SandboxMessage::Closed) => return Ok(ControlFlow::Break(())),
             _ => {}
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn keep_time(&mut self) {
@@ -692,21 +410,4 @@ fn not_started(request: &CommandRequest, error: LaunchError) -> ProviderError {
     let command =
         request.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     ProviderError::NotStarted { command, hint: error.hint().into(), source: Box::new(error) }
-}
-
-/// True if the target does not exist on the host either, or was to be created in a directory that
-/// does not exist.
-fn is_missing(denial: &Denial) -> bool {
-    let target = std::path::Path::new(&denial.target);
-    let is_absent = |path: &std::path::Path| std::fs::symlink_metadata(path).is_err();
-    match denial.operation {
-        Operation::Create | Operation::Rename => {
-            denial.rule == Denial::NO_RULE_ALLOWS && target.parent().is_some_and(is_absent)
-        }
-        // The notify handler had it open when it denied the write: a command may have removed it
-        // since.
-        Operation::Write if Denial::SANDBOX_RULES.contains(&denial.rule.as_str()) => false,
-        Operation::Read | Operation::Write | Operation::Execute => is_absent(target),
-        Operation::Connect | Operation::Call | Operation::Command => false,
-    }
 }

@@ -32,6 +32,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::apply::{NetnsListeners, PendingConnect, SandboxControl, SocketKind};
+use crate::launcher::system_step::SystemStep;
 use ringfence_egress::dial::{
     BlockingMode, DialFailure, DialHost, DialedSocket, Dialer, SocketOptions,
 };
@@ -46,10 +47,10 @@ use rustix::time::Timespec;
 use tracing::debug;
 
 use crate::launcher::fd_limit;
+use crate::locks::lock;
 use active_dials::{ActiveDials, DialAttempt};
 use dial_goal::{DialGoal, OutboundCheck, stream_check};
 use gate::AllowedConnect;
-use guard::lock;
 use proxy_gate::ProxyGate;
 use publish::PublishedPorts;
 pub(crate) use publish::ReservedPorts;
@@ -99,31 +100,28 @@ impl EgressServer {
         ports: ReservedPorts,
         control: SandboxControl,
     ) -> Result<EgressGuard, ProviderError> {
-        let system = |source| ProviderError::System {
-            what: "start the network proxy of the sandbox",
-            source,
-        };
+        let what = "start the network proxy of the sandbox";
         let pool = Arc::new(FakeIpPool::new());
         let sockets = DnsSockets { datagrams: listeners.names, streams: listeners.long_names };
         let names =
-            DnsServer::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
-        let inlet = LoopbackInlet::new(listeners.v4, listeners.v6).map_err(system)?;
-        let relay = Arc::new(SpliceRelay::start(RelayLimits::default()).map_err(system)?);
+            DnsServer::start(sockets, gate.clone(), pool.clone(), Vec::new()).during(what)?;
+        let inlet = LoopbackInlet::new(listeners.v4, listeners.v6).during(what)?;
+        let relay = Arc::new(SpliceRelay::start(RelayLimits::default()).during(what)?);
         let active_dials = Arc::<ActiveDials>::default();
         let proxy_gate =
             || Arc::new(ProxyGate::new(gate.clone(), pool.clone(), active_dials.clone()));
         let proxy = listeners.proxy.map(|listener| {
             ProxyServer::serve(listener, ListenerProtocol::Either, proxy_gate(), relay.clone())
         });
-        let proxy = proxy.transpose().map_err(system)?;
+        let proxy = proxy.transpose().during(what)?;
         let published =
             PublishedPorts::open(ports, publish::CONNECT_LIMIT, move || control.request_socket())
-                .map_err(system)?;
+                .during(what)?;
         let (dialer, nonblocking_dialer) =
             (gate.dialer(DIAL_LIMIT), gate.dialer(NONBLOCKING_DIAL_LIMIT));
         Ok(EgressGuard::new(Self {
             published: Mutex::new(Some(published)),
-            signal_poller: SignalPoller::start().map_err(system)?,
+            signal_poller: SignalPoller::start().during(what)?,
             proxy: Mutex::new(proxy),
             active_dials,
             gate,

@@ -36,7 +36,7 @@ impl GitConfigEntry {
     }
 
     /// `section.key`, or `section.*.key` if there is a subsection.
-    fn pattern(&self) -> String {
+    pub(crate) fn pattern(&self) -> String {
         let between = if self.subsection.is_some() { ".*." } else { "." };
         format!("{}{between}{}", self.section, self.key)
     }

@@ -30,15 +30,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::apply::{CreatedName, FileIdentity, NameKind};
+use crate::inode::InodeId;
 use ringfence_api::QuarantinedFile;
 use ringfence_policy::AbsPath;
 use rustix::fs::{FileType, Mode, OFlags};
 use tracing::{debug, info};
 
 pub(crate) use baseline::SweepBaseline;
+pub(crate) use held_dir::identity;
 pub(crate) use held_dir::open_expected;
 use held_dir::{CrossMounts, DirAccess, HeldDir, WalkControl, kind};
-pub(crate) use held_dir::{HeldInode, identity};
 use quarantine::Quarantine;
 use roots::WritableRoots;
 pub(crate) use suspended::Suspension;
@@ -53,7 +54,7 @@ pub(crate) enum SweepScope {
     /// None.
     Made,
     /// These directories, at any path.
-    Known(HashSet<HeldInode>),
+    Known(HashSet<InodeId>),
     /// Everything in the writable trees that may be new: not all markers were reported.
     Everywhere,
 }
@@ -72,7 +73,7 @@ pub(crate) struct FoundGitDir {
     /// Path of the directory, or of the setting.
     pub(crate) path: AbsPath,
     /// Identity of the directory; for a setting, of its parent.
-    pub(crate) identity: HeldInode,
+    pub(crate) identity: InodeId,
     pub(crate) what: NameKind,
     /// Older files there are the user's: the time just before the first command that created a file
     /// there. Zero if a command moved the whole directory there.
@@ -206,9 +207,9 @@ struct GitSweep<'a> {
     baseline: &'a SweepBaseline,
     roots: &'a WritableRoots,
     /// Directories that were checked.
-    done: HashSet<HeldInode>,
+    done: HashSet<InodeId>,
     /// Directories in which no links are left.
-    cleared: HashSet<HeldInode>,
+    cleared: HashSet<InodeId>,
     /// Set while whole trees are searched, after all reported markers.
     is_searching: bool,
 }

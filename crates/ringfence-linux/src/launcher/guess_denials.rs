@@ -11,7 +11,6 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::time::SystemTime;
 
 use ringfence_api::{Denial, DenialEvidence, Operation, StreamOutput};
 use ringfence_plan::{OwnPlaces, Plan};
@@ -19,6 +18,7 @@ use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Grants, Verdict}
 
 use crate::launcher::denial_log::DenialLog;
 use crate::launcher::tripwire_server::rule_and_origin_of;
+use crate::new_denial::new_denial;
 
 /// Bytes read of each end of standard error.
 const READ_BYTES: usize = 256 * 1024;
@@ -124,24 +124,14 @@ impl DenialGuesser<'_> {
 }
 
 fn denial(decision: &Decision) -> Denial {
-    let (rule, origin) = rule_and_origin_of(decision);
     let is_opener = matches!(&decision.rule, Some(DecidingRule::Rule(rule)) if rule.opens());
     let operation =
         if decision.access == Access::Write { Operation::Write } else { Operation::Read };
+    let target = decision.path.to_string_lossy().into_owned();
     Denial {
-        operation,
-        target: decision.path.to_string_lossy().into_owned(),
-        rule,
-        origin,
         explicit: decision.verdict != Verdict::Absent && !is_opener,
-        pid: 0,
-        program: String::new(),
-        time_ms: SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_millis() as u64),
         evidence: DenialEvidence::Guessed,
-        count: 1,
-        optional: false,
+        ..new_denial(operation, target, rule_and_origin_of(decision), (0, String::new()))
     }
 }
 

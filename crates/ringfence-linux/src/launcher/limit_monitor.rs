@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::apply::{Cgroup, InitUsage, SandboxControl, SpaceTaken};
+use crate::launcher::system_step::SystemStep;
+use crate::locks::lock;
 use ringfence_api::LimitBreach;
 use ringfence_policy::{Limit, Limits};
 use ringfence_provider::ProviderError;
@@ -109,9 +111,7 @@ impl LimitMonitor {
         }
         let (shared, target) = (self.shared.clone(), self.target.clone());
         let thread = thread_pool::run("limits", None, move || shared.run(&target));
-        self.thread = Some(
-            thread.map_err(|source| ProviderError::System { what: "start a thread", source })?,
-        );
+        self.thread = Some(thread.during("start a thread")?);
         Ok(())
     }
 
@@ -121,28 +121,28 @@ impl LimitMonitor {
         if self.shared.note_oom_kills(&self.target) {
             self.target.control.end();
         }
-        std::mem::take(&mut self.shared.lock().breaches)
+        std::mem::take(&mut lock(&self.shared.state).breaches)
     }
 
     /// True if a limit was breached that ends everything.
     pub(crate) fn has_fatal_breach(&self) -> bool {
         self.shared.note_oom_kills(&self.target);
-        self.shared.lock().breaches.iter().any(|breach| breach.limit != Limit::OpenFiles)
+        lock(&self.shared.state).breaches.iter().any(|breach| breach.limit != Limit::OpenFiles)
     }
 
     /// Stores a usage report that the monitor requested from init.
     pub(crate) fn set_init_usage(&self, account: InitUsage) {
-        self.shared.lock().init_usage = account;
+        lock(&self.shared.state).init_usage = account;
     }
 
     /// Stores the disk space that the notify handler took so far.
     pub(crate) fn set_space_taken(&self, taken: SpaceTaken) {
-        self.shared.lock().taken = taken;
+        lock(&self.shared.state).taken = taken;
     }
 
     /// Begins a command: CPU time counts for it from here on.
     pub(crate) fn begin_command(&self) {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.before_ms = state.cpu_ms;
         state.has_begun = true;
         self.shared.changed.notify_all();
@@ -151,17 +151,13 @@ impl LimitMonitor {
 
 impl Drop for LimitMonitor {
     fn drop(&mut self) {
-        self.shared.lock().is_over = true;
+        lock(&self.shared.state).is_over = true;
         self.shared.changed.notify_all();
         let _ = self.thread.take().map(PoolHandle::join);
     }
 }
 
 impl MonitorShared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, MonitorState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self, target: &MonitorTarget) {
         // Highest priority, so that a fork bomb does not starve the monitor. Only root may set it.
         const HIGHEST_PRIORITY: i32 = -20;
@@ -183,7 +179,7 @@ impl MonitorShared {
             if limits.disk.is_some() || limits.memory.is_some() && counted.memory.is_none() {
                 control.request_usage();
             }
-            let init_usage = self.lock().account();
+            let init_usage = lock(&self.state).account();
             let tally = ledger.measure(*supervisor, limits, init_usage, counted);
             if self.record_breaches(limits, &tally) || self.note_oom_kills(target) {
                 control.end();
@@ -207,14 +203,15 @@ impl MonitorShared {
     }
 
     fn is_over_within(&self, duration: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), duration, |state| !state.is_over);
+        let waited =
+            self.changed.wait_timeout_while(lock(&self.state), duration, |state| !state.is_over);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
     /// Waits, at most [`INTERVAL`] once a command begins; true if the sandbox still runs.
     fn is_wanted_after(&self, duration: Duration) -> bool {
         let mut end = Instant::now() + duration;
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             let rest = end.saturating_duration_since(Instant::now());
             let waited = self
@@ -231,7 +228,7 @@ impl MonitorShared {
     /// Records kills by the kernel for lack of memory; true if there are new ones.
     fn note_oom_kills(&self, MonitorTarget { limits, group, .. }: &MonitorTarget) -> bool {
         let (Some(group), Some(configured)) = (group, limits.memory) else { return false };
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let oom_kills = group.usage().oom_kills;
         if oom_kills <= state.oom_kills {
             return false;
@@ -244,7 +241,7 @@ impl MonitorShared {
 
     /// Records breaches; true if the sandbox must end.
     fn record_breaches(&self, limits: &Limits, tally: &ProcUsage) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.cpu_ms = state.cpu_ms.max(tally.cpu_ms);
         let cpu_ms = state.cpu_ms - state.before_ms;
         let ends = [

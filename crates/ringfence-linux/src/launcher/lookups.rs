@@ -3,15 +3,17 @@
 //! It records every name as denied and answers NXDOMAIN. No query leaves the sandbox.
 
 use std::net::UdpSocket;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use ringfence_api::{Denial, DenialEvidence, Operation};
+use ringfence_api::{Denial, Operation};
 use ringfence_egress::dns::{nxdomain_reply, queried_name};
 
 use crate::launcher::asks::LivePolicy;
 use crate::launcher::denial_log::DenialLog;
 use crate::launcher::optional::mark_optional;
+use crate::locks::lock;
+use crate::new_denial::new_denial;
 
 /// Most sockets served at a time; lookups beyond it get no answer.
 const MAX_SOCKETS: usize = 32;
@@ -29,7 +31,7 @@ pub(crate) struct Lookups(Arc<Mutex<DenialLog>>);
 impl Lookups {
     /// Takes the denials so far.
     pub(crate) fn take_denials(&self) -> DenialLog {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 
     /// Serves a socket of this process and program, on its own thread.
@@ -72,25 +74,11 @@ impl Lookups {
             Some(policy) => policy.read(|grants| mark_optional(denial, grants)),
             None => denial,
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
+        lock(&self.0).record(denial);
     }
 }
 
-fn denial(target: String, (pid, program): &(u32, String)) -> Denial {
-    let time_ms = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    Denial {
-        operation: Operation::Connect,
-        target,
-        rule: Denial::NETWORK_NONE.to_owned(),
-        origin: "the policy".to_owned(),
-        explicit: false,
-        pid: *pid,
-        program: program.clone(),
-        time_ms,
-        evidence: DenialEvidence::Kernel,
-        count: 1,
-        optional: false,
-    }
+fn denial(target: String, caller: &(u32, String)) -> Denial {
+    let because = (Denial::NETWORK_NONE.to_owned(), "the policy".to_owned());
+    new_denial(Operation::Connect, target, because, caller.clone())
 }

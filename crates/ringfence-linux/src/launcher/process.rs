@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::apply::{ExecId, ExecSpec, OrphanReaping};
+use crate::clock::timespec;
+use crate::launcher::system_step::SystemStep;
 use ringfence_api::{Outcome, OutputStream, Signal, StdinInput};
 use ringfence_provider::{
     Interrupter, OutputSink, ProcessSpec, ProcessStdio, ProviderError, SandboxedProcess,
@@ -16,7 +18,6 @@ use ringfence_shell::BoundedCapture;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::time::Timespec;
 
 use crate::launcher::deadline::Deadline;
 use crate::launcher::limit_monitor::CommandUsage;
@@ -70,8 +71,7 @@ impl SandboxProcess {
         host: Arc<dyn ShellHost>,
         spec: &ProcessSpec,
     ) -> Result<Self, ProviderError> {
-        let failed = |source| ProviderError::System { what: "create process pipes", source };
-        let system = |error: Errno| failed(error.into());
+        let what = "create process pipes";
         let mut start = exec_spec(spec);
         let mut given: Vec<OwnedFd> = Vec::new();
         let (mut streams, mut limit) = ([None, None], 0);
@@ -85,23 +85,21 @@ impl SandboxProcess {
                 for (number, stream) in
                     [1, 2].into_iter().zip(&mut streams).take(if is_merged { 1 } else { 2 })
                 {
-                    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
-                    rustix::io::ioctl_fionbio(&ours, true).map_err(system)?;
+                    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).during(what)?;
+                    rustix::io::ioctl_fionbio(&ours, true).during(what)?;
                     *stream = Some(ours);
                     given.push(theirs);
                     start.numbers.push(number);
                 }
                 if is_merged {
-                    given.push(given[0].try_clone().map_err(failed)?);
+                    given.push(given[0].try_clone().during(what)?);
                     start.numbers.push(2);
                 }
                 feed = (*input == StdinInput::Streamed)
                     .then(StdinFeed::new)
                     .transpose()
-                    .map_err(failed)?;
-                if let Some((ours, theirs)) =
-                    StdinPipe::open(input, feed.clone()).map_err(failed)?
-                {
+                    .during(what)?;
+                if let Some((ours, theirs)) = StdinPipe::open(input, feed.clone()).during(what)? {
                     stdin_pipe = Some(ours);
                     given.push(theirs);
                     start.numbers.push(0);
@@ -146,13 +144,11 @@ impl SandboxProcess {
         let left = self.deadline.map_or(POLL_INTERVAL, |deadline| {
             POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))
         });
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = timespec(left);
         match poll(&mut waits, Some(&left)) {
             Ok(_) => Ok(!waits[0].revents().is_empty()),
             Err(Errno::INTR) => Ok(false),
-            Err(error) => {
-                Err(ProviderError::System { what: "wait for a process", source: error.into() })
-            }
+            Err(error) => Err(error).during("wait for a process"),
         }
     }
 

@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::apply::{
-    ExecEvent, ExecId, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
+    ExecId, ExecReport, ExecSpec, LaunchError, OFFERED_STREAMS, SandboxEvent, SandboxHandle,
+    SandboxMessage,
 };
+use crate::launcher::system_step::SystemStep;
+use crate::locks::lock;
+use crate::open::open;
 use ringfence_api::{
     ConnectionRecord, Denial, Enforcement, ExitStatus, Gap, GrantedAccess, LimitBreach, PathMap,
     QuarantinedFile, ResourceUsage, StreamOutput,
@@ -21,11 +25,10 @@ use ringfence_provider::{
 use ringfence_shell::{RUNNER, RUNNER_TEXT};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::time::Timespec;
 
 use crate::launcher::asks::ActivePolicy;
-use crate::launcher::command_loop::SandboxMonitor;
 use crate::launcher::describe::enforcements;
 use crate::launcher::fd_limit;
 use crate::launcher::git_sweep::Suspension;
@@ -33,6 +36,7 @@ use crate::launcher::guess_denials::DenialGuesser;
 use crate::launcher::limit_monitor::LimitMonitor;
 use crate::launcher::orphans::TeardownMode;
 use crate::launcher::process::SandboxProcess;
+use crate::launcher::sandbox_monitor::SandboxMonitor;
 use crate::launcher::shell::{PersistentShell, ShellHost, StartedProcess};
 use crate::launcher::thread_pool::{self, PoolHandle};
 use crate::launcher::{PostRunCleanup, PreparedNamespaceSandbox};
@@ -108,11 +112,9 @@ impl NamespaceSandbox {
         add_runner(&mut launch.plan);
         let mut seen = confined.new_monitor(&launch.plan, ports, &cleanup);
         let network = launch.plan.network();
-        let system = |what| move |source| ProviderError::System { what, source };
-        let mask =
-            signal::block(&SignalSet::from_signals(&[])).map_err(system("read the signal mask"))?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
+        let mask = signal::block(&SignalSet::from_signals(&[])).during("read the signal mask")?;
+        let null = open("/dev/null", OFlags::RDWR);
+        let null = null.during("open /dev/null")?;
         fd_limit::check_free_fds(&null)?;
         let prestarted = confined.prestarted.take().filter(|early| early.network() == network);
         let started = prestarted.map_or_else(
@@ -120,14 +122,14 @@ impl NamespaceSandbox {
             |prestarted| Ok((prestarted, None)),
         );
         let (prestarted, slot) = started.map_err(launch_error)?;
-        let lock = cleanup.open_lock();
+        let project_lock = cleanup.open_lock();
         let handle = prestarted.launch(
             &launch,
             [null.as_fd(), null.as_fd(), null.as_fd()],
-            lock.as_ref().map(AsFd::as_fd),
+            project_lock.as_ref().map(AsFd::as_fd),
         );
         let handle = handle.map_err(launch_error)?;
-        drop(lock);
+        drop(project_lock);
         seen.start_limit_monitor(&handle);
         let control = handle.shared_fd();
         let shared = Arc::new(SandboxShared {
@@ -136,9 +138,9 @@ impl NamespaceSandbox {
             next: AtomicU64::new(1),
         });
         let (kept, processor) =
-            (shared.clone(), shared.lock().handle.cpu().filter(|_| slot.is_some()));
+            (shared.clone(), lock(&shared.state).handle.cpu().filter(|_| slot.is_some()));
         let thread = thread_pool::run("sandbox", processor, move || kept.keep(&control));
-        let thread = thread.map_err(system("start a thread"))?;
+        let thread = thread.during("start a thread")?;
         let policy = ActivePolicy::new(confined.grants.clone(), confined.user.clone());
         let (thread, cleanup, policy) = (Some(thread), Some(cleanup), Mutex::new(policy));
         let mut plan = launch.plan;
@@ -157,9 +159,9 @@ impl NamespaceSandbox {
             .wait(TIME_LIMIT, |state| state.is_up.then_some(()))
             .ok_or_else(|| sandbox.shared.end_error())?;
         drop(slot);
-        let mut state = sandbox.shared.lock();
+        let mut state = lock(&sandbox.shared.state);
         state.seen.correct_plan(&mut plan);
-        sandbox.policy.lock().unwrap_or_else(PoisonError::into_inner).set_plan(&plan);
+        lock(&sandbox.policy).set_plan(&plan);
         sandbox.enforced = enforcements(&plan);
         sandbox.gaps.clone_from(&plan.gaps);
         if DenialGuesser::is_needed(&plan, &confined.effective) {
@@ -172,11 +174,11 @@ impl NamespaceSandbox {
     /// Ends the sandbox; returns the quarantined files.
     fn close(&mut self) -> Result<Vec<QuarantinedFile>, ProviderError> {
         let Some(cleanup) = self.cleanup.take() else { return Ok(Vec::new()) };
-        self.shared.lock().handle.end();
+        lock(&self.shared.state).handle.end();
         let ended = self
             .shared
             .wait_until(Instant::now() + TIME_LIMIT, |state| state.is_over.then_some(()));
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         if ended.is_none() {
             state.handle.kill();
         }
@@ -190,7 +192,7 @@ impl NamespaceSandbox {
         let _ = self.thread.take().map(PoolHandle::join);
         // Suspended files are moved to quarantine with the rest.
         self.suspension.get_mut().unwrap_or_else(PoisonError::into_inner).end(&cleanup.baseline);
-        let quarantined = cleanup.finish(&mut self.shared.lock().seen, ended.is_some());
+        let quarantined = cleanup.finish(&mut lock(&self.shared.state).seen, ended.is_some());
         unseen.map(|_| quarantined)
     }
 }
@@ -237,18 +239,18 @@ impl Sandbox for NamespaceSandbox {
     }
 
     fn found_gaps(&self) -> Vec<Gap> {
-        self.shared.lock().seen.watcher.gaps()
+        lock(&self.shared.state).seen.watcher.gaps()
     }
 
     fn is_alive(&self) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.catch_up();
         !state.is_over
     }
 
     fn suspend_programs(&self) {
         // A process next to the shell may be about to use them.
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         let is_idle = state.jobs.len() <= 1;
         state.catch_up();
         if is_idle {
@@ -256,12 +258,12 @@ impl Sandbox for NamespaceSandbox {
         }
         drop(state);
         if let Some(cleanup) = self.cleanup.as_ref().filter(|_| is_idle) {
-            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).begin(&cleanup.baseline);
+            lock(&self.suspension).begin(&cleanup.baseline);
         }
     }
 
     fn resume_programs(&self) {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         let (changed, live_policy) = (state.seen.disown_changed(), state.seen.policy.clone());
         drop(state);
         if let Some(Err(error)) = live_policy
@@ -269,13 +271,13 @@ impl Sandbox for NamespaceSandbox {
             .map(|live_policy| live_policy.mask_changed(changed))
         {
             // No command may read them, so the sandbox ends.
-            let mut state = self.shared.lock();
+            let mut state = lock(&self.shared.state);
             state.error = Some(error);
             state.is_over = true;
             state.handle.end();
         }
         if let Some(cleanup) = &self.cleanup {
-            self.suspension.lock().unwrap_or_else(PoisonError::into_inner).end(&cleanup.baseline);
+            lock(&self.suspension).end(&cleanup.baseline);
         }
     }
 
@@ -284,10 +286,10 @@ impl Sandbox for NamespaceSandbox {
             .shared
             .wait(TIME_LIMIT, |state| state.seen.inside.as_ref().and(state.seen.policy.clone()));
         let live_policy = live_policy.ok_or_else(|| self.shared.end_error())?;
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = lock(&self.policy);
         let (changes, mut plan) = live_policy.revise(&mut policy, grants)?;
         add_runner(&mut plan);
-        self.shared.lock().seen.limits.output = grants.limits.output;
+        lock(&self.shared.state).seen.limits.output = grants.limits.output;
         Ok(PolicyRevision { changes, enforced: enforcements(&plan), gaps: plan.gaps })
     }
 
@@ -313,7 +315,7 @@ impl ShellHost for SandboxShared {
         descriptors: &[std::os::fd::BorrowedFd<'_>],
     ) -> Result<(ExecId, StartedProcess), ProviderError> {
         let job = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.seen.begin_command()?;
         state.jobs.insert(job, ExecState::default());
         let sent = state.handle.start_process(job, start, descriptors);
@@ -325,7 +327,7 @@ impl ShellHost for SandboxShared {
         match started {
             Ok(started) => Ok((job, started)),
             Err(errno) => {
-                self.lock().jobs.remove(&job);
+                lock(&self.state).jobs.remove(&job);
                 let command =
                     String::from_utf8_lossy(start.command.first().map_or(b"", Vec::as_slice))
                         .into_owned();
@@ -339,14 +341,13 @@ impl ShellHost for SandboxShared {
 
     fn offer(&self, pid: i32, given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
         let copies = given.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
-        let copies =
-            copies.map_err(|source| ProviderError::System { what: "duplicate an fd", source })?;
-        self.lock().offered.insert(pid, copies);
+        let copies = copies.during("duplicate an fd")?;
+        lock(&self.state).offered.insert(pid, copies);
         Ok(Some(OFFERED_STREAMS))
     }
 
     fn withdraw(&self, pid: i32) {
-        self.lock().offered.remove(&pid);
+        lock(&self.state).offered.remove(&pid);
     }
 
     fn ended(&self, job: ExecId) -> Option<(ExitStatus, ResourceUsage)> {
@@ -354,37 +355,42 @@ impl ShellHost for SandboxShared {
     }
 
     fn forget(&self, job: ExecId) {
-        self.lock().jobs.remove(&job);
+        lock(&self.state).jobs.remove(&job);
     }
 
     fn take_denials(&self) -> (Vec<Denial>, u64) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.catch_up();
         state.seen.take_denials()
     }
 
     fn take_granted(&self) -> Vec<GrantedAccess> {
-        self.lock().seen.take_granted()
+        lock(&self.state).seen.take_granted()
     }
 
     fn take_connections(&self) -> (Vec<ConnectionRecord>, u64) {
-        self.lock().seen.take_connections()
+        lock(&self.state).seen.take_connections()
     }
 
     fn limits(&self) -> Limits {
-        self.lock().seen.limits
+        lock(&self.state).seen.limits
     }
 
     fn begin_command(&self) {
-        self.lock().seen.limit_monitor.iter().for_each(LimitMonitor::begin_command);
+        lock(&self.state).seen.limit_monitor.iter().for_each(LimitMonitor::begin_command);
     }
 
     fn take_breaches(&self) -> Vec<LimitBreach> {
-        self.lock().seen.limit_monitor.as_ref().map(LimitMonitor::take_breaches).unwrap_or_default()
+        lock(&self.state)
+            .seen
+            .limit_monitor
+            .as_ref()
+            .map(LimitMonitor::take_breaches)
+            .unwrap_or_default()
     }
 
     fn guess_denials(&self, cwd: &AbsPath, stderr: &StreamOutput, sent: &[Denial]) -> Vec<Denial> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let (Some(plan), Some(live_policy)) = (state.guess_plan.clone(), state.seen.policy.clone())
         else {
             return Vec::new();
@@ -395,10 +401,6 @@ impl ShellHost for SandboxShared {
 }
 
 impl SandboxShared {
-    fn lock(&self) -> MutexGuard<'_, SandboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until `is` returns a value; `None` on timeout or if the sandbox is gone.
     fn wait<T>(
         &self,
@@ -417,7 +419,7 @@ impl SandboxShared {
         end: Instant,
         mut is: impl FnMut(&mut SandboxState) -> Option<T>,
     ) -> Option<T> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if let Some(found) = is(&mut state) {
                 return Some(found);
@@ -435,7 +437,7 @@ impl SandboxShared {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return,
             }
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.catch_up();
             self.changed.notify_all();
             if state.is_over {
@@ -446,7 +448,7 @@ impl SandboxShared {
 
     /// The error for a request that the sandbox did not fulfil.
     fn end_error(&self) -> ProviderError {
-        self.lock().error.take().unwrap_or(ProviderError::Gone { what: "sandbox" })
+        lock(&self.state).error.take().unwrap_or(ProviderError::Gone { what: "sandbox" })
     }
 }
 
@@ -455,22 +457,11 @@ impl SandboxState {
     fn catch_up(&mut self) {
         while !self.is_over && self.has_event() {
             let event = self.handle.next_event().map_err(launch_error).and_then(|event| {
-                self.seen.is_started |= matches!(event, SandboxEvent::Ready);
+                self.seen.is_started |= matches!(event.message, SandboxMessage::Ready);
                 self.seen.handle_event(event, &self.handle)
             });
             match event {
-                Ok(Some(SandboxEvent::Ready)) => self.is_up = true,
-                Ok(Some(SandboxEvent::Exec(job, what))) => self.note(job, what),
-                Ok(Some(SandboxEvent::StreamRequested { number, on_execute, call })) => {
-                    let offered = self
-                        .offered
-                        .get(&(call.pid() as i32))
-                        .and_then(|offered| offered.get(number as usize));
-                    // The process may be gone by now.
-                    let _ = offered.map(|offered| call.succeed_with_fd(offered, on_execute));
-                }
-                Ok(Some(SandboxEvent::Closed | SandboxEvent::Ended(..))) => self.is_over = true,
-                Ok(_) => {}
+                Ok(event) => event.into_iter().for_each(|event| self.note(event)),
                 Err(error) => {
                     self.error = Some(error);
                     self.is_over = true;
@@ -486,14 +477,37 @@ impl SandboxState {
             .is_ok_and(|ready| ready > 0)
     }
 
-    fn note(&mut self, job: ExecId, what: ExecEvent) {
-        let Some(known) = self.jobs.get_mut(&job) else { return };
-        match what {
-            ExecEvent::Started { pidfd, terminal } => {
-                known.started = Some(Ok(StartedProcess { pidfd, terminal }))
+    /// Handles an event about a process.
+    fn note(&mut self, SandboxEvent { message, fds, waiting }: SandboxEvent) {
+        match message {
+            SandboxMessage::Ready => self.is_up = true,
+            SandboxMessage::Exec(job, report) => self.note_report(job, report, fds),
+            SandboxMessage::StreamRequested(number, on_execute, _) => {
+                let Some(call) = waiting else { return };
+                let offered = self.offered.get(&(call.pid() as i32));
+                // The process may be gone by now.
+                let _ = offered
+                    .and_then(|offered| offered.get(number as usize))
+                    .map(|offered| call.succeed_with_fd(offered, on_execute));
             }
-            ExecEvent::NotExecuted(errno) => known.started = Some(Err(errno)),
-            ExecEvent::Ended(status, usage) => known.ended = Some((status, usage)),
+            SandboxMessage::Closed | SandboxMessage::Ended(..) => self.is_over = true,
+            _ => {}
+        }
+    }
+
+    fn note_report(&mut self, job: ExecId, report: ExecReport, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        match (report, fds.next(), self.jobs.get_mut(&job)) {
+            // This process has no free fd.
+            (ExecReport::Started, None, _) => self.is_over = true,
+            (_, _, None) => {}
+            (ExecReport::Started, Some(pidfd), Some(known)) => {
+                known.started = Some(Ok(StartedProcess { pidfd, terminal: fds.next() }))
+            }
+            (ExecReport::NotExecuted(errno), _, Some(known)) => known.started = Some(Err(errno)),
+            (ExecReport::Ended(status, usage), _, Some(known)) => {
+                known.ended = Some((status, usage))
+            }
         }
     }
 }

@@ -10,10 +10,12 @@ mod streams;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::apply::{ExecId, ExecSpec, OrphanReaping};
+use crate::launcher::system_step::SystemStep;
+use crate::locks::lock;
 use ringfence_api::{
     ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, Outcome, ResourceUsage,
     ShellCommand, Signal, StreamOutput,
@@ -201,15 +203,12 @@ struct ShellPipes {
 
 impl PersistentShell {
     pub(crate) fn start(host: Arc<dyn ShellHost>, spec: &ShellSpec) -> Result<Self, ProviderError> {
-        let system = |error: rustix::io::Errno| ProviderError::System {
-            what: "create the pipes of a shell",
-            source: error.into(),
-        };
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(system);
+        let what = "create the pipes of a shell";
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).during(what);
         let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) =
-            (pipe()?, report_socket().map_err(system)?, stream()?, stream()?);
+            (pipe()?, report_socket().during(what)?, stream()?, stream()?);
         for ours in [&script, &report] {
-            rustix::io::ioctl_fionbio(ours, true).map_err(system)?;
+            rustix::io::ioctl_fionbio(ours, true).during(what)?;
         }
         let kind = ShellKind::from_program(spec.program.as_ref());
         let program = spec.program.as_encoded_bytes().to_vec();
@@ -237,7 +236,7 @@ impl PersistentShell {
             shared: [None, None],
             pidfd,
         };
-        rustix::io::write(&pipes.script, &prelude(kind, &program)).map_err(system)?;
+        rustix::io::write(&pipes.script, &prelude(kind, &program)).during(what)?;
         Ok(Self {
             host,
             job,
@@ -372,8 +371,7 @@ impl Interrupter for ShellInterrupter {
     }
 
     fn signal(&self, signal: Signal) {
-        let command_start =
-            self.command_start.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let command_start = lock(&self.command_start).clone();
         process_tree::signal_since(self.pid, &command_start, signal.linux_number());
     }
 }

@@ -5,9 +5,11 @@ use std::ffi::CString;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
+
+use crate::locks::lock;
 
 use rustix::thread::CpuSet;
 
@@ -28,10 +30,6 @@ struct IdleWorker {
     /// The CPU it last ran on.
     processor: usize,
     work: Sender<PoolTask>,
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Enables reuse of threads from now on.

@@ -5,13 +5,14 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, RwLock};
 
 use crate::apply;
 use crate::apply::{IntentEffect, PendingWrite};
 use crate::fuse::{HostEntry, NodeTree, PendingOpen, TripEvent, TripHandler, TripwireFs};
-use ringfence_api::{AskAnswer, Asker, Denial, DenialEvidence, GrantedAccess, Operation};
+use crate::locks::{lock, read_lock, write_lock};
+use crate::new_denial::new_denial;
+use ringfence_api::{AskAnswer, Asker, Denial, GrantedAccess, Operation};
 use ringfence_plan::Plan;
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Disguise, Verdict};
 use ringfence_sys::memory;
@@ -88,7 +89,7 @@ impl TripwireServer {
 
     /// Takes the denials so far.
     pub(crate) fn take_denials(&self) -> DenialLog {
-        std::mem::take(&mut self.log.denials.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.log.denials))
     }
 
     /// Takes the accesses granted by an answer so far.
@@ -113,15 +114,15 @@ pub(crate) struct OwnPids(RwLock<Vec<u32>>);
 
 impl OwnPids {
     pub(crate) fn add(&self, pid: i32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(pid as u32);
+        write_lock(&self.0).push(pid as u32);
     }
 
     pub(crate) fn remove(&self, pid: i32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|own| *own != pid as u32);
+        write_lock(&self.0).retain(|own| *own != pid as u32);
     }
 
     fn contains(&self, pid: u32) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+        read_lock(&self.0).contains(&pid)
     }
 }
 
@@ -224,23 +225,11 @@ impl TripHandler for TripwireLog {
 /// The denial for a trip.
 fn denial(trip: &TripEvent, decision: &Decision) -> Denial {
     let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
-    let (rule, origin) = rule_and_origin_of(decision);
-    let time_ms = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    Denial {
-        operation: trip.operation,
-        target: trip.path.to_string_lossy().into_owned(),
-        rule,
-        origin,
-        explicit: decision.verdict != Verdict::Absent,
-        pid: trip.pid,
-        program: program.to_string_lossy().into_owned(),
-        time_ms,
-        evidence: DenialEvidence::Kernel,
-        count: 1,
-        optional: false,
-    }
+    let caller = (trip.pid, program.to_string_lossy().into_owned());
+    let target = trip.path.to_string_lossy().into_owned();
+    let explicit = decision.verdict != Verdict::Absent;
+    let because = rule_and_origin_of(decision);
+    Denial { explicit, ..new_denial(trip.operation, target, because, caller) }
 }
 
 /// The rule that denies, and its origin.
@@ -265,7 +254,7 @@ impl TripwireLog {
     fn refused(&self, denial: Denial) {
         let Denial { operation, target, rule, origin, pid, .. } = &denial;
         info!(target: "tripwire", caller = pid, ?operation, path = target, rule, origin, "denied");
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner).record(denial);
+        lock(&self.denials).record(denial);
     }
 
     fn ask_write(&self, pending: PendingWrite) {

@@ -11,10 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::apply::{LaunchError, SandboxEvent};
-use ringfence_api::{
-    CommandRequest, Enforcement, ExitStatus, Gap, HostFacts, Outcome, ResourceUsage,
-};
+use crate::apply::{LaunchError, SandboxEvent, SandboxMessage, exit_status, resource_usage};
+use ringfence_api::{CommandRequest, Enforcement, Gap, HostFacts, Outcome};
 use ringfence_policy::{AbsPath, Grants, ProviderSpec};
 use ringfence_provider::{
     Capabilities, PolicyDemand, PreparedSandbox, Provider, ProviderError, Sandbox, Support,
@@ -24,6 +22,7 @@ use ringfence_sys::signal::{self, SignalSet};
 use rustix::event::epoll;
 
 use crate::launcher::command_loop::{self, SupervisedCommand};
+use crate::launcher::sandbox_monitor::SandboxMonitor;
 
 /// Provider of commands without confinement.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,7 +78,7 @@ impl PreparedSandbox for PreparedUnconfined {
         };
         let Some(program) = find(request) else { return Err(not_executed(libc::ENOENT)) };
         let mut exec_error = None;
-        let mut seen = command_loop::SandboxMonitor::default();
+        let mut seen = SandboxMonitor::default();
         let masked = command_loop::Masked::begin()?;
         let ran = command_loop::run(
             request,
@@ -192,32 +191,23 @@ impl SupervisedCommand for UnconfinedChild {
 
     fn next(&mut self) -> Result<SandboxEvent, LaunchError> {
         if self.is_over {
-            return Ok(SandboxEvent::Closed);
+            return Ok(SandboxMessage::Closed.into());
         }
         while let Ok(Some(_)) = signal::read_signalfd(self.changes.as_fd()) {}
         let (change, usage) = match process::wait(self.pid, Wait::Poll) {
             Ok(Some((_, change, usage))) => (change, usage),
             // Another child changed.
-            Ok(None) => return Ok(SandboxEvent::Continued),
-            Err(_) => return Ok(SandboxEvent::Closed),
+            Ok(None) => return Ok(SandboxMessage::Continued.into()),
+            Err(_) => return Ok(SandboxMessage::Closed.into()),
         };
-        let usage = ResourceUsage {
-            user_us: usage.user_us,
-            system_us: usage.system_us,
-            max_rss_kb: usage.max_rss_kb,
+        let ended = exit_status(change);
+        self.is_over = ended.is_some();
+        let message = match (ended, change) {
+            (Some(status), _) => SandboxMessage::Ended(status, resource_usage(&usage)),
+            (None, ChildStatus::Stopped(_)) => SandboxMessage::Stopped,
+            (None, _) => SandboxMessage::Continued,
         };
-        Ok(match change {
-            ChildStatus::Exited(status) => {
-                self.is_over = true;
-                SandboxEvent::Ended(ExitStatus::Exited(status), usage)
-            }
-            ChildStatus::Killed(signal) => {
-                self.is_over = true;
-                SandboxEvent::Ended(ExitStatus::Killed(signal), usage)
-            }
-            ChildStatus::Stopped(_) => SandboxEvent::Stopped,
-            ChildStatus::Continued => SandboxEvent::Continued,
-        })
+        Ok(message.into())
     }
 
     fn signal(&self, number: i32) {

@@ -3,19 +3,20 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::apply::{
     FOREIGN, FileIdentity, InotifyShortage, OWN, PAUSED, SandboxControl, SandboxFds,
     WatcherMessage, WatcherProcess,
 };
+use crate::clock::timespec;
 use crate::fuse::{NodeKind, NodeTree};
+use crate::locks::{lock, write_lock};
 use ringfence_api::{Gap, GapKind};
 use ringfence_plan::{FileKind, Plan, Step};
 use ringfence_provider::ProviderError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
-use rustix::time::Timespec;
 
 use crate::launcher::orphans::{self, TeardownMode};
 use crate::launcher::thread_pool::{self, PoolHandle};
@@ -36,10 +37,6 @@ const END_LIMIT: Duration = Duration::from_millis(15);
 /// Longest wait for pending reports of the notify handler: it takes long on a busy host, and a
 /// repository of the command must not be taken for the user's.
 const FLUSH_LIMIT: Duration = Duration::from_millis(90);
-
-fn lock(state: &Mutex<WatcherState>) -> MutexGuard<'_, WatcherState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The watcher of one command, from this side.
 #[derive(Debug)]
@@ -381,7 +378,7 @@ impl WatcherLoop {
             .nodes
             .as_ref()
             .ok_or_else(|| std::io::Error::other("no tripwire to mask it with"))?;
-        Ok(nodes.tree.write().unwrap_or_else(PoisonError::into_inner))
+        Ok(write_lock(&nodes.tree))
     }
 
     /// Waits for the next step. Without a watcher only an end counts.
@@ -389,10 +386,7 @@ impl WatcherLoop {
         let end = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            });
+            let left = left.map(timespec);
             let mut ends = vec![PollFd::new(&self.wake.event, PollFlags::IN)];
             ends.extend(
                 watcher.map(|watcher| PollFd::from_borrowed_fd(watcher.fd(), PollFlags::IN)),

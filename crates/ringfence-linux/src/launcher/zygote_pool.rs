@@ -1,10 +1,11 @@
 //! Pool of zygotes, from which the supervisors of sandboxes are forked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::apply::{LaunchError, NetnsReuse, PrestartedSandbox, Zygote};
 use crate::fuse::pin_to;
+use crate::locks::lock;
 use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::AbsPath;
 use ringfence_sys::signal::SignalSet;
@@ -127,8 +128,4 @@ impl BuildSlot {
             PrestartedSandbox::start(NetworkNamespace::Own, mask)
         })
     }
-}
-
-fn lock(zygote: &Mutex<Option<Arc<Zygote>>>) -> MutexGuard<'_, Option<Arc<Zygote>>> {
-    zygote.lock().unwrap_or_else(PoisonError::into_inner)
 }

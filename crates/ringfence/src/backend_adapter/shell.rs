@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{
     ExecuteResult, ExitStatus, LimitBreach, Outcome, OutputStream, ShellCommand, ShellState,
-    Signal, StreamOutput,
+    Signal, StreamOutput, lock,
 };
 use ringfence_policy::{AbsPath, Limit};
 use ringfence_provider::{Interrupter, OutputSink, ProviderError, SandboxShell, StdinFeeder};
 use ringfence_shell::BoundedCapture;
 
-use super::{lock, not_executed};
+use super::not_executed;
 use crate::{Command, SandboxBackend};
 
 /// Time for the backend to end a command at its time limit by itself, and to report its output.

@@ -16,6 +16,7 @@ use super::devices::{DEVICE_LINKS, DEVICES};
 use super::{RootBuilder, abs, new_mount, relative, write_all_to};
 use crate::apply::{SetupError, SetupStep};
 use crate::fuse_nodes::{BUILD_DIR, REPORTING_MASK_DIR, reports_access};
+use crate::open::open_at;
 
 /// State of a root on the tripwire.
 pub(super) struct FuseRoot {
@@ -67,7 +68,7 @@ pub(super) fn trees(
 /// Clones the tree at `name` in a mount.
 fn tree(mount: &OwnedFd, name: &str) -> Result<OwnedFd, SetupError> {
     open_tree(mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
-        .during(|| "open the tripwire".into())
+        .during("open the tripwire")
 }
 
 impl FuseRoot {
@@ -143,7 +144,7 @@ impl RootBuilder {
             }
             Ok(())
         };
-        made().during(|| "make /dev".into())?;
+        made().during("make /dev")?;
         let tree = tree(own, "dev")?;
         self.attach(&tree, &abs("/dev"))
     }
@@ -155,7 +156,7 @@ impl RootBuilder {
         }
         let own =
             new_mount("tmpfs", &[("mode", "0"), ("size", "1m")], &[], MountAttrFlags::empty())
-                .during(|| "mount our own files".into())?;
+                .during("mount our own files")?;
         self.attach(&own, &abs(BUILD_DIR))?;
         if let Some(wired) = &mut self.wired {
             wired.own = Some(own);
@@ -220,8 +221,7 @@ fn list(
     directory: &AbsPath,
     mut names: Option<HashSet<Vec<u8>>>,
 ) -> Result<(), SetupError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(base, relative(directory), flags, Mode::empty())
+    let opened = open_at(base, relative(directory), OFlags::RDONLY | OFlags::DIRECTORY)
         .during(|| format!("list {directory}"))?;
     let mut space = Vec::with_capacity(32 * 1024);
     let mut entries = rustix::fs::RawDir::new(opened, space.spare_capacity_mut());

@@ -39,7 +39,7 @@ impl RootBuilder {
             }
         }
         if self.mask.is_none() {
-            let created = new_masks().during(|| "make the mask".into())?;
+            let created = new_masks().during("make the mask")?;
             self.attach(&created, &abs(SILENT_MASK_DIR))?;
             self.mask = Some(created);
         }

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
+use crate::open::open_at;
+
 use ringfence_plan::{FileKind, MountAccess, Step};
 use ringfence_policy::AbsPath;
 use ringfence_sys::mount::{MountRecursion, NO_DEV, NO_SUID, READ_ONLY};
@@ -108,12 +110,7 @@ impl RootBuilder {
 }
 
 fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(std::ffi::CString, FileType)>> {
-    let listed = rustix::fs::openat(
-        directory,
-        ".",
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let listed = open_at(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::new(listed)? {
         let name = entry?.file_name().to_owned();
@@ -157,11 +154,6 @@ fn bind_entry(
         FileType::Symlink => return Ok(()),
         _ => rustix::fs::mknodat(copy, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?,
     }
-    let node = rustix::fs::openat(
-        copy,
-        name,
-        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let node = open_at(copy, name, OFlags::PATH | OFlags::NOFOLLOW)?;
     attach_mount(&tree, &node)
 }

@@ -47,11 +47,11 @@ impl PreparedRoot {
             root: None,
             processes: Some(
                 new_mount("proc", &[], &[], no_suid_dev | MountAttrFlags::MOUNT_ATTR_NOEXEC)
-                    .during(|| "mount /proc".into())?,
+                    .during("mount /proc")?,
             ),
             terminals: Some(
                 new_mount("devpts", &terminals, &["newinstance"], no_suid_exec)
-                    .during(|| "mount /dev/pts".into())?,
+                    .during("mount /dev/pts")?,
             ),
             scratch: vec![scratch(None)?, scratch(None)?],
             max_size: None,
@@ -104,7 +104,7 @@ impl PreparedRoot {
                 return Ok((root, std::mem::take(&mut self.done)));
             }
             // The policy leaves out a step that most sandboxes have.
-            rustix::process::chdir("/").during(|| "leave the root".into())?;
+            rustix::process::chdir("/").during("leave the root")?;
             unmount(self.place, UnmountFlags::DETACH)
                 .during(|| format!("unmount {}", self.place))?;
         }
@@ -152,16 +152,13 @@ fn place(needed: &[&AbsPath]) -> Result<&'static str, SetupError> {
         .iter()
         .copied()
         .find(|place| !covers(place, needed) && Path::new(place).is_dir())
-        .ok_or_else(|| SetupError {
-            what: "find a mount point for the new root".into(),
-            errno: libc::ENOENT,
-        })
+        .ok_or_else(|| SetupError::new("find a mount point for the new root", libc::ENOENT))
 }
 
 fn new_root(place: &str) -> Result<RootBuilder, SetupError> {
     let base =
         new_mount("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty())
-            .during(|| "mount the new root".into())?;
+            .during("mount the new root")?;
     mount_root(base, place, None)
 }
 
@@ -173,7 +170,7 @@ fn mount_root(
 ) -> Result<RootBuilder, SetupError> {
     move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .during(|| format!("mount the new root at {place}"))?;
-    rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
+    rustix::process::fchdir(&base).during("enter the new root")?;
     Ok(RootBuilder {
         base,
         created: BTreeSet::from([AbsPath::root()]),
@@ -198,5 +195,5 @@ fn scratch(max_size: Option<u64>) -> Result<OwnedFd, SetupError> {
     let size = max_size.map(|max_size| max_size.to_string());
     let options: Vec<_> =
         [("mode", "1777")].into_iter().chain(size.as_deref().map(|size| ("size", size))).collect();
-    new_mount("tmpfs", &options, &[], no_suid_dev).during(|| "mount a scratch tmpfs".into())
+    new_mount("tmpfs", &options, &[], no_suid_dev).during("mount a scratch tmpfs")
 }

@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::locks::lock;
 
 use super::dir::CgroupDir;
 use super::discover::CgroupResource;
@@ -33,8 +35,7 @@ struct IdleCgroup {
 static POOL: Mutex<Option<CgroupPool>> = Mutex::new(None);
 
 fn with<T>(act: impl FnOnce(&mut CgroupPool) -> T) -> T {
-    let mut pool: MutexGuard<'_, Option<CgroupPool>> =
-        POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pool = lock(&POOL);
     let pid = std::process::id();
     if pool.as_ref().is_none_or(|pool| pool.pid != pid) {
         let new =

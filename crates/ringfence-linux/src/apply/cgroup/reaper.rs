@@ -3,14 +3,17 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ringfence_sys::process;
+use crate::locks::lock;
+
+use ringfence_sys::process::{self, SpawnIsolation};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 
-use super::super::watcher::{receive, send, spawn_detached};
+use super::super::helper_process::start_helper;
+use super::super::watcher::{receive, send};
 use super::discover::{CgroupResource, LookupPurpose, find_parents};
 use super::pool::{is_left_over, own_prefix, remove};
 
@@ -41,7 +44,7 @@ static OURS: Mutex<Option<CgroupReaper>> = Mutex::new(None);
 
 /// Starts the reaper before a cgroup is created, or counts one more cgroup.
 pub(super) fn register() {
-    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ours = lock(&OURS);
     let this = std::process::id();
     if let Some(reaper) = ours.as_mut().filter(|reaper| reaper.owner == this) {
         reaper.cgroups += 1;
@@ -55,7 +58,7 @@ pub(super) fn register() {
         sweep(directory, is_left_over);
     }
     // Without a reaper, the next program sweeps.
-    if let Ok((socket, pid)) = spawn_detached(REAPER) {
+    if let Ok((socket, pid)) = start_helper(REAPER, SpawnIsolation::NewSession, &[]) {
         send(&socket, &ReaperRequest { directories, prefix: own_prefix() });
         *ours = Some(CgroupReaper { socket, pid, owner: this, cgroups: 1 });
     }
@@ -63,7 +66,7 @@ pub(super) fn register() {
 
 /// Counts one cgroup less; the reaper ends with the last one.
 pub(super) fn unregister() {
-    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ours = lock(&OURS);
     let Some(reaper) = ours.as_mut().filter(|reaper| reaper.owner == std::process::id()) else {
         return;
     };

@@ -23,17 +23,17 @@ impl SandboxControl {
         self.supervisor.iter().for_each(|supervisor| supervisor.kill());
     }
 
-    /// Requests [`SandboxEvent::Settled`](super::SandboxEvent::Settled).
+    /// Requests [`SandboxMessage::Settled`](crate::apply::SandboxMessage::Settled).
     pub(crate) fn request_settled(&self) {
         send(&self.control, SandboxOrder::Settle);
     }
 
-    /// Requests [`SandboxEvent::Usage`](super::SandboxEvent::Usage).
+    /// Requests [`SandboxMessage::Usage`](crate::apply::SandboxMessage::Usage).
     pub(crate) fn request_usage(&self) {
         send(&self.control, SandboxOrder::Usage);
     }
 
-    /// Requests [`SandboxEvent::Socket`](super::SandboxEvent::Socket).
+    /// Requests [`SandboxMessage::Socket`](crate::apply::SandboxMessage::Socket).
     pub(crate) fn request_socket(&self) {
         send(&self.control, SandboxOrder::Socket);
     }

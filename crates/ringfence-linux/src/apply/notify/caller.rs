@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::fd_cache::FdCache;
 use crate::apply::parked::{CloseOnExec, SignalRecipient, signal_for};
+use crate::open::open_at;
 
 const PAGE: u64 = 4096;
 
@@ -143,14 +144,7 @@ impl NotifyCaller<'_> {
         } else {
             format!("{}/fd/{number}", self.pid())
         };
-        let open = || {
-            rustix::fs::openat(
-                self.host_proc,
-                name.as_str(),
-                OFlags::PATH | OFlags::CLOEXEC,
-                Mode::empty(),
-            )
-        };
+        let open = || open_at(self.host_proc, name.as_str(), OFlags::PATH);
         match open() {
             Err(Errno::NOENT) => Err(Errno::BADF),
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -192,18 +186,7 @@ impl NotifyCaller<'_> {
     /// The close-on-exec flag of an fd of the caller.
     pub(super) fn close_on_exec(&self, number: i32) -> CloseOnExec {
         let name = format!("{}/fdinfo/{number}", self.pid());
-        let read = || {
-            let file = rustix::fs::openat(
-                self.host_proc,
-                name.as_str(),
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?;
-            let mut text = vec![0; 1024];
-            let length = rustix::io::read(&file, &mut text)?;
-            text.truncate(length);
-            Ok::<_, std::io::Error>(String::from_utf8_lossy(&text).into_owned())
-        };
+        let read = || Ok(self.read_proc(&name)?);
         let text = read().or_else(|_| with_ptrace(read)).unwrap_or_default();
         let flags = text
             .lines()
@@ -239,19 +222,15 @@ impl NotifyCaller<'_> {
     }
 
     fn status(&self) -> Option<String> {
-        let name = format!("{}/status", self.pid());
-        let file = rustix::fs::openat(
-            self.host_proc,
-            name,
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
+        self.read_proc(&format!("{}/status", self.pid())).ok()
+    }
+
+    /// The start of a file of `/proc`. The name of a process may not be UTF-8.
+    fn read_proc(&self, name: &str) -> Result<String, Errno> {
+        let file = open_at(self.host_proc, name, OFlags::RDONLY)?;
         let mut text = vec![0; 8192];
-        let length = rustix::io::read(&file, &mut text).ok()?;
-        text.truncate(length);
-        // The process name may not be UTF-8.
-        Some(String::from_utf8_lossy(&text).into_owned())
+        let length = rustix::io::read(&file, &mut text)?;
+        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
     }
 
     /// The recipient of a pending signal that the caller handles, if there is one.
@@ -263,37 +242,15 @@ impl NotifyCaller<'_> {
     /// handler.
     pub(super) fn terminal(&self, pid: i32) -> Option<(i32, u64)> {
         let name = if pid == 0 { "self/stat".to_owned() } else { format!("{pid}/stat") };
-        let file = rustix::fs::openat(
-            self.host_proc,
-            name,
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
-        let mut text = [0; 1024];
-        let length = rustix::io::read(&file, &mut text[..]).ok()?;
+        let text = self.read_proc(&name).ok()?;
         // Behind the name, which may contain any byte: state, parent, group, session, terminal.
-        let text = std::str::from_utf8(
-            &text[..length][text[..length].iter().rposition(|byte| *byte == b')')? + 1..],
-        )
-        .ok()?;
-        let mut fields = text.split_whitespace().skip(3);
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(3);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     }
 
     /// The caller's RLIMIT_FSIZE; `None` means no limit.
     pub(super) fn largest_file(&self) -> Option<u64> {
-        let name = format!("{}/limits", self.pid());
-        let file = rustix::fs::openat(
-            self.host_proc,
-            name,
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
-        let mut text = vec![0; 4096];
-        let length = rustix::io::read(&file, &mut text).ok()?;
-        let text = std::str::from_utf8(&text[..length]).ok()?;
+        let text = self.read_proc(&format!("{}/limits", self.pid())).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Max file size"))?;
         line.split_whitespace().next()?.parse().ok()
     }
@@ -322,9 +279,8 @@ pub(super) fn with_ptrace<T>(act: impl FnOnce() -> std::io::Result<T>) -> std::i
 }
 
 /// Umasks of callers. Reading them each time from `/proc` would cost more than the syscall.
+#[derive(Default)]
 pub(super) struct UmaskCache {
-    /// The pid of init.
-    init: u32,
     initial: InitialUmask,
     known: HashMap<u32, (u32, Instant)>,
     /// Time at which a `umask` syscall was last continued: it may not have taken effect yet.
@@ -334,7 +290,9 @@ pub(super) struct UmaskCache {
 
 /// The umask with which the sandbox began. Umasks are inherited, and every `umask` raises a
 /// notification, so it is valid for all processes until the first one.
+#[derive(Default)]
 enum InitialUmask {
+    #[default]
     Unknown,
     Known(u32),
     /// A process has set another umask.
@@ -346,22 +304,8 @@ impl UmaskCache {
     const VALID_FOR: Duration = Duration::from_millis(50);
     const CAPACITY: usize = 4096;
 
-    pub(super) fn new(init: u32) -> Self {
-        Self {
-            init,
-            initial: InitialUmask::Unknown,
-            known: HashMap::new(),
-            last_set: None,
-            current: None,
-        }
-    }
-
     /// Notes that the caller sets its umask now.
     pub(super) fn note_change(&mut self, pid: u32, umask: u64) {
-        // Init creates nothing meanwhile, and restores its own.
-        if pid == self.init {
-            return;
-        }
         self.initial = InitialUmask::Changed;
         self.last_set = Some(Instant::now());
         self.known.clear();

@@ -4,6 +4,9 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::inode::inode_id;
+use crate::open::open_at;
+
 use ringfence_api::{Denial, Operation};
 use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -235,11 +238,13 @@ fn copy_to(
     content: FileContent,
 ) -> Result<(), Errno> {
     let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let source =
-        rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty())?;
+    let source = open_at(
+        &place.directory,
+        place.name.as_os_str(),
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK,
+    )?;
     let found = rustix::fs::fstat(&source)?;
-    if (found.st_dev, found.st_ino) != (status.st_dev, status.st_ino) {
+    if inode_id(&found) != inode_id(status) {
         return Err(Errno::AGAIN);
     }
     if content == FileContent::Kept && rustix::fs::ioctl_ficlone(copy, &source).is_err() {

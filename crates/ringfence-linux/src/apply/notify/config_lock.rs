@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use ringfence_api::{Denial, Operation};
 use ringfence_policy::{Access, Decision, Source, Verdict};
-use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{FileType, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::NotifyReply;
@@ -22,6 +22,8 @@ use super::resolve::{PathSuffix, ResolvedParent};
 use crate::apply::config_change::{ConfigChangeInfo, STAGED_CONFIG};
 use crate::apply::fd_passing::send_message_with_fds;
 use crate::apply::{SandboxMessage, parked};
+use crate::inode::inode_of;
+use crate::open::{open, open_at};
 
 /// Files that git replaces in this way.
 const REPLACED: [&str; 3] = ["config", "config.worktree", ".gitmodules"];
@@ -66,7 +68,7 @@ impl CreationRules {
             |name: &&str| source.name.as_bytes().strip_suffix(b".lock") == Some(name.as_bytes());
         let is_lock = REPLACED.iter().any(|name| target.name == *name && lock(name));
         let is_plain = source.end == PathSuffix::Plain && target.end == PathSuffix::Plain;
-        if !is_lock || !is_plain || identity(&source.directory)? != identity(&target.directory)? {
+        if !is_lock || !is_plain || inode_of(&source.directory)? != inode_of(&target.directory)? {
             return Ok(None);
         }
         let decision = self.creation_decision(caller, target)?;
@@ -94,8 +96,7 @@ impl CreationRules {
         if !self.name_could_matter(name) || decision.verdict != Verdict::ReadOnly {
             return None;
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(directory.as_path(), flags, Mode::empty()).ok()?;
+        let directory = open(directory.as_path(), OFlags::PATH | OFlags::DIRECTORY).ok()?;
         let place = ResolvedParent { directory, name: name.to_owned(), end: PathSuffix::Plain };
         self.is_protected(&decision, &place).unwrap_or(false).then_some(decision)
     }
@@ -116,12 +117,10 @@ impl SyscallProxy<'_, '_> {
         let Some(decision) = self.rules.config_decision(self.caller, source, target)? else {
             return Ok(None);
         };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let lock = match rustix::fs::openat(
+        let lock = match open_at(
             &source.directory,
             source.name.as_os_str(),
-            flags,
-            Mode::empty(),
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK,
         ) {
             Err(Errno::NOENT) => return Err(Errno::NOENT),
             lock => lock.ok().filter(is_lone_file),
@@ -154,10 +153,6 @@ impl SyscallProxy<'_, '_> {
         });
         Ok(Some(NotifyReply::Later))
     }
-}
-
-fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
-    rustix::fs::fstat(directory).map(|status| (status.st_dev, status.st_ino))
 }
 
 /// True if it is a regular file with one name, as git creates it.

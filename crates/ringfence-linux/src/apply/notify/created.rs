@@ -7,12 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use ringfence_plan::PinReason;
 use ringfence_policy::AbsPath;
-use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, OFlags};
 
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of};
 use super::resolve::ResolvedParent;
 use crate::apply::{FileIdentity, NameKind};
+use crate::inode::inode_id;
+use crate::open::open_at;
 
 /// Subdirectory of a git directory in which git creates one directory per worktree. Git never takes
 /// over an existing one, so the command cannot prepare one for the user.
@@ -120,7 +122,7 @@ impl CreationRules {
             return;
         }
         let Ok(parent) = rustix::fs::fstat(&place.directory) else { return };
-        let parent = (parent.st_dev, parent.st_ino);
+        let parent = inode_id(&parent);
         let is_guarded = self.git_guards.contains(&parent);
         let is_own_worktree = self.own_worktrees.contains(&parent);
         if !is_guarded && !is_own_worktree && !self.new_stores.contains(&parent) {
@@ -139,7 +141,7 @@ impl CreationRules {
             return;
         }
         let Ok(status) = rustix::fs::fstat(&opened) else { return };
-        let identity = (status.st_dev, status.st_ino);
+        let identity = inode_id(&status);
         match store {
             Some(Store::Modules) => {
                 self.own_modules.insert(identity, birth);
@@ -175,9 +177,12 @@ impl CreationRules {
 
 /// Opens the directory at `place`.
 fn open_directory(place: &ResolvedParent) -> Option<(OwnedFd, FileIdentity)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened =
-        rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty()).ok()?;
+    let opened = open_at(
+        &place.directory,
+        place.name.as_os_str(),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+    )
+    .ok()?;
     let birth = FileIdentity::from_fd(opened.as_fd())?;
     Some((opened, birth))
 }

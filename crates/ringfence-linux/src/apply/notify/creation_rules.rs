@@ -16,7 +16,7 @@ use ringfence_policy::{
     AbsPath, Access, DecidingRule, Decision, Effect, Grants, Limit, NameIndex, NetworkMode,
     Observe, Rule, Source, TrackedMode, Verdict,
 };
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use tracing::debug;
 
@@ -31,6 +31,8 @@ use super::report::denial;
 use super::resolve::{PathAnchor, PathSuffix, ResolvedParent};
 use super::sockets::Sockets;
 use crate::apply::{ApprovalMode, FileIdentity, LaunchSpec, NameKind, PlanUpdate};
+use crate::inode::inode_id;
+use crate::open::{open, open_at};
 
 /// The notify handler's view of the policy, and the names it has seen created.
 pub(super) struct CreationRules {
@@ -318,7 +320,7 @@ impl CreationRules {
     /// True if git would obey the name in a directory that was a git directory before.
     fn is_git_setting(&self, place: &ResolvedParent) -> Result<bool, Errno> {
         let status = rustix::fs::fstat(&place.directory)?;
-        let is_git = self.git_guards.contains(&(status.st_dev, status.st_ino));
+        let is_git = self.git_guards.contains(&inode_id(&status));
         let is_setting = matches!(
             place.name.as_bytes(),
             b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes"
@@ -331,7 +333,7 @@ impl CreationRules {
     pub(super) fn is_git(&self, directory: BorrowedFd<'_>) -> bool {
         !self.git_guards.is_empty()
             && rustix::fs::fstat(directory)
-                .is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
+                .is_ok_and(|status| self.git_guards.contains(&inode_id(&status)))
     }
 
     /// True if a path begins in a guarded git directory. The sandbox's root never is one.
@@ -385,8 +387,7 @@ impl CreationRules {
         // A file without a path is in no tree.
         let Ok(path) = path_of_directory(caller.host_proc, opened.as_fd()) else { return Ok(()) };
         let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return Ok(()) };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match rustix::fs::open(directory.as_path(), flags, Mode::empty()) {
+        match open(directory.as_path(), OFlags::PATH | OFlags::DIRECTORY) {
             Ok(directory) => self.check_write(
                 caller,
                 &ResolvedParent { directory, name: name.to_owned(), end: PathSuffix::Plain },
@@ -510,7 +511,7 @@ impl CreationRules {
         let mut before = None;
         for _ in 0..MAX_DEPTH {
             let status = rustix::fs::fstat(&here)?;
-            let identity = (status.st_dev, status.st_ino);
+            let identity = inode_id(&status);
             if self.is_own_module(identity, here.as_fd()) {
                 return Ok(false);
             }
@@ -521,7 +522,7 @@ impl CreationRules {
                 break;
             }
             before = Some(identity);
-            here = rustix::fs::openat(&here, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            here = open_at(&here, "..", OFlags::PATH)?;
         }
         Ok(false)
     }

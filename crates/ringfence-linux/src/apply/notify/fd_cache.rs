@@ -5,8 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::open::open;
+
 use ringfence_sys::process;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 #[derive(Default)]
@@ -29,11 +31,7 @@ enum ThreadPidfds {
 impl FdCache {
     /// Opens the sandbox's root, after the notify handler has entered the sandbox.
     pub(super) fn enter(&mut self) -> io::Result<()> {
-        self.root = Some(rustix::fs::open(
-            "/",
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?);
+        self.root = Some(open("/", OFlags::PATH | OFlags::DIRECTORY)?);
         Ok(())
     }
 

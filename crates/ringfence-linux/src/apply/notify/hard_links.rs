@@ -19,6 +19,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::inode::inode_id;
+use crate::open::open;
+
 use ringfence_policy::AbsPath;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Statx, StatxFlags,
@@ -209,11 +212,7 @@ impl Index {
         let (started_at, started) = (SystemTime::now() - TICK, Instant::now());
         let mut walk = Walk::default();
         for root in roots {
-            let Ok(opened) = rustix::fs::open(
-                root.as_path(),
-                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-                Mode::empty(),
-            ) else {
+            let Ok(opened) = open(root.as_path(), OFlags::PATH | OFlags::DIRECTORY) else {
                 continue;
             };
             let mut waiting = vec![PathBuf::from(".")];
@@ -254,7 +253,7 @@ impl Walk {
         let opened =
             rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let status = rustix::fs::fstat(&opened)?;
-        if !self.seen.insert((status.st_dev, status.st_ino)) {
+        if !self.seen.insert(inode_id(&status)) {
             return Ok(());
         }
         for entry in Dir::new(opened)? {

@@ -8,13 +8,13 @@ use std::ffi::{CString, OsStr};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::time::SystemTime;
 
+use crate::clock::now_ms;
 use ringfence_api::{Allowance, Operation};
 use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_plan::seccomp::is_only_observed;
 use ringfence_policy::{AbsPath, Access, NetworkMode, Verdict};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use super::NotifyReply;
 use super::caller::NotifyCaller;
@@ -22,6 +22,7 @@ use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve;
 use crate::apply::SandboxMessage;
 use crate::apply::fd_passing::send_message;
+use crate::open::open_at;
 
 /// Accesses that were seen and not reported yet.
 #[derive(Default)]
@@ -67,12 +68,6 @@ impl ObservedCall {
     pub(super) fn is_recording_only(&self) -> bool {
         self.is_recording_only
     }
-
-    /// True if the recorded accesses are to be reported now: at `umask`, which is rare and which
-    /// init calls at the end.
-    pub(super) fn ends_batch(&self) -> bool {
-        self.call == Call::Umask
-    }
 }
 
 fn named(call: Call, caller: &NotifyCaller<'_>) -> Option<ObservedPath> {
@@ -106,12 +101,11 @@ fn operation_of_open(flags: i32) -> Operation {
 /// The real path of the file that the caller opens; `None` if it is absent or below the caller's
 /// own `/proc` entry.
 fn resolve(caller: &NotifyCaller<'_>, directory: i32, path: &CString) -> Option<AbsPath> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = if path.is_empty() {
         caller.open_start(directory)
     } else {
         let start = resolve::start(caller, directory, path).ok()?;
-        rustix::fs::openat(start, path.as_c_str(), flags, Mode::empty())
+        open_at(start, path.as_c_str(), OFlags::PATH)
     };
     path_of_directory(caller.host_proc, opened.ok()?.as_fd()).ok()
 }
@@ -245,9 +239,6 @@ impl AccessRecorder {
         } else {
             let (target, program, _) = key.clone();
             self.known.insert(key, self.allowances.len());
-            let time_ms = SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .map_or(0, |since| since.as_millis() as u64);
             self.allowances.push(Allowance {
                 operation,
                 target,
@@ -255,7 +246,7 @@ impl AccessRecorder {
                 origin,
                 pid: caller.notification.pid,
                 program,
-                time_ms,
+                time_ms: now_ms(),
                 count: 1,
             });
         }

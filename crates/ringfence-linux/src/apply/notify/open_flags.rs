@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::NotifyReply;
 use crate::apply::CloseOnExec;
+use crate::open::open_at;
 
 /// Mode bits that are kept: setuid and setgid are dropped.
 pub(super) const MODE_BITS: u32 = 0o1777;
@@ -97,13 +98,7 @@ impl OpenRequest {
             return rustix::fs::ftruncate(opened, 0);
         }
         let again = format!("self/fd/{}", opened.as_raw_fd());
-        rustix::fs::openat(
-            host_proc,
-            again,
-            OFlags::RDONLY | OFlags::TRUNC | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map(drop)
+        open_at(host_proc, again, OFlags::RDONLY | OFlags::TRUNC).map(drop)
     }
 
     pub(super) fn fd_flags(&self) -> u32 {

@@ -6,7 +6,9 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-use rustix::fs::{Dir, Mode, OFlags};
+use crate::open::open_at;
+
+use rustix::fs::{Dir, OFlags};
 use rustix::io::Errno;
 
 use super::caller::{NotifyCaller, with_ptrace};
@@ -21,13 +23,11 @@ pub(super) fn is_watched(caller: &NotifyCaller<'_>, number: i32) -> bool {
 }
 
 fn any_watches(caller: &NotifyCaller<'_>, number: i32) -> io::Result<bool> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |kind: &str| {
-        rustix::fs::openat(
+        open_at(
             caller.host_proc,
             format!("{}/{kind}", caller.pid()),
-            flags,
-            Mode::empty(),
+            OFlags::RDONLY | OFlags::DIRECTORY,
         )
     };
     let (descriptors, fdinfo) = (open("fd")?, open("fdinfo")?);
@@ -38,12 +38,7 @@ fn any_watches(caller: &NotifyCaller<'_>, number: i32) -> io::Result<bool> {
         }
         let leads = rustix::fs::readlinkat(&descriptors, entry.file_name(), Vec::new());
         if leads.is_ok_and(|place| place.as_bytes() == b"anon_inode:[eventpoll]") {
-            let file = match rustix::fs::openat(
-                &fdinfo,
-                entry.file_name(),
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            ) {
+            let file = match open_at(&fdinfo, entry.file_name(), OFlags::RDONLY) {
                 // Another thread has closed it.
                 Err(Errno::NOENT) => continue,
                 opened => File::from(opened?),

@@ -11,10 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::open::open_at;
+
 use ringfence_api::Operation;
 use ringfence_plan::seccomp::calls::Call;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
+    AtFlags, FileType, OFlags, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
 };
 use rustix::io::Errno;
 
@@ -251,12 +253,7 @@ impl<'a> PathStart<'a> {
             return rustix::io::fcntl_dupfd_cloexec(there, 3);
         }
         let keep = if last == FinalSymlink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
-        rustix::fs::openat(
-            self.start(),
-            &self.path,
-            keep | OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
+        open_at(self.start(), &self.path, keep | OFlags::PATH)
     }
 }
 

@@ -12,6 +12,8 @@ use super::caller::{NotifyCaller, with_ptrace};
 use crate::apply::fd_passing::send_message_with_fds;
 use crate::apply::parked::NotificationInfo;
 use crate::apply::{CloseOnExec, OFFERED_STREAMS, SandboxMessage};
+use crate::inode::inode_id;
+use crate::open::open_at;
 
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
@@ -50,7 +52,7 @@ fn is_own_proc_dir(caller: &NotifyCaller<'_>, directory: BorrowedFd<'_>) -> Resu
 }
 
 fn is_same(one: &Stat, other: &Stat) -> bool {
-    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+    inode_id(one) == inode_id(other)
 }
 
 /// True if it is an anonymous pipe.
@@ -62,12 +64,10 @@ fn is_pipe(opened: &OwnedFd) -> Result<bool, Errno> {
 /// True if the caller has this file or pipe open for writing.
 pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, Errno> {
     let found = || {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptors = rustix::fs::openat(
+        let descriptors = open_at(
             caller.host_proc,
             format!("{}/fd", caller.pid()),
-            flags,
-            Mode::empty(),
+            OFlags::RDONLY | OFlags::DIRECTORY,
         )?;
         for entry in Dir::read_from(&descriptors)? {
             let entry = entry?;

@@ -9,6 +9,9 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::inode::inode_id;
+use crate::open::{open, open_at};
+
 use ringfence_api::{Denial, Operation};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -35,8 +38,7 @@ impl CreationRules {
         if !is_applied_by_git(name) && !name.eq_ignore_ascii_case("packed-refs") {
             return false;
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(directory.as_path(), flags, Mode::empty())
+        open(directory.as_path(), OFlags::PATH | OFlags::DIRECTORY)
             .is_ok_and(|directory| self.is_git(directory.as_fd()))
     }
 }
@@ -78,9 +80,7 @@ impl SyscallProxy<'_, '_> {
             target.name.as_os_str(),
             AtFlags::SYMLINK_NOFOLLOW,
         );
-        if replaced.is_ok_and(|replaced| {
-            (replaced.st_dev, replaced.st_ino) == (status.st_dev, status.st_ino)
-        }) {
+        if replaced.is_ok_and(|replaced| inode_id(&replaced) == inode_id(&status)) {
             // Two names of one file: rename(2) does nothing.
             return Ok(NotifyReply::Value(0));
         }
@@ -121,12 +121,10 @@ fn write(file: OwnedFd, content: &[u8]) -> std::io::Result<()> {
 }
 
 fn read(place: &ResolvedParent) -> std::io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(
+    let file = File::from(open_at(
         &place.directory,
         place.name.as_os_str(),
-        flags,
-        Mode::empty(),
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK,
     )?);
     if !file.metadata()?.is_file() {
         return Err(std::io::ErrorKind::InvalidInput.into());

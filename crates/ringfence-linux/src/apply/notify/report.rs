@@ -3,12 +3,12 @@
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::time::SystemTime;
 
-use ringfence_api::{Denial, DenialEvidence, Operation};
+use crate::new_denial::new_denial;
+use ringfence_api::{Denial, Operation};
 use ringfence_plan::seccomp::calls::Call;
 use ringfence_policy::{AbsPath, Access, Decision, Verdict};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use tracing::{debug, info};
 
@@ -20,6 +20,7 @@ use crate::apply::fd_passing::{send_message, send_message_with_fds};
 use crate::apply::parked;
 use crate::apply::pending_write::PendingWriteInfo;
 use crate::apply::{ApprovalMode, SandboxMessage, WriteIntent};
+use crate::open::open_at;
 
 /// The kind of name that a syscall would create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,8 +259,7 @@ fn target_of_call(
 ) -> Result<(AbsPath, Operation), Errno> {
     let start = resolve::start(caller, directory, path)?;
     if making == CreatedKind::File
-        && let Ok(there) =
-            rustix::fs::openat(&start, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        && let Ok(there) = open_at(&start, path, OFlags::PATH)
     {
         return Ok((path_of_directory(caller.host_proc, there.as_fd())?, Operation::Write));
     }
@@ -278,24 +278,9 @@ pub(super) fn denial(
     caller: &NotifyCaller<'_>,
     operation: Operation,
     target: String,
-    (rule, origin): (String, String),
+    because: (String, String),
     explicit: bool,
 ) -> Denial {
-    let time_ms = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64);
-    let (pid, program) = (caller.notification.pid, caller.program());
-    Denial {
-        operation,
-        target,
-        rule,
-        origin,
-        explicit,
-        pid,
-        program,
-        time_ms,
-        evidence: DenialEvidence::Kernel,
-        count: 1,
-        optional: false,
-    }
+    let caller = (caller.notification.pid, caller.program());
+    Denial { explicit, ..new_denial(operation, target, because, caller) }
 }

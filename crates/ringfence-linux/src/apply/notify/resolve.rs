@@ -6,6 +6,8 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use crate::open::open_at;
+
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -30,9 +32,11 @@ pub(super) enum PathSuffix {
 impl ResolvedParent {
     /// True if this is a directory with entries.
     pub(super) fn has_entries(&self) -> bool {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened =
-            rustix::fs::openat(&self.directory, self.name.as_os_str(), flags, Mode::empty());
+        let opened = open_at(
+            &self.directory,
+            self.name.as_os_str(),
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+        );
         let entries = opened.and_then(rustix::fs::Dir::new);
         entries.is_ok_and(|entries| {
             entries.flatten().any(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."))

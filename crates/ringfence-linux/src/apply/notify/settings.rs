@@ -4,10 +4,13 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::inode::inode_id;
+use crate::open::open_at;
+
 use ringfence_api::Operation;
 use ringfence_policy::builtin::{pointer_at, setting_at, settings_below};
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Rule, Verdict};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::caller::NotifyCaller;
@@ -43,11 +46,10 @@ impl CreationRules {
     fn is_in_tree(&self, place: &ResolvedParent, count: usize) -> Result<bool, Errno> {
         let mut above = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)?;
         for _ in 1..count {
-            above =
-                rustix::fs::openat(&above, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            above = open_at(&above, "..", OFlags::PATH)?;
         }
         let status = rustix::fs::fstat(&above)?;
-        Ok(self.trees.contains(&(status.st_dev, status.st_ino)))
+        Ok(self.trees.contains(&inode_id(&status)))
     }
 
     /// True if a setting with several components would lie below `path` at the top of a repository

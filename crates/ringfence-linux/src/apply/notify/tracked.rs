@@ -21,6 +21,8 @@ use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::resolve::{PathAnchor, ResolvedParent};
 use crate::apply::{FileIdentity, NameKind};
+use crate::inode::inode_id;
+use crate::open::open_at;
 
 /// Maximum number of noted files. No repository has more with such names.
 const MAX_FILES: usize = 100_000;
@@ -283,16 +285,14 @@ impl CreationRules {
 /// True if `name` is the file that the survey saw.
 fn is_surveyed(directory: BorrowedFd<'_>, name: &Path, file: &TrackedFile) -> bool {
     let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    status.is_ok_and(|status| (status.st_dev, status.st_ino) == file.identity)
+    status.is_ok_and(|status| inode_id(&status) == file.identity)
         && FileIdentity::from_entry(directory, name)
             .is_some_and(|birth| birth.birth_time() == file.born)
 }
 
 /// True if the caller is git, from a mount that no command can write to.
 fn is_git(caller: &NotifyCaller<'_>) -> bool {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let Ok(program) =
-        rustix::fs::openat(caller.host_proc, format!("{}/exe", caller.pid()), flags, Mode::empty())
+    let Ok(program) = open_at(caller.host_proc, format!("{}/exe", caller.pid()), OFlags::PATH)
     else {
         return false;
     };

@@ -10,10 +10,12 @@ mod server;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-use ringfence_sys::process;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use crate::apply::helper_process::{message_sockets, start_helper};
+use crate::locks::lock;
+
+use ringfence_sys::process::{self, SpawnIsolation};
 use serde::{Deserialize, Serialize};
 
 use super::super::fd_passing::send_fds;
@@ -55,14 +57,12 @@ impl InotifySource {
     /// For one more watcher. Also returns its end of the broker connection, if it shares the
     /// broker.
     pub(super) fn new() -> Result<(Self, Option<OwnedFd>), LaunchError> {
-        let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = lock(&REGISTRY);
         if registry.own < OWN_INSTANCES {
             registry.own += 1;
             return Ok((InotifySource::Own, None));
         }
-        let (server_end, client_end) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(helper_error("socketpair"))?;
+        let (server_end, client_end) = message_sockets().map_err(helper_error("socketpair"))?;
         let is_connected = |broker: &InotifyBroker| {
             broker
                 .socket
@@ -73,7 +73,7 @@ impl InotifySource {
             Some(broker) => broker,
             // The first broker, or a replacement for one that was killed.
             None => {
-                let (socket, pid) = super::spawn(BROKER)?;
+                let (socket, pid) = start_helper(BROKER, SpawnIsolation::SameSession, &[])?;
                 let broker = Arc::new(InotifyBroker { socket: Some(socket), pid });
                 if !is_connected(&broker) {
                     return Err(LaunchError::Silent);
@@ -89,7 +89,7 @@ impl InotifySource {
 impl Drop for InotifySource {
     fn drop(&mut self) {
         if matches!(self, InotifySource::Own) {
-            REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).own -= 1;
+            lock(&REGISTRY).own -= 1;
         }
     }
 }

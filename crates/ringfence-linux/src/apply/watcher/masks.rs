@@ -26,6 +26,8 @@ use super::{OWN, QueryId, WatcherMessage, receive, send, send_with_flags};
 use crate::apply::FileIdentity;
 use crate::apply::build::{attach_mount, new_masks, restrict_mount};
 use crate::fuse_nodes::{REPORTING_MASK_DIR, SILENT_MASK_DIR, reports_access};
+use crate::inode::inode_id;
+use crate::open::open;
 
 /// Mounts masks in the live sandbox.
 pub(super) struct LiveMasker<'a> {
@@ -208,7 +210,7 @@ impl<'a> LiveMasker<'a> {
     fn is_unchanged(&self, path: &AbsPath, target: &OwnedFd) -> bool {
         let now = rustix::fs::lstat(path.as_path());
         let then = rustix::fs::fstat(target);
-        matches!((now, then), (Ok(now), Ok(then)) if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
+        matches!((now, then), (Ok(now), Ok(then)) if inode_id(&now) == inode_id(&then))
     }
 
     /// True if the command made this file. If the launcher does not answer in time: false.
@@ -343,11 +345,7 @@ fn open_nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
             masks => attach(&masks?, REPORTING_MASK_DIR)?,
         }
     }
-    Ok(rustix::fs::open(
-        REPORTING_MASK_DIR,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+    Ok(open(REPORTING_MASK_DIR, OFlags::PATH | OFlags::DIRECTORY)?)
 }
 
 /// Mounts the plain masks, so that they can be cloned.

@@ -15,9 +15,8 @@ use rustix::fs::CWD;
 
 use super::masks::LiveMasker;
 use crate::apply::{FileIdentity, PlanUpdate};
+use crate::inode::InodeId;
 use ringfence_survey as survey;
-
-type RepoInode = (u64, u64);
 
 /// Subdirectories of a git directory in which each entry is another git directory.
 const STORES: [&str; 2] = ["modules", "worktrees"];
@@ -32,7 +31,7 @@ pub(super) struct RepoTracker<'a> {
     /// Repositories that a command made.
     own: RefCell<HashSet<FileIdentity>>,
     /// Guards already reported to the notify handler.
-    guarded: HashSet<RepoInode>,
+    guarded: HashSet<InodeId>,
     ruled: HashSet<AbsPath>,
     /// Directories in which a name could appear that git obeys, and their repositories.
     places: HashMap<AbsPath, AbsPath>,

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use ringfence_plan::{CaseFolding, FileKind, HardLinks, Overmount};
 use ringfence_policy::{AbsPath, Access, Grants, NameIndex, Verdict};
@@ -21,12 +20,12 @@ use super::masks::LiveMasker;
 use super::repos::{IncomingRepo, RepoTracker};
 use super::tracked::TrackedWatch;
 use crate::apply::FileIdentity;
+use crate::clock::timespec;
+use crate::inode::{InodeId, inode_id, inode_of};
 use ringfence_survey as survey;
 use ringfence_survey::walk::{
     EntryToMask, TreeWalk, WalkFindings, WalkPurpose, find_hard_links_in,
 };
-
-type WatchedInode = (u64, u64);
 
 /// Pause after handling events: a build creates thousands of files per second, and each one would
 /// wake the watcher. The pause grows while nothing is masked.
@@ -50,7 +49,7 @@ pub(super) struct WatchedTrees {
     /// Paths masked so far.
     pub(super) masked: Vec<(AbsPath, Overmount)>,
     /// Denied files, under any name.
-    pub(super) denied: HashSet<WatchedInode>,
+    pub(super) denied: HashSet<InodeId>,
 }
 
 /// State of the watcher process.
@@ -69,7 +68,7 @@ pub(super) struct TreeWatcher<'a> {
     /// Parent directories of these masks.
     kept_dirs: HashSet<AbsPath>,
     /// Denied files, under any name.
-    denied: HashSet<WatchedInode>,
+    denied: HashSet<InodeId>,
     masker: LiveMasker<'a>,
     repositories: RepoTracker<'a>,
     tracked: TrackedWatch<'a>,
@@ -105,7 +104,7 @@ enum AppearedReason {
 
 struct WatchedDir {
     path: AbsPath,
-    identity: WatchedInode,
+    identity: InodeId,
 }
 
 /// A scan of every tree.
@@ -358,14 +357,10 @@ impl<'a> TreeWatcher<'a> {
     /// Waits for an event, or until `sleep` is over without being woken by events; `false` if the
     /// launcher is gone.
     fn wait(&self, sleep: Option<Duration>) -> io::Result<bool> {
-        let sleep = sleep.filter(|_| !self.is_busy());
-        let time_to_rescan =
-            if self.is_busy() { Some(Duration::ZERO) } else { self.time_to_rescan() };
-        let limit = sleep.into_iter().chain(time_to_rescan).min();
-        let limit = limit.map(|left| rustix::time::Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let is_busy = self.is_busy();
+        let sleep = sleep.filter(|_| !is_busy);
+        let rescan = if is_busy { Some(Duration::ZERO) } else { self.time_to_rescan() };
+        let limit = sleep.into_iter().chain(rescan).min().map(timespec);
         let mut ends = vec![PollFd::new(self.masker.control(), PollFlags::empty())];
         ends.extend(
             self.watches
@@ -422,7 +417,7 @@ impl<'a> TreeWatcher<'a> {
             return Ok(());
         };
         let place = match open_directory(path) {
-            Ok(place) if identity_of(&place) == Ok(*identity) => place,
+            Ok(place) if inode_of(&place) == Ok(*identity) => place,
             _ => {
                 self.lost.push(batch);
                 return Ok(());
@@ -434,10 +429,7 @@ impl<'a> TreeWatcher<'a> {
                 continue;
             };
             let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-            if is_file
-                && status.st_nlink > 1
-                && self.denied.contains(&(status.st_dev, status.st_ino))
-            {
+            if is_file && status.st_nlink > 1 && self.denied.contains(&inode_id(&status)) {
                 self.masker.mask(&directory.join(&name), Overmount::Deny(FileKind::File))?;
             }
             if reason == AppearedReason::ByName {
@@ -530,12 +522,11 @@ impl<'a> TreeWatcher<'a> {
                 continue;
             }
             self.masker.mask(&entry.path, entry.mask)?;
-            let identity = (entry.device, entry.inode);
             if entry.links > 1
                 && entry.mask == Overmount::Deny(FileKind::File)
-                && self.denied.insert(identity)
+                && self.denied.insert((entry.device, entry.inode))
             {
-                self.search_links((entry.inode, entry.device));
+                self.search_links(&entry);
             }
         }
         Ok(())
@@ -551,10 +542,11 @@ impl<'a> TreeWatcher<'a> {
 
     /// Searches the trees that arrived with a denied file for other names of it. A file that was
     /// here before, under a name that no rule denies, was never denied.
-    fn search_links(&mut self, identity: WatchedInode) {
+    fn search_links(&mut self, denied: &EntryToMask) {
         let roots = if self.scan.took.is_none() { &self.trees } else { &self.arrived };
         if !roots.is_empty() {
-            self.link_search.linked.insert(identity, Overmount::Deny(FileKind::File));
+            let key = (denied.inode, denied.device);
+            self.link_search.linked.insert(key, Overmount::Deny(FileKind::File));
             self.link_search.waiting.clone_from(roots);
         }
     }
@@ -587,7 +579,7 @@ impl<'a> TreeWatcher<'a> {
 
     fn watch(&mut self, directory: &AbsPath) {
         let watched = open_directory(directory)
-            .and_then(|opened| Ok((self.watches.add(&opened)?, identity_of(&opened)?)));
+            .and_then(|opened| Ok((self.watches.add(&opened)?, inode_of(&opened)?)));
         match watched {
             Ok((number, identity)) => {
                 self.places.insert(number, WatchedDir { path: directory.clone(), identity });
@@ -605,8 +597,4 @@ impl<'a> TreeWatcher<'a> {
 fn open_directory(directory: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(CWD, directory.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-}
-
-fn identity_of(opened: &OwnedFd) -> rustix::io::Result<WatchedInode> {
-    rustix::fs::fstat(opened).map(|status| (status.st_dev, status.st_ino))
 }

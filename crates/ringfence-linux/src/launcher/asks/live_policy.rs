@@ -6,12 +6,13 @@ mod revise;
 pub(crate) use revise::ActivePolicy;
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::apply::{LaunchError, MaskedPath, MountGrant, SandboxFds};
 use crate::fuse::{NodeKind, NodeTree};
+use crate::locks::{lock, read_lock, write_lock};
 use ringfence_api::AskAnswer;
 use ringfence_plan::{FileKind, MountAccess as Reach, Overmount, PinnedDir, Survey};
 use ringfence_policy::{
@@ -77,7 +78,7 @@ impl LivePolicy {
     }
 
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Grants) -> T) -> T {
-        look(&self.grants.read().unwrap_or_else(PoisonError::into_inner))
+        look(&read_lock(&self.grants))
     }
 
     /// Answers that the user may give about `matter`, except a denial.
@@ -98,7 +99,7 @@ impl LivePolicy {
         let is_opened_by_it =
             self.read(|grants| with_rule(grants, &rule).verdict(path, access) == Verdict::Allowed);
         let hides = match &self.tree {
-            Some(tree) => tree.read().unwrap_or_else(PoisonError::into_inner).has_open_below(path),
+            Some(tree) => read_lock(tree).has_open_below(path),
             // A path in no opened tree has no mount point.
             None => self.read(|grants| grants.opening_rule(path).is_none()),
         };
@@ -132,7 +133,7 @@ impl LivePolicy {
         place: &WriteTarget,
         ready: impl FnOnce() -> Option<(u64, u64)>,
     ) -> bool {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let Some(fds) = self.fds() else { return false };
         if self.decide(&place.path, Access::Write).verdict == Verdict::Allowed {
             return true;
@@ -158,7 +159,7 @@ impl LivePolicy {
 
     /// Makes `target` readable for the rest of the session; false if that fails.
     pub(crate) fn grant_read(&self, target: &ReadTarget) -> bool {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let Some(fds) = self.fds().filter(|_| target.open().is_some()) else { return false };
         let rule = session_rule(&target.path, Effect::Read);
         let grants = self.read(|grants| with_rule(grants, &rule));
@@ -190,8 +191,8 @@ impl LivePolicy {
 
     /// Opens a host for the rest of the session.
     pub(crate) fn grant_host(&self, rule: &HostRule) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut grants = self.grants.write().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
+        let mut grants = write_lock(&self.grants);
         let allow = &mut Arc::make_mut(&mut grants).network.allow;
         if allow.iter().all(|listed| !listed.rule.covers(rule)) {
             allow.push(session_host(rule));
@@ -233,9 +234,7 @@ impl LivePolicy {
     ) -> bool {
         let is_open = self.mount_in_sandbox(fds, kind, delivery).is_ok();
         if is_open {
-            Arc::make_mut(&mut self.grants.write().unwrap_or_else(PoisonError::into_inner))
-                .rules
-                .extend(rules);
+            Arc::make_mut(&mut write_lock(&self.grants)).rules.extend(rules);
         }
         is_open
     }
@@ -249,9 +248,7 @@ impl LivePolicy {
     ) -> Result<(), LaunchError> {
         if let Some(tree) = &self.tree {
             // A node at the path, as the mount point.
-            tree.write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .ensure_mount_point(&delivery.path, denied(kind));
+            write_lock(tree).ensure_mount_point(&delivery.path, denied(kind));
         }
         self.with_own_pid(|begun| fds.mount_grant(delivery, begun))
     }
@@ -270,8 +267,7 @@ impl LivePolicy {
 
     /// Tripwire nodes for denied paths.
     fn mask_nodes(&self, masks: Vec<(AbsPath, Overmount)>) -> Vec<MaskedPath> {
-        let mut tree =
-            self.tree.as_ref().map(|tree| tree.write().unwrap_or_else(PoisonError::into_inner));
+        let mut tree = self.tree.as_ref().map(|tree| write_lock(tree));
         let masked = masks.into_iter().map(|(path, mask)| {
             let node = match (&mut tree, mask) {
                 (Some(tree), Overmount::Deny(kind)) => {

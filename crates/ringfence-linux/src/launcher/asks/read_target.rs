@@ -4,6 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::inode::inode_id;
+
 use ringfence_api::Operation;
 use ringfence_plan::FileKind;
 use ringfence_policy::AbsPath;
@@ -41,7 +43,7 @@ impl ReadTarget {
         Some(Self {
             path: path.clone(),
             kind,
-            identity: (status.st_dev, status.st_ino),
+            identity: inode_id(&status),
             links: status.st_nlink,
             _held: Arc::new(held),
         })
@@ -59,7 +61,7 @@ impl ReadTarget {
         let opened =
             open_without_links(&self.path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let status = rustix::fs::fstat(&opened).ok()?;
-        ((status.st_dev, status.st_ino) == self.identity).then_some(opened)
+        (inode_id(&status) == self.identity).then_some(opened)
     }
 }
 

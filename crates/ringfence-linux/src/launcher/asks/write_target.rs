@@ -4,16 +4,17 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crate::apply::{PendingWrite, WriteIntent};
+use crate::inode::{InodeId, inode_id, inode_of};
+use crate::locks::lock;
+use crate::open::open_at;
 use ringfence_api::Operation;
 use ringfence_plan::FileKind;
 use ringfence_policy::AbsPath;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-
-type InodeId = (u64, u64);
 
 /// A name in a directory, and the file that it is to become.
 #[derive(Debug)]
@@ -96,7 +97,7 @@ impl WriteTarget {
                 (
                     FileKind::File,
                     Operation::Write,
-                    TargetState::Found { identity: identity(&status), _held: held },
+                    TargetState::Found { identity: inode_id(&status), _held: held },
                 )
             }
             (Err(Errno::NOENT), deed) => {
@@ -126,18 +127,13 @@ impl WriteTarget {
         Some(Self { path, kind, operation, directory, name, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, TargetState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True if the directory is still at its path.
     fn is_in_place(&self) -> bool {
         let now = self
             .path
             .parent()
             .and_then(|above| open_without_links(&above, OFlags::PATH | OFlags::DIRECTORY));
-        let id_of =
-            |directory: &OwnedFd| rustix::fs::fstat(directory).ok().map(|status| identity(&status));
+        let id_of = |directory: &OwnedFd| inode_of(directory).ok();
         now.is_some_and(|now| id_of(&now).is_some() && id_of(&now) == id_of(&self.directory))
     }
 
@@ -157,7 +153,7 @@ impl WriteTarget {
     /// Identity of the file. A missing file is created as `deed` says; `None` without a `deed`, or
     /// if the target changed.
     pub(crate) fn ensure_exists(&self, deed: Option<WriteIntent>) -> Option<InodeId> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if matches!(*state, TargetState::Nothing) {
             let Some(WriteIntent::Open { flags, mode, .. }) = deed.filter(|_| self.is_in_place())
             else {
@@ -199,13 +195,13 @@ impl WriteTarget {
         }
         // Held with O_PATH, not with this fd: a file open for writing cannot be executed (ETXTBSY).
         let (again, held) = open_entry(&self.directory, &self.name)?;
-        if identity(&again) != identity(&status) {
+        if inode_id(&again) != inode_id(&status) {
             return Err(Errno::STALE);
         }
         Ok((
             file,
             TargetState::Made {
-                identity: identity(&status),
+                identity: inode_id(&status),
                 _held: held,
                 created_by: CreatedBy::NoRequest,
             },
@@ -213,7 +209,7 @@ impl WriteTarget {
     }
 
     fn open(&self, wanted: OFlags, mode: u32) -> Result<WriteResult, Errno> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let (file, origin) = match &*state {
             TargetState::Nothing => {
                 let (file, made) = self.make(wanted, mode)?;
@@ -229,7 +225,7 @@ impl WriteTarget {
             | TargetState::Made { identity: known, .. } => {
                 let file = self.open_at(wanted - (OFlags::CREATE | OFlags::EXCL), 0)?;
                 let status = rustix::fs::fstat(&file)?;
-                if identity(&status) != *known || status.st_nlink != 1 {
+                if inode_id(&status) != *known || status.st_nlink != 1 {
                     return Err(Errno::STALE);
                 }
                 if wanted.contains(OFlags::TRUNC) {
@@ -252,8 +248,8 @@ impl WriteTarget {
     fn make_directory(&self, mode: u32) -> Result<WriteResult, Errno> {
         rustix::fs::mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
         let (status, held) = open_entry(&self.directory, &self.name)?;
-        *self.state() = TargetState::Made {
-            identity: identity(&status),
+        *lock(&self.state) = TargetState::Made {
+            identity: inode_id(&status),
             _held: held,
             created_by: CreatedBy::SomeRequest,
         };
@@ -268,7 +264,7 @@ impl WriteTarget {
 
     /// Removes a file created for a request that was interrupted, unless it has contents by now.
     pub(crate) fn undo(&self, origin: TargetOrigin) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let TargetState::Made { identity: made, .. } = *state else { return };
         if origin == TargetOrigin::Old {
             return;
@@ -279,7 +275,7 @@ impl WriteTarget {
         } else {
             AtFlags::empty()
         };
-        if identity(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {
+        if inode_id(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {
             let _ = rustix::fs::unlinkat(&self.directory, &self.name, flags);
             *state = TargetState::Nothing;
         }
@@ -290,18 +286,9 @@ fn writes(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
-fn identity(status: &Stat) -> InodeId {
-    (status.st_dev, status.st_ino)
-}
-
 /// Opens the entry at a name with O_PATH; a link is not followed.
 fn open_entry(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> {
-    let held = rustix::fs::openat(
-        directory,
-        name,
-        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let held = open_at(directory, name, OFlags::PATH | OFlags::NOFOLLOW)?;
     Ok((rustix::fs::fstat(&held)?, held))
 }
 

@@ -1,5 +1,6 @@
 //! Signals that are blocked while a command is supervised.
 
+use crate::launcher::system_step::SystemStep;
 use ringfence_provider::ProviderError;
 use ringfence_sys::signal::{self, SignalSet};
 
@@ -38,9 +39,7 @@ impl Masked {
     /// Blocks the signals that are passed on, and SIGCHLD: ringfence reads it from a signalfd.
     pub(crate) fn begin() -> Result<Self, ProviderError> {
         let set = SignalSet::from_signals(&[forwarded_signals(), vec![libc::SIGCHLD]].concat());
-        signal::block(&set)
-            .map(Self)
-            .map_err(|source| ProviderError::System { what: "block signals", source })
+        signal::block(&set).map(Self).during("block signals")
     }
 }
 

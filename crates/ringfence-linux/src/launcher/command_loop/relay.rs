@@ -7,11 +7,13 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use crate::clock::timespec;
+use crate::inode::inode_id;
+
 use ringfence_shell::BoundedCapture;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::fstat;
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
 /// Most bytes that wait to be written: beyond that the command waits as well.
 const MAX_PENDING: usize = 64 * 1024;
@@ -41,8 +43,7 @@ impl Relay {
     pub(super) fn new() -> Result<Option<(Self, Ends)>, Errno> {
         let (out, err) = (rustix::stdio::stdout(), rustix::stdio::stderr());
         let (Ok(to), false) = (fstat(err), rustix::termios::isatty(err)) else { return Ok(None) };
-        let is_both =
-            fstat(out).is_ok_and(|out| (out.st_dev, out.st_ino) == (to.st_dev, to.st_ino));
+        let is_both = fstat(out).is_ok_and(|out| inode_id(&out) == inode_id(&to));
         let (from, stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&from, true)?;
         let relay =
@@ -123,10 +124,7 @@ impl Relay {
 
 /// True once the caller's standard error is writable, or has an error; waits at most `wait`.
 fn is_writable(wait: Option<Duration>) -> bool {
-    let wait = wait.map(|wait| Timespec {
-        tv_sec: wait.as_secs() as i64,
-        tv_nsec: wait.subsec_nanos().into(),
-    });
+    let wait = wait.map(timespec);
     loop {
         match poll(
             &mut [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)],

@@ -1,7 +1,9 @@
 //! Dials in progress, and their records if the sandbox ends first.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use crate::locks::lock;
 
 use ringfence_api::ConnectionRecord;
 
@@ -24,7 +26,7 @@ struct DialList {
 impl ActiveDials {
     /// Adds a dial.
     pub(super) fn begin(&self, unfinished: ConnectionRecord) -> DialAttempt<'_> {
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         list.last += 1;
         let number = list.last;
         if !list.is_closed {
@@ -35,18 +37,14 @@ impl ActiveDials {
 
     /// True once the sandbox has ended.
     pub(super) fn is_closed(&self) -> bool {
-        self.list().is_closed
+        lock(&self.list).is_closed
     }
 
     /// Records all dials as failed when the sandbox has ended; later results are not recorded.
     pub(super) fn close(&self, gate: &EgressGate) {
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         list.is_closed = true;
         list.begun.drain().for_each(|(_, unfinished)| gate.record_connection(unfinished));
-    }
-
-    fn list(&self) -> MutexGuard<'_, DialList> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -61,7 +59,7 @@ impl DialAttempt<'_> {
     /// Records the result with `record`, unless the sandbox has ended meanwhile. The list stays
     /// locked, so a reader after `close` finds all records.
     pub(super) fn settle<T>(self, record: impl FnOnce() -> T) -> Option<T> {
-        let mut list = self.dials.list();
+        let mut list = lock(&self.dials.list);
         let result = list.begun.remove(&self.number).map(|_| record());
         drop(list);
         result
@@ -70,6 +68,6 @@ impl DialAttempt<'_> {
 
 impl Drop for DialAttempt<'_> {
     fn drop(&mut self) {
-        self.dials.list().begun.remove(&self.number);
+        lock(&self.dials.list).begun.remove(&self.number);
     }
 }

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::apply::PendingConnect;
-use ringfence_api::{ConnectionRecord, Denial, DenialEvidence, Operation};
+use crate::clock::now_ms;
+use crate::locks::lock;
+use crate::new_denial::new_denial;
+use ringfence_api::{ConnectionRecord, Denial, Operation};
 use ringfence_egress::dial::{Dialer, UpstreamProxies};
 use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsVerdict};
 use ringfence_policy::{HostDecision, HostName, HostReason, HostRule, HostTarget, NetworkRules};
@@ -184,14 +187,10 @@ impl EgressGate {
         self.read(|rules| rules.decide_host_loopback(address, port))
     }
 
-    fn denials(&self) -> MutexGuard<'_, DenialLog> {
-        self.denials.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the denials since the last call.
     pub(crate) fn take_denials(&self) -> DenialLog {
-        let mut refused = std::mem::take(&mut *self.denials());
-        let lookups = std::mem::take(&mut *self.lookups());
+        let mut refused = std::mem::take(&mut *lock(&self.denials));
+        let lookups = std::mem::take(&mut *lock(&self.lookups));
         refused.amend_each(|denial| {
             if let Some(Lookup { caller, optional }) =
                 lookups.get(&denial.target).filter(|_| denial.pid == 0)
@@ -203,10 +202,6 @@ impl EgressGate {
         refused
     }
 
-    fn lookups(&self) -> MutexGuard<'_, HashMap<String, Lookup>> {
-        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the process that looks up a name: the DNS responder does not see the pid.
     pub(crate) fn record_lookup(&self, name: &str, pid: u32, program: &str) {
         const MAX_LOOKUPS: usize = 4096;
@@ -214,7 +209,7 @@ impl EgressGate {
         let because = (Denial::NETWORK_NONE.to_owned(), String::new());
         let attempt = connect_denial(name.to_owned(), because, false, &caller);
         let optional = self.policy.read(|grants| mark_optional(attempt, grants)).optional;
-        let mut lookups = self.lookups();
+        let mut lookups = lock(&self.lookups);
         if let Some(known) = lookups.get_mut(name) {
             known.optional &= optional;
         } else if lookups.len() < MAX_LOOKUPS {
@@ -224,7 +219,7 @@ impl EgressGate {
 
     /// Takes the connections since the last call.
     pub(crate) fn take_connections(&self) -> ConnectionLog {
-        std::mem::take(&mut self.connections.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.connections))
     }
 
     /// Records an allowed connection, or an update to one.
@@ -238,7 +233,7 @@ impl EgressGate {
             }
             None => info!(target: "egress", caller = pid, host = target, address, "connected"),
         }
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).record(connection);
+        lock(&self.connections).record(connection);
     }
 
     /// Records a denied connect.
@@ -285,7 +280,7 @@ impl EgressGate {
     fn record(&self, denial: Denial) {
         let Denial { target, rule, origin, pid, .. } = &denial;
         info!(target: "egress", caller = pid, host = target, rule, origin, "denied");
-        self.denials().record(denial);
+        lock(&self.denials).record(denial);
     }
 }
 
@@ -325,12 +320,6 @@ fn rule_and_origin(decision: &HostDecision) -> (String, String) {
     (rule, decision.origin().map_or_else(|| "built in".to_owned(), ToString::to_string))
 }
 
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
-}
-
 /// The denial for a decision.
 pub(super) fn denial(decision: &HostDecision, caller: &EgressCaller) -> Denial {
     connect_denial(
@@ -343,25 +332,12 @@ pub(super) fn denial(decision: &HostDecision, caller: &EgressCaller) -> Denial {
 
 fn connect_denial(
     target: String,
-    (rule, origin): (String, String),
+    because: (String, String),
     explicit: bool,
     caller: &EgressCaller,
 ) -> Denial {
-    let (operation, evidence, time_ms) = (Operation::Connect, DenialEvidence::Kernel, now_ms());
     let EgressCaller { pid, program } = caller.clone();
-    Denial {
-        operation,
-        target,
-        rule,
-        origin,
-        explicit,
-        pid,
-        program,
-        time_ms,
-        evidence,
-        count: 1,
-        optional: false,
-    }
+    Denial { explicit, ..new_denial(Operation::Connect, target, because, (pid, program)) }
 }
 
 impl DnsGate for EgressGate {

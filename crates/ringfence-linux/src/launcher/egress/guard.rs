@@ -1,9 +1,10 @@
 //! Owner of an egress server, which ends with it.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::apply::PendingConnect;
+use crate::locks::lock;
 
 use super::EgressServer;
 
@@ -32,11 +33,6 @@ impl Drop for EgressGuard {
     fn drop(&mut self) {
         self.0.close();
     }
-}
-
-/// Locks, ignoring poison: a panic leaves no state half changed.
-pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EgressServer {

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use crate::locks::lock;
 
 use ringfence_api::{Gap, GapKind};
 use ringfence_policy::{OpenPorts, PortSelection, Source};
@@ -25,13 +27,9 @@ struct InboundQueue {
 }
 
 impl InboundQueue {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<InboundClient>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Drops connections that waited too long; returns the time until the next one is due.
     fn drop_expired(&self) -> Option<Duration> {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         while let Some(first) = waiting.front() {
             match self.limit.checked_sub(first.since.elapsed()) {
                 Some(left) if !left.is_zero() => return Some(left),
@@ -44,7 +42,7 @@ impl InboundQueue {
     /// Queues a connection; false if the queue is full.
     fn push(&self, client: InboundClient) -> bool {
         const MAX_QUEUED: usize = 512;
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         let has_space = waiting.len() < MAX_QUEUED;
         if has_space {
             waiting.push_back(client);
@@ -181,7 +179,7 @@ impl PublishedPorts {
 
     /// The connection that has waited longest for a socket.
     pub(super) fn next(&self) -> Option<InboundClient> {
-        self.queue.lock().pop_front()
+        lock(&self.queue.waiting).pop_front()
     }
 }
 

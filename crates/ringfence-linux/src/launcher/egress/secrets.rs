@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::launcher::system_step::SystemStep;
+
 use ringfence_api::{CaTrust, HostFacts, SecretValue};
 use ringfence_egress::tls_terminate::{
     BUNDLE_VARIABLE, CaBundle, SYSTEM_BUNDLES, SecretSwap, TerminateRequest, TlsTerminator,
@@ -42,8 +44,7 @@ impl SecretInjector {
         let bundle = CaBundle::load(user.certificates.as_deref());
         let bundle = bundle
             .map_err(|source| ProviderError::NoCaCertificates { hint, source: source.into() })?;
-        let terminator = TlsTerminator::new(&bundle)
-            .map_err(|source| ProviderError::System { what: "create certificates", source })?;
+        let terminator = TlsTerminator::new(&bundle).during("create certificates")?;
         let mut places: Vec<AbsPath> = SYSTEM_BUNDLES
             .iter()
             .filter_map(|place| AbsPath::new(fs::canonicalize(place).ok()?))

@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::apply::SignalCheck;
+use crate::locks::lock;
 
 /// Interval between polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -35,14 +36,14 @@ impl SignalPoller {
 
     /// Adds a caller.
     pub(super) fn add(&self, check: SignalCheck) {
-        self.list.waiting.lock().unwrap_or_else(PoisonError::into_inner).0.push(check);
+        lock(&self.list.waiting).0.push(check);
         self.list.changed.notify_one();
     }
 }
 
 impl WaiterList {
     fn poll_loop(&self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         while !waiting.1 {
             if waiting.0.is_empty() {
                 waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +62,7 @@ impl WaiterList {
 
 impl Drop for SignalPoller {
     fn drop(&mut self) {
-        self.list.waiting.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        lock(&self.list.waiting).1 = true;
         self.list.changed.notify_all();
         let _ = self.thread.take().map(JoinHandle::join);
     }

@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::apply::{ConfigChange, STAGED_CONFIG};
+use crate::inode::inode_id;
+use crate::open::{open, open_at};
 use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 
@@ -93,9 +95,7 @@ pub(crate) fn replace(
             mask(&path.clone());
         }
         let status = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if status
-            .is_ok_and(|status| Some((status.st_dev, status.st_ino)) == identity(&written_file))
-        {
+        if status.is_ok_and(|status| Some(inode_id(&status)) == identity(&written_file)) {
             // The program may have removed it.
             let _ = rustix::fs::unlinkat(&directory, format!("{name}.lock"), AtFlags::empty());
             return Ok(());
@@ -115,7 +115,7 @@ struct Present {
 
 impl Present {
     fn read(directory: &OwnedFd, name: &str) -> Result<Self, ReplaceRefusal> {
-        let file = match open(directory, name) {
+        let file = match open_config(directory, name) {
             Ok(file) => File::from(file),
             // Without a config a directory is not a repository of the user.
             Err(rustix::io::Errno::NOENT) if name != "config" => {
@@ -140,9 +140,8 @@ impl Present {
     }
 }
 
-fn open(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(directory, name, flags, Mode::empty())
+fn open_config(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+    open_at(directory, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)
 }
 
 fn read(file: &File) -> Result<Vec<u8>, ReplaceRefusal> {
@@ -224,13 +223,8 @@ fn repository(
 }
 
 fn modules_of(tree: &AbsPath) -> Option<Vec<GitConfigEntry>> {
-    let tree = rustix::fs::open(
-        tree.as_path(),
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .ok()?;
-    parse(&read(&File::from(open(&tree, ".gitmodules").ok()?)).ok()?)
+    let tree = open(tree.as_path(), OFlags::PATH | OFlags::DIRECTORY).ok()?;
+    parse(&read(&File::from(open_config(&tree, ".gitmodules").ok()?)).ok()?)
 }
 
 /// Working trees that the git directory lists in `worktrees` and that point back to it.
@@ -242,7 +236,7 @@ fn linked_trees(git: &OwnedFd, path: &AbsPath) -> Vec<AbsPath> {
     };
     let Ok(entries) = rustix::fs::Dir::read_from(&worktrees) else { return Vec::new() };
     let line = |directory: &OwnedFd, name: &str| {
-        String::from_utf8(read(&File::from(open(directory, name).ok()?)).ok()?).ok()
+        String::from_utf8(read(&File::from(open_config(directory, name).ok()?)).ok()?).ok()
     };
     let tree = |name: &std::ffi::CStr| {
         let own = rustix::fs::openat(worktrees.as_fd(), name, flags, Mode::empty()).ok()?;

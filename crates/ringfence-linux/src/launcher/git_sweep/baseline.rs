@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::apply::{CreatedName, FileIdentity, NameKind};
+use crate::inode::{InodeId, inode_id};
 use ringfence_plan::{PinReason, PinnedDir, Plan, Step};
 use ringfence_policy::{AbsPath, builtin};
 use rustix::fs::CWD;
 
-use super::{FsTimestamp, HeldInode, WritableRoots, state};
+use super::{FsTimestamp, WritableRoots, state};
 
 /// Writable trees of a command, and the state it found there.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct SweepBaseline {
     /// Programs and options of unfinished operations in them.
     pub(super) programs: HashSet<Vec<u8>>,
     /// Directories in which earlier commands created a `HEAD`, and the start of the first of them.
-    pub(super) heads: HashMap<HeldInode, FsTimestamp>,
+    pub(super) heads: HashMap<InodeId, FsTimestamp>,
     /// Trees that the survey searched for repositories.
     pub(super) walked: Vec<AbsPath>,
     /// Names of directories in them that it skipped.
@@ -48,7 +49,7 @@ impl SweepBaseline {
     pub(crate) fn new(
         plan: &Plan,
         begun: FsTimestamp,
-        heads: HashMap<HeldInode, FsTimestamp>,
+        heads: HashMap<InodeId, FsTimestamp>,
         skipped: BTreeSet<OsString>,
     ) -> Self {
         let guards = || plan.pinned_dirs().iter().filter(|guard| guard.kind == PinReason::Git);
@@ -153,7 +154,7 @@ impl SweepBaseline {
     /// contains.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut text = format!("begun {}\0", self.begun).into_bytes();
-        let mut line = |word: &str, (device, inode): HeldInode, path: &[u8]| {
+        let mut line = |word: &str, (device, inode): InodeId, path: &[u8]| {
             text.extend_from_slice(format!("{word} {device} {inode} ").as_bytes());
             text.extend_from_slice(path);
             text.push(0);
@@ -252,7 +253,7 @@ fn is_swept_name(path: &AbsPath) -> bool {
 /// The birth of a guarded directory, if it is still the one that was guarded.
 fn birth(guard: &PinnedDir) -> Option<FileIdentity> {
     let status = rustix::fs::lstat(guard.path.as_path()).ok()?;
-    let is_it = (status.st_dev, status.st_ino) == (guard.device, guard.inode);
+    let is_it = inode_id(&status) == (guard.device, guard.inode);
     FileIdentity::from_entry(CWD, guard.path.as_path()).filter(|_| is_it)
 }
 

@@ -3,6 +3,8 @@
 //! It is an allow list: every release of git adds settings that run programs, so a deny list would
 //! always be too short.
 
+use crate::launcher::git_config::GitConfigEntry;
+
 /// A filtered config file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FilteredConfig {
@@ -125,14 +127,14 @@ pub(super) fn filter(text: &[u8], tree: Option<&str>) -> FilteredConfig {
                     None => break,
                 }
             }
-            let name = section.as_ref().map(|section| setting(section, bare));
-            match name {
-                Some((name, value))
-                    if is_plain && (is_harmless(&name, &value) || is_tree(&name, &value, tree)) =>
+            match section.as_ref().map(|section| setting(section, bare)) {
+                Some((entry, value))
+                    if is_plain
+                        && (is_harmless(&entry, &value) || is_tree(&entry, &value, tree)) =>
                 {
                     filtered.kept.extend_from_slice(line.as_bytes())
                 }
-                Some((name, _)) => filtered.dropped.push(name.display()),
+                Some((entry, _)) => filtered.dropped.push(entry.name()),
                 None => filtered.dropped.push(bare.to_owned()),
             }
         }
@@ -142,27 +144,25 @@ pub(super) fn filter(text: &[u8], tree: Option<&str>) -> FilteredConfig {
 
 /// The working tree that a config file names, as written.
 pub(super) fn worktree(text: &[u8]) -> Option<String> {
-    last_value(text, |name, value| is_tree(name, value, Some(value)))
+    last_value(text, |entry, value| is_tree(entry, value, Some(value)))
 }
 
 /// The hooks directory that a config file names, as written.
 pub(super) fn hooks_path(text: &[u8]) -> Option<String> {
-    let is_it = |name: &ConfigKey, _: &str| {
-        (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "hookspath")
-    };
-    last_value(text, is_it).map(|value| value.trim_matches('"').to_owned())
+    last_value(text, |entry, _| entry.name() == "core.hookspath")
+        .map(|value| value.trim_matches('"').to_owned())
 }
 
 /// The value of the last matching setting.
-fn last_value(text: &[u8], is_wanted: impl Fn(&ConfigKey, &str) -> bool) -> Option<String> {
+fn last_value(text: &[u8], is_wanted: impl Fn(&GitConfigEntry, &str) -> bool) -> Option<String> {
     let text = std::str::from_utf8(text).ok()?;
     let mut section = None;
     let mut found = None;
     for line in text.lines().map(str::trim) {
         if line.starts_with('[') {
             section = header(line);
-        } else if let Some((name, value)) = section.as_ref().map(|section| setting(section, line))
-            && is_wanted(&name, &value)
+        } else if let Some((entry, value)) = section.as_ref().map(|section| setting(section, line))
+            && is_wanted(&entry, &value)
         {
             found = Some(value);
         }
@@ -170,30 +170,9 @@ fn last_value(text: &[u8], is_wanted: impl Fn(&ConfigKey, &str) -> bool) -> Opti
     found
 }
 
-fn is_tree(name: &ConfigKey, value: &str, tree: Option<&str>) -> bool {
+fn is_tree(entry: &GitConfigEntry, value: &str, tree: Option<&str>) -> bool {
     let is_plain = !value.contains(['"', '\\', '#', ';']);
-    (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "worktree")
-        && is_plain
-        && tree == Some(value)
-}
-
-/// Every setting of a file, as `section.key` and its value; `None` if the file is not as plain as
-/// git writes it.
-pub(super) fn settings(text: &[u8]) -> Option<Vec<(String, String)>> {
-    let text = std::str::from_utf8(text).ok()?;
-    let (mut section, mut found) = (None, Vec::new());
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        if line.starts_with('[') {
-            section = Some(header(line)?);
-            continue;
-        }
-        let (name, value) = setting(section.as_ref()?, line);
-        if value.contains(['"', '\\', '#', ';']) {
-            return None;
-        }
-        found.push((name.display(), value));
-    }
-    Some(found)
+    entry.name() == "core.worktree" && is_plain && tree == Some(value)
 }
 
 /// Parses `[section]` or `[section "sub"]` without trailing text.
@@ -214,42 +193,20 @@ fn header(line: &str) -> Option<(String, Option<String>)> {
     is_name.then(|| (name.to_ascii_lowercase(), sub))
 }
 
-struct ConfigKey {
-    section: String,
-    sub: Option<String>,
-    key: String,
-}
-
-impl ConfigKey {
-    fn display(&self) -> String {
-        match &self.sub {
-            Some(sub) => format!("{}.{sub}.{}", self.section, self.key),
-            None => format!("{}.{}", self.section, self.key),
-        }
-    }
-}
-
-fn setting(section: &(String, Option<String>), line: &str) -> (ConfigKey, String) {
+/// A setting and its value as written.
+fn setting(section: &(String, Option<String>), line: &str) -> (GitConfigEntry, String) {
     let (key, value) = line.split_once('=').unwrap_or((line, "true"));
-    let name = ConfigKey {
-        section: section.0.clone(),
-        sub: section.1.clone(),
-        key: key.trim().to_ascii_lowercase(),
-    };
-    (name, value.trim().to_owned())
+    let ((section, subsection), key) = (section.clone(), key.trim().to_ascii_lowercase());
+    (GitConfigEntry { section, subsection, key, value: None }, value.trim().to_owned())
 }
 
-fn is_harmless(name: &ConfigKey, value: &str) -> bool {
-    let pattern = match &name.sub {
-        Some(_) => format!("{}.*.{}", name.section, name.key),
-        None => format!("{}.{}", name.section, name.key),
-    };
+fn is_harmless(entry: &GitConfigEntry, value: &str) -> bool {
     // `ext::` and other helpers are programs; a leading dash is an option. Quotes and backslashes
     // could hide between the two colons. Git also accepts a URL as the name of a remote.
-    let is_address = ["url", "remote", "partialclone"].iter().any(|end| name.key.ends_with(end));
+    let is_address = ["url", "remote", "partialclone"].iter().any(|end| entry.key.ends_with(end));
     let is_harmless_address =
         !value.contains("::") && !value.starts_with('-') && !value.contains(['"', '\\']);
-    HARMLESS.contains(&pattern.as_str()) && (!is_address || is_harmless_address)
+    HARMLESS.contains(&entry.pattern().as_str()) && (!is_address || is_harmless_address)
 }
 
 #[cfg(test)]

@@ -8,12 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::inode::{InodeId, inode_id, inode_of};
+
 use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::{Errno, Result};
-
-/// Device and inode.
-pub(crate) type HeldInode = (u64, u64);
 
 /// An open directory. If it had to be made accessible, its mode is restored on drop.
 #[derive(Debug)]
@@ -122,7 +121,7 @@ pub(super) fn open_at(path: &Path) -> Result<HeldDir> {
 }
 
 /// The directory at `path` as an O_PATH fd, if it has this identity and no link is on the way.
-pub(crate) fn open_expected(path: &AbsPath, expected: HeldInode) -> Option<OwnedFd> {
+pub(crate) fn open_expected(path: &AbsPath, expected: InodeId) -> Option<OwnedFd> {
     let directory =
         rustix::fs::openat2(rustix::fs::CWD, path.as_path(), PATH_DIR, Mode::empty(), NO_LINKS)
             .ok()?;
@@ -134,14 +133,14 @@ pub(super) fn open_parent(directory: impl AsFd) -> Result<OwnedFd> {
     rustix::fs::openat(directory, "..", PATH_DIR, Mode::empty())
 }
 
-pub(crate) fn identity(file: impl AsFd) -> Option<HeldInode> {
-    rustix::fs::fstat(file).ok().map(|status| (status.st_dev, status.st_ino))
+pub(crate) fn identity(file: impl AsFd) -> Option<InodeId> {
+    inode_of(file).ok()
 }
 
 /// Identity of the entry at a name; a link is not followed.
-pub(super) fn identity_at(directory: impl AsFd, name: impl AsRef<Path>) -> Option<HeldInode> {
+pub(super) fn identity_at(directory: impl AsFd, name: impl AsRef<Path>) -> Option<InodeId> {
     let status = rustix::fs::statat(directory, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some((status.st_dev, status.st_ino))
+    Some(inode_id(&status))
 }
 
 pub(super) fn kind(directory: impl AsFd, name: impl AsRef<Path>) -> Option<FileType> {
@@ -264,7 +263,7 @@ pub(super) fn walk(
     mounts: CrossMounts,
     mut visit: impl FnMut(&HeldDir, &Path) -> Result<WalkControl>,
 ) -> Result<()> {
-    let mut levels: Vec<(HeldInode, Vec<OsString>)> = Vec::new();
+    let mut levels: Vec<(InodeId, Vec<OsString>)> = Vec::new();
     let (mut current, mut relative) = (top, PathBuf::new());
     loop {
         let below = match visit(&current, &relative)? {
@@ -292,7 +291,7 @@ pub(super) fn walk(
 }
 
 /// Opens the parent, if it is still the directory that the walk came from.
-fn open_parent_checked(current: &HeldDir, identity: HeldInode, want: DirAccess) -> Result<HeldDir> {
+fn open_parent_checked(current: &HeldDir, identity: InodeId, want: DirAccess) -> Result<HeldDir> {
     let above = open_parent(current)?;
     if self::identity(&above) == Some(identity) {
         open_held(above, want)
@@ -309,7 +308,7 @@ pub(super) fn remove(directory: &HeldDir, name: &Path) -> Result<()> {
         Err(Errno::ISDIR | Errno::PERM) => {}
         other => return other,
     }
-    let mut levels: Vec<(HeldInode, OsString, Vec<OsString>)> = Vec::new();
+    let mut levels: Vec<(InodeId, OsString, Vec<OsString>)> = Vec::new();
     let mut current = enter(directory, name, DirAccess::Change, CrossMounts::Stay)?;
     let mut below = remove_files(&current)?;
     loop {

@@ -4,14 +4,16 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
+use crate::inode::{InodeId, inode_id};
+
 use ringfence_plan::{MountAccess, Plan, Step};
 use ringfence_policy::AbsPath;
 
-use super::held_dir::{self, HeldDir, HeldInode};
+use super::held_dir::{self, HeldDir};
 
 /// Writable trees, as they were before the command started.
 #[derive(Debug, Default)]
-pub(crate) struct WritableRoots(Vec<(AbsPath, HeldInode)>);
+pub(crate) struct WritableRoots(Vec<(AbsPath, InodeId)>);
 
 impl WritableRoots {
     pub(crate) fn from_plan(plan: &Plan) -> Self {
@@ -19,18 +21,18 @@ impl WritableRoots {
             // Real paths: the survey has resolved them.
             Step::Bind { path, access: MountAccess::ReadWrite, .. } => {
                 let status = rustix::fs::lstat(path.as_path()).ok()?;
-                Some((path.clone(), (status.st_dev, status.st_ino)))
+                Some((path.clone(), inode_id(&status)))
             }
             _ => None,
         };
         Self(plan.steps.iter().filter_map(root).collect())
     }
 
-    pub(super) fn from_entries(entries: Vec<(AbsPath, HeldInode)>) -> Self {
+    pub(super) fn from_entries(entries: Vec<(AbsPath, InodeId)>) -> Self {
         Self(entries)
     }
 
-    pub(super) fn entries(&self) -> &[(AbsPath, HeldInode)] {
+    pub(super) fn entries(&self) -> &[(AbsPath, InodeId)] {
         &self.0
     }
 
@@ -44,7 +46,7 @@ impl WritableRoots {
     }
 
     /// True if a directory is itself a writable root.
-    pub(super) fn contains(&self, identity: HeldInode) -> bool {
+    pub(super) fn contains(&self, identity: InodeId) -> bool {
         self.0.iter().any(|(_, root)| *root == identity)
     }
 

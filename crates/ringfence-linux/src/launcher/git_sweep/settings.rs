@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::apply::{FileIdentity, NameKind};
+use crate::open::open_at;
 use ringfence_policy::AbsPath;
 use ringfence_policy::builtin::{self, PlantedFile, SettingsContent};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, kind};
 use super::{FoundGitDir, GitSweep, NameOrigin, PathTrust, SweepDir, identity};
@@ -46,8 +47,7 @@ impl GitSweep<'_> {
 
     /// True if an entry may have been created or changed since the command began.
     fn has_changed(&self, directory: &HeldDir, name: &Path) -> bool {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = rustix::fs::openat(directory, name, flags, Mode::empty());
+        let entry = open_at(directory, name, OFlags::PATH | OFlags::NOFOLLOW);
         entry.map_or(true, |entry| self.baseline.begun.may_precede_change_of(entry))
     }
 

@@ -28,7 +28,8 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::held_dir::{self, CrossMounts, DirAccess, HeldDir, kind};
-use super::{GitSweep, config, listed, replacements};
+use super::{GitSweep, listed, replacements};
+use crate::launcher::git_config::{self, GitConfigEntry};
 
 /// Check for a file of state.
 #[derive(Clone, Copy)]
@@ -420,15 +421,19 @@ fn is_sequencer_options(text: &[u8]) -> bool {
     ];
     let is_word =
         |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    config::settings(text).is_some_and(|settings| {
-        settings.iter().all(|(name, value)| match name.strip_prefix("options.") {
+    let is_harmless = |entry: &GitConfigEntry| {
+        let value = entry.value.as_deref().unwrap_or("true");
+        match entry.name().strip_prefix("options.") {
             Some("strategy") => is_strategy(value.as_bytes()),
             Some("strategy-option") => is_strategy_option(value.as_bytes()),
             Some("gpg-sign") => is_key(value.as_bytes()),
             Some(flag) => FLAGS.contains(&flag) && is_word(value),
             None => false,
-        })
-    })
+        }
+    };
+    // Git writes none of these characters here.
+    !text.iter().any(|byte| b"\"\\#;".contains(byte))
+        && git_config::parse(text).is_some_and(|entries| entries.iter().all(is_harmless))
 }
 
 fn is_signing(text: &[u8]) -> bool {

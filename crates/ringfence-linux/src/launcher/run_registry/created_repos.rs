@@ -22,12 +22,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use crate::apply::{CreatedName, FileIdentity, NameKind};
+use crate::inode::InodeId;
+use crate::open::open_at;
 use ringfence_policy::{AbsPath, Effect, Grants};
 use ringfence_survey::{RememberedFiles, remember_contents};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{NO_LINK_FLAGS, RunMarker, RunRegistry, runs_dir};
-use crate::launcher::git_sweep::{FoundGitDir, FsTimestamp, HeldInode};
+use crate::launcher::git_sweep::{FoundGitDir, FsTimestamp};
 
 const LIST: &str = ".made";
 const NEXT: &str = ".made.next";
@@ -83,7 +85,7 @@ impl CreatedRepos {
     }
 
     /// Directories with a `HEAD` that an earlier command created, and the start of that command.
-    pub(crate) fn heads(&self) -> HashMap<HeldInode, FsTimestamp> {
+    pub(crate) fn heads(&self) -> HashMap<InodeId, FsTimestamp> {
         let heads = self.entries.iter().filter(|entry| entry.found.what == NameKind::Head);
         heads.map(|entry| (entry.found.identity, entry.found.since)).collect()
     }
@@ -114,7 +116,7 @@ impl RunRegistry {
     pub(crate) fn created_markers(
         &self,
         listed: &CreatedRepos,
-    ) -> (Vec<CreatedName>, HashSet<HeldInode>) {
+    ) -> (Vec<CreatedName>, HashSet<InodeId>) {
         let _turn = self.lock_registry();
         self.created_markers_locked(listed)
     }
@@ -123,7 +125,7 @@ impl RunRegistry {
     pub(super) fn created_markers_locked(
         &self,
         listed: &CreatedRepos,
-    ) -> (Vec<CreatedName>, HashSet<HeldInode>) {
+    ) -> (Vec<CreatedName>, HashSet<InodeId>) {
         let (mut made, mut moved) = (Vec::new(), HashSet::new());
         let all = listed.entries.iter().cloned().chain(self.entries(listed.cursor).0);
         let mut known = HashSet::new();
@@ -137,7 +139,6 @@ impl RunRegistry {
                     directory: Some(directory),
                     path: found.directory(),
                     what: found.what,
-                    birth: None,
                 }),
                 None => drop(moved.insert(found.identity)),
             }
@@ -284,10 +285,9 @@ impl CreatedRepo {
 
 impl CreatedRepoRecord {
     fn of(directory: &OwnedFd, found: &FoundGitDir) -> Option<Self> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let what = found.what;
         let git = match what {
-            NameKind::DotGit => rustix::fs::openat(directory, ".git", flags, Mode::empty()).ok()?,
+            NameKind::DotGit => open_at(directory, ".git", OFlags::PATH | OFlags::NOFOLLOW).ok()?,
             NameKind::Setting => return Self::of_setting(directory, found.path.name()?),
             NameKind::DeniedFile => return None,
             NameKind::Head | NameKind::Store | NameKind::Tree => {

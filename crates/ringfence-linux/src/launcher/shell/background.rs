@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
+
+use crate::locks::lock;
 
 use ringfence_api::StreamOutput;
 use ringfence_shell::BoundedCapture;
@@ -102,7 +104,9 @@ impl BackgroundOutput {
                 self.0.insert(reader).clone()
             }
         };
-        reader.lock().streams.extend(streams.iter_mut().filter_map(Option::take).map(Arc::new));
+        lock(&reader.state)
+            .streams
+            .extend(streams.iter_mut().filter_map(Option::take).map(Arc::new));
         reader.wake();
         Ok(())
     }
@@ -110,7 +114,7 @@ impl BackgroundOutput {
     /// Takes the output since the last call.
     pub(super) fn take_output(&mut self) -> StreamOutput {
         let Some(reader) = &self.0 else { return StreamOutput::default() };
-        let mut state = reader.lock();
+        let mut state = lock(&reader.state);
         state.read();
         std::mem::replace(&mut state.kept, BoundedCapture::new(KEPT_BYTES)).finish()
     }
@@ -119,17 +123,13 @@ impl BackgroundOutput {
 impl Drop for BackgroundOutput {
     fn drop(&mut self) {
         if let Some(reader) = &self.0 {
-            reader.lock().is_over = true;
+            lock(&reader.state).is_over = true;
             reader.wake();
         }
     }
 }
 
 impl BackgroundReader {
-    fn lock(&self) -> MutexGuard<'_, BackgroundState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wake(&self) {
         // A full eventfd is readable as well.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -138,7 +138,7 @@ impl BackgroundReader {
     fn read_loop(&self) {
         loop {
             let streams = {
-                let mut state = self.lock();
+                let mut state = lock(&self.state);
                 if state.is_over {
                     return;
                 }

@@ -3,7 +3,6 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -18,13 +17,15 @@ use ringfence_shell::{
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use rustix::time::Timespec;
 
 use super::process_tree::CommandStart;
 use super::stdin::StdinPipe;
 use super::{CommandEnd, PersistentShell, command_result, ended, process_tree};
+use crate::clock::timespec;
 use crate::launcher::deadline::Deadline;
 use crate::launcher::limit_monitor::CommandUsage;
+use crate::launcher::system_step::SystemStep;
+use crate::locks::lock;
 
 /// Time to react to each signal: interrupt, terminate, kill.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -117,8 +118,7 @@ impl<'a> ShellRun<'a> {
         shell: &'a mut PersistentShell,
         line: &ShellCommand,
     ) -> Result<Self, ProviderError> {
-        let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
-        let word = shell.next_marker().map_err(system("create an end marker"))?;
+        let word = shell.next_marker().during("create an end marker")?;
         let reads =
             if line.input == StdinInput::Empty { StdinMode::AsTheShell } else { StdinMode::Its };
         let command =
@@ -128,7 +128,7 @@ impl<'a> ShellRun<'a> {
             script.map_err(|error| ProviderError::NotACommand { source: Box::new(error) })?;
         let fed = shell.feed.take();
         let (stdin_pipe, input) =
-            StdinPipe::open(&line.input, fed).map_err(system("create a pipe"))?.unzip();
+            StdinPipe::open(&line.input, fed).during("create a pipe")?.unzip();
         shell.refresh(input)?;
         let mut run = Self::new(shell, script, word);
         run.kept = [BoundedCapture::new(line.limit), BoundedCapture::new(line.limit)];
@@ -137,8 +137,7 @@ impl<'a> ShellRun<'a> {
         run.spent = CommandUsage::new(&run.shell.host.limits());
         run.shell.host.begin_command();
         run.stdin_pipe = stdin_pipe;
-        *run.shell.command_start.lock().unwrap_or_else(PoisonError::into_inner) =
-            run.command_start.clone();
+        *lock(&run.shell.command_start) = run.command_start.clone();
         Ok(run)
     }
 
@@ -147,9 +146,7 @@ impl<'a> ShellRun<'a> {
         shell: &'a mut PersistentShell,
         text: &str,
     ) -> Result<Self, ProviderError> {
-        let word = shell
-            .next_marker()
-            .map_err(|source| ProviderError::System { what: "create an end marker", source })?;
+        let word = shell.next_marker().during("create an end marker")?;
         let script = [text.as_bytes(), &report_line(shell.kind, &word)].concat();
         let mut run = Self::new(shell, script, word);
         run.deadline = Some(run.begun + GRACE);
@@ -260,7 +257,7 @@ impl<'a> ShellRun<'a> {
         let left = next.map_or(CHECK_INTERVAL, |next| {
             CHECK_INTERVAL.min(next.saturating_duration_since(Instant::now()))
         });
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = timespec(left);
         match poll(&mut waits, Some(&left)) {
             Ok(ready) => {
                 let is_ready = |wait: &PollFd<'_>| !wait.revents().is_empty();
@@ -278,9 +275,7 @@ impl<'a> ShellRun<'a> {
             Err(Errno::INTR) => {
                 Ok(PollReady { nothing: false, report: false, gone: false, streams: [false; 2] })
             }
-            Err(error) => {
-                Err(ProviderError::System { what: "wait for the shell", source: error.into() })
-            }
+            Err(error) => Err(error).during("wait for the shell"),
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::apply::{ExecId, ExecSpec, OrphanReaping};
+use crate::launcher::system_step::SystemStep;
 use ringfence_policy::AbsPath;
 use ringfence_provider::ProviderError;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -84,9 +85,7 @@ impl FdCarrier {
         path: &[u8],
         given: &[BorrowedFd<'_>],
     ) -> Result<Self, ProviderError> {
-        let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
-        let pipe =
-            || pipe_with(PipeFlags::CLOEXEC).map_err(|error| system("create a pipe")(error.into()));
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).during("create a pipe");
         let ((stdin_end, stdin), (ready, ready_end)) = (pipe()?, pipe()?);
         let start = ExecSpec {
             command: [program, b"-c", b"echo; read x"].map(<[u8]>::to_vec).into(),

@@ -3,7 +3,9 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::locks::lock;
 
 use ringfence_api::StdinInput;
 use ringfence_provider::StdinFeeder;
@@ -36,10 +38,6 @@ impl StdinFeed {
         Ok(Arc::new(Self { state: Mutex::default(), wake }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, StdinFeedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wake(&self) {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
@@ -47,7 +45,7 @@ impl StdinFeed {
 
 impl StdinFeeder for StdinFeed {
     fn feed(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.is_over || state.is_shut {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -61,7 +59,7 @@ impl StdinFeeder for StdinFeed {
     }
 
     fn close(&self) {
-        self.lock().is_shut = true;
+        lock(&self.state).is_shut = true;
         self.wake();
     }
 }
@@ -100,7 +98,7 @@ impl StdinPipe {
     pub(crate) fn write_pending(&mut self) {
         while let Some(pipe) = &self.pipe {
             if self.written == self.chunk.len() {
-                let mut state = self.feed.lock();
+                let mut state = lock(&self.feed.state);
                 let _ = rustix::io::read(&self.feed.wake, &mut [0; 8]);
                 (self.chunk, self.written) = (mem::take(&mut state.waiting), 0);
                 if self.chunk.is_empty() {
@@ -132,7 +130,7 @@ impl StdinPipe {
 
     fn stop(&mut self) {
         self.pipe = None;
-        self.feed.lock().is_over = true;
+        lock(&self.feed.state).is_over = true;
     }
 }
 

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::launcher::system_step::SystemStep;
+
 use ringfence_provider::ProviderError;
 use ringfence_shell::redirection_line;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -25,12 +27,9 @@ enum StreamOpen {
 
 /// A pipe that we read; its other ends are recognized by the inode.
 pub(super) fn stream() -> Result<(OwnedFd, OwnedFd), ProviderError> {
-    let system = |error: rustix::io::Errno| ProviderError::System {
-        what: "create the pipes of a shell",
-        source: error.into(),
-    };
-    let (our_end, their_end) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
-    rustix::io::ioctl_fionbio(&our_end, true).map_err(system)?;
+    let what = "create the pipes of a shell";
+    let (our_end, their_end) = pipe_with(PipeFlags::CLOEXEC).during(what)?;
+    rustix::io::ioctl_fionbio(&our_end, true).during(what)?;
     // Only for speed.
     let _ = rustix::pipe::fcntl_setpipe_size(&our_end, PIPE_SIZE);
     Ok((our_end, their_end))
@@ -61,11 +60,9 @@ impl PersistentShell {
             return Ok(());
         }
         if is_shared {
-            let failed = |source| ProviderError::System {
-                what: "read the output of background processes",
-                source,
-            };
-            self.background_output.read_streams(&mut self.pipes.streams).map_err(failed)?;
+            self.background_output
+                .read_streams(&mut self.pipes.streams)
+                .during("read the output of background processes")?;
         }
         let pipes_now = self.shell_pipes()?;
         let mut given = Vec::new();

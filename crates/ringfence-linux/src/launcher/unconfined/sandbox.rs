@@ -5,9 +5,12 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::apply::{ExecId, ExecSpec};
+use crate::apply::{ExecId, ExecSpec, exit_status, resource_usage};
+use crate::launcher::system_step::SystemStep;
+use crate::locks::lock;
+use crate::open::open;
 use ringfence_api::{
     Denial, Enforcement, ExitStatus, Gap, GrantedAccess, PathMap, QuarantinedFile, ResourceUsage,
 };
@@ -17,9 +20,9 @@ use ringfence_provider::{
     SandboxedProcess, ShellSpec,
 };
 use ringfence_shell::RUNNER_TEXT;
-use ringfence_sys::process::{self, ChildStatus, SpawnOptions, Wait};
+use ringfence_sys::process::{self, SpawnOptions, Wait};
 use ringfence_sys::signal::{self, SignalSet};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 
 use super::find_gaps;
 use crate::launcher::process::SandboxProcess;
@@ -44,17 +47,14 @@ struct UnconfinedShared {
 
 impl UnconfinedSandbox {
     pub(super) fn new(gaps: Vec<Gap>) -> Result<Self, ProviderError> {
-        let system = |error: rustix::io::Errno| ProviderError::System {
-            what: "create a memfd",
-            source: error.into(),
-        };
+        let what = "create a memfd";
         let runner =
             rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-                .map_err(system)?;
-        rustix::io::write(&runner, RUNNER_TEXT.as_bytes()).map_err(system)?;
+                .during(what)?;
+        rustix::io::write(&runner, RUNNER_TEXT.as_bytes()).during(what)?;
         // Sealed: every command has it open.
         let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&runner, seals).map_err(system)?;
+        rustix::fs::fcntl_add_seals(&runner, seals).during(what)?;
         let shared = UnconfinedShared {
             runner,
             at: format!("/dev/fd/{RUNNER}"),
@@ -110,8 +110,7 @@ impl Sandbox for UnconfinedSandbox {
 impl Drop for UnconfinedSandbox {
     /// Kills the shells; their background processes keep running.
     fn drop(&mut self) {
-        let shells =
-            std::mem::take(&mut *self.shared.shells.lock().unwrap_or_else(PoisonError::into_inner));
+        let shells = std::mem::take(&mut *lock(&self.shared.shells));
         for pid in shells.into_values() {
             let _ = signal::kill(-pid, libc::SIGKILL);
             let _ = process::wait(pid, Wait::Block);
@@ -131,15 +130,11 @@ impl ShellHost for UnconfinedShared {
     ) -> Result<(ExecId, StartedProcess), ProviderError> {
         /// Above every fd number that a shell wants.
         const MIN_FD: i32 = 512;
-        let system = |what: &'static str| {
-            move |source: std::io::Error| ProviderError::System { what, source }
-        };
         let above = |one: BorrowedFd<'_>| {
-            rustix::io::fcntl_dupfd_cloexec(one, MIN_FD)
-                .map_err(|error| system("duplicate an fd")(error.into()))
+            rustix::io::fcntl_dupfd_cloexec(one, MIN_FD).during("duplicate an fd")
         };
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
+        let null = open("/dev/null", OFlags::RDONLY);
+        let null = null.during("open /dev/null")?;
         // Later entries override earlier ones.
         let all = [self.runner.as_fd(), null.as_fd()]
             .into_iter()
@@ -150,7 +145,8 @@ impl ShellHost for UnconfinedShared {
         let placed: Vec<_> = all.iter().map(AsFd::as_fd).zip(numbers).collect();
         let text = |bytes: &[u8]| {
             CString::new(bytes)
-                .map_err(|_| system("read the command")(std::io::ErrorKind::InvalidInput.into()))
+                .map_err(|_| std::io::ErrorKind::InvalidInput)
+                .during("read the command")
         };
         // `chdir` here would affect every thread.
         let words: [&[u8]; 5] = [
@@ -167,8 +163,7 @@ impl ShellHost for UnconfinedShared {
             .collect::<Result<Vec<_>, _>>()?;
         let variables =
             start.variables.iter().map(|variable| text(variable)).collect::<Result<Vec<_>, _>>()?;
-        let mask =
-            signal::block(&SignalSet::from_signals(&[])).map_err(system("read the signal mask"))?;
+        let mask = signal::block(&SignalSet::from_signals(&[])).during("read the signal mask")?;
         let options = SpawnOptions {
             isolation: start.orphans.isolation(),
             descriptors: &placed,
@@ -176,31 +171,22 @@ impl ShellHost for UnconfinedShared {
             mask: &mask,
         };
         let pid = process::spawn_with(c"/bin/sh", &arguments, &variables, &options)
-            .map_err(system("start a shell"))?;
+            .during("start a shell")?;
         let job = self.next.fetch_add(1, Ordering::Relaxed);
-        self.shells.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pid);
-        let pidfd = process::pidfd(pid).map_err(system("watch a shell"))?;
+        lock(&self.shells).insert(job, pid);
+        let pidfd = process::pidfd(pid).during("watch a shell")?;
         Ok((job, StartedProcess { pidfd, terminal: None }))
     }
 
     fn ended(&self, job: ExecId) -> Option<(ExitStatus, ResourceUsage)> {
-        let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)?;
+        let pid = lock(&self.shells).remove(&job)?;
         let (_, change, usage) = process::wait(pid, Wait::Block).ok()??;
-        let usage = ResourceUsage {
-            user_us: usage.user_us,
-            system_us: usage.system_us,
-            max_rss_kb: usage.max_rss_kb,
-        };
-        match change {
-            ChildStatus::Exited(status) => Some((ExitStatus::Exited(status), usage)),
-            ChildStatus::Killed(signal) => Some((ExitStatus::Killed(signal), usage)),
-            ChildStatus::Stopped(_) | ChildStatus::Continued => None,
-        }
+        Some((exit_status(change)?, resource_usage(&usage)))
     }
 
     fn forget(&self, job: ExecId) {
         // Its script has ended, and the shell exits.
-        let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+        let pid = lock(&self.shells).remove(&job);
         if let Some(pid) = pid {
             let _ = signal::kill(pid, libc::SIGKILL);
             let _ = process::wait(pid, Wait::Block);

@@ -15,6 +15,7 @@ use super::{CreationRules, path_of};
 use crate::apply::notify::caller::NotifyCaller;
 use crate::apply::notify::config_lock::is_staged;
 use crate::apply::notify::resolve::ResolvedParent;
+use crate::inode::inode_id;
 
 impl CreationRules {
     /// Checks moving away the file at `place`.
@@ -28,7 +29,7 @@ impl CreationRules {
         else {
             return Ok(());
         };
-        if let Some((path, kind)) = self.guards.get(&(status.st_dev, status.st_ino)) {
+        if let Some((path, kind)) = self.guards.get(&inode_id(&status)) {
             let why = match kind {
                 PinReason::Git => Denial::GIT_DIRECTORY_IS_FIXED,
                 PinReason::Above | PinReason::Tree => Denial::CONTAINS_DENIED,
@@ -67,7 +68,7 @@ impl CreationRules {
         else {
             return Ok(());
         };
-        let identity = (status.st_dev, status.st_ino);
+        let identity = inode_id(&status);
         let kind = FileType::from_raw_mode(status.st_mode);
         if kind.is_dir() && self.git_guards.contains(&identity) {
             // The kernel denies it by itself. `git worktree remove` tries it each time.

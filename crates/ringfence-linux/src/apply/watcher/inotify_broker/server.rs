@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, IoSliceMut};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, sockopt,
-};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 
-use super::super::super::fd_passing::receive_fds;
 use super::super::inotify::{InotifyInstance, WatchEvent};
 use super::{BrokerEvent, BrokerMessage};
+use crate::apply::fd_passing::{receive_bytes_with_fds, receive_fds};
 
 /// Bytes of names per message: with the framing, no message is longer than [`super::MAX_MESSAGE`].
 const MAX_NAMES: usize = 6 * 1024;
@@ -242,20 +239,13 @@ enum BrokerRequest {
 }
 
 fn receive_request(socket: &OwnedFd) -> Result<BrokerRequest, ()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 4];
-    let how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let length = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, how) {
-        Ok(received) => received.bytes,
+    let (length, fds) = match receive_bytes_with_fds(socket, &mut bytes, RecvFlags::DONTWAIT) {
+        Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(BrokerRequest::Nothing),
         Err(_) => return Err(()),
     };
-    let given = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    match (given, length) {
+    match (fds.into_iter().next(), length) {
         (Some(directory), _) => Ok(BrokerRequest::Watch(directory)),
         (None, 4) => Ok(BrokerRequest::Forget(i32::from_ne_bytes(bytes))),
         _ => Err(()),

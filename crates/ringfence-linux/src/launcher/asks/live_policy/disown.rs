@@ -1,7 +1,7 @@
 //! Files of a session's commands that the user changes between commands.
 
-use std::sync::PoisonError;
-
+use crate::launcher::system_step::SystemStep;
+use crate::locks::lock;
 use ringfence_plan::{FileKind, Overmount};
 use ringfence_policy::{AbsPath, Access, Grants, Verdict};
 use ringfence_provider::ProviderError;
@@ -16,17 +16,13 @@ impl LivePolicy {
         if files.is_empty() {
             return Ok(());
         }
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let fds = self.fds().ok_or(ProviderError::Gone { what: "sandbox" })?;
         let masks = self.mask_nodes(
             files.into_iter().map(|path| (path, Overmount::Deny(FileKind::File))).collect(),
         );
         let masked = self.with_own_pid(|begun| fds.mask_paths(masks, begun));
-        let failed = |error| ProviderError::System {
-            what: "mask a file that you changed",
-            source: std::io::Error::other(error),
-        };
-        masked.map(drop).map_err(failed)
+        masked.map(drop).map_err(std::io::Error::other).during("mask a file that you changed")
     }
 }
 

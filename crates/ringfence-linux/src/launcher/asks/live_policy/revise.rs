@@ -1,9 +1,11 @@
 //! Policy replacement in a running sandbox.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::apply::{LaunchError, MountGrant, PolicyReplacement, SandboxFds, support};
+use crate::launcher::system_step::SystemStep;
+use crate::locks::{lock, write_lock};
 use ringfence_api::{HostFacts, Operation, error_chain};
 use ringfence_plan::linux::plan;
 use ringfence_plan::{
@@ -138,7 +140,7 @@ impl LivePolicy {
         active: &mut ActivePolicy,
         given: &Grants,
     ) -> Result<(Vec<PolicyChange>, Plan), ProviderError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         let fds = self.fds().ok_or(ProviderError::Gone { what: "sandbox" })?;
         let answered = self.read(|grants| AnsweredGrants::new(grants, &active.given));
         let known = self.read(|grants| {
@@ -180,7 +182,7 @@ impl LivePolicy {
         if !active.plan.has_tripwire() {
             enforced.replace_tripwire_by_gap();
         }
-        *self.grants.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new.grants);
+        *write_lock(&self.grants) = Arc::new(new.grants);
         let _ = self.renewal.get().map(WatcherRestart::request);
         Ok((merge_by_rule(changes), enforced))
     }
@@ -195,13 +197,11 @@ impl LivePolicy {
         open: &[RevisionStep<()>],
         shut: &[RevisionStep<Overmount>],
     ) -> Result<(), ProviderError> {
-        let failed =
-            |source| ProviderError::System { what: "send the new policy to the sandbox", source };
+        let what = "send the new policy to the sandbox";
         active.count += 1;
         if active.count > MAX_REVISIONS {
-            return Err(failed(std::io::Error::other(
-                "the policy changed too often in this session",
-            )));
+            let why = "the policy changed too often in this session";
+            return Err(std::io::Error::other(why)).during(what);
         }
         active.masks.retain(|path, _| open.iter().all(|act| !path.is_within(&act.path)));
         active.masks.extend(shut.iter().map(|act| (act.path.clone(), act.what)));
@@ -213,7 +213,7 @@ impl LivePolicy {
         };
         let guards =
             new.survey.guards.iter().filter(|guard| !guarded.contains(guard)).cloned().collect();
-        fds.replace_policy(revised, guards).map_err(failed)
+        fds.replace_policy(revised, guards).during(what)
     }
 
     fn shut(&self, fds: &SandboxFds, acts: Vec<RevisionStep<Overmount>>) -> Vec<PolicyChange> {
