@@ -15,8 +15,8 @@
 //! let mut session = ChildSession::spawn(&mut command)?;
 //! let line = ExecRequest { line: "make test".as_bytes().into(), ..ExecRequest::default() };
 //! session.client().send(&SessionRequest::Exec(line))?;
-//! let report = session.client().result(|_, _| Ok(()))?;
-//! println!("{}: {}", report.exit_code, report.stdout);
+//! let result = session.client().result(|_, _| Ok(()))?;
+//! println!("{}: {}", result.exit_code, String::from_utf8_lossy(&result.stdout.bytes));
 //! session.stop()?;
 //! # Ok::<(), ringfence_client::SessionClientError>(())
 //! ```

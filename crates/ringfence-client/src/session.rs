@@ -177,7 +177,7 @@ impl<R: Read, W: Write> SessionClient<R, W> {
     ) -> ClientResult<ExecuteResult> {
         loop {
             match self.next_event()? {
-                CommandEvent::Ended(report) => return Ok(*report),
+                CommandEvent::Ended(result) => return Ok(*result),
                 CommandEvent::Output { stream, data } => {
                     if on_output(stream, &data).is_err() {
                         self.send(&SessionRequest::Interrupt {})?;
@@ -197,7 +197,7 @@ impl<R: Read, W: Write> SessionClient<R, W> {
             SessionReply::Output { stream, data } => {
                 Ok(CommandEvent::Output { stream, data: data.0 })
             }
-            SessionReply::Result(report) => Ok(CommandEvent::Ended(report)),
+            SessionReply::Result(result) => Ok(CommandEvent::Ended(result)),
             SessionReply::Error { error, .. } => Err(SessionClientError::Refused(error)),
             _ => Err(self.unexpected()),
         }

@@ -20,7 +20,6 @@ const CHOOSING: &[&str] = &[
     "crates/ringfence-log/src/platform/unix.rs",
     "crates/ringfence-plan/src/git_index.rs",
     "crates/ringfence-policy/src/path.rs",
-    "crates/ringfence-provider/src/lib.rs",
     "crates/ringfence-provider/src/process.rs",
 ];
 

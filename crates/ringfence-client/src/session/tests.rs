@@ -68,7 +68,7 @@ fn no_output(_: OutputStream, _: &[u8]) -> io::Result<()> {
 
 #[test]
 fn command_runs_after_the_greeting() {
-    let report = with_server(
+    let result = with_server(
         |server| {
             server.greet();
             assert_eq!(server.expect("exec")["line"], "make");
@@ -81,7 +81,7 @@ fn command_runs_after_the_greeting() {
             client.result(no_output).unwrap()
         },
     );
-    assert_eq!((report.stdout.text().as_ref(), report.exit_code), ("done\n", 3));
+    assert_eq!((result.stdout.bytes.as_slice(), result.exit_code), (&b"done\n"[..], 3));
 }
 
 /// Greets a session that replies with these bytes; returns the error.
