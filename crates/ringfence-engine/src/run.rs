@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_api::{CommandRequest, Denial, Enforcement, Gap, GapKind, Outcome, StdioMode};
-use ringfence_policy::{Grants, OnGap, Origin, Source};
+use ringfence_policy::{Grants, OnGap, Origin, ProviderSpec, Source};
 use ringfence_provider::{PreparedSandbox, Provider, ProviderError, SandboxDescription};
 use tracing::{debug, info, trace_span};
 
@@ -140,14 +140,16 @@ pub(crate) fn run_with_fallback(
     })
 }
 
-/// The policy without a sandbox, if none could be created and the policy accepts that.
+/// The policy without a sandbox, if this machine can create none and the policy accepts that. The
+/// commands of another provider are not meant for this machine.
 pub(crate) fn without_sandbox(
     error: &EngineError,
     resolved: &ResolvedPolicy,
 ) -> Option<ResolvedPolicy> {
     let rules = &resolved.grants.sandbox;
     let is_unavailable = matches!(error, EngineError::Provider(ProviderError::NotStarted { .. }));
-    if !is_unavailable || rules.fail_if_unavailable || rules.is_required {
+    let is_local = rules.provider.name == ProviderSpec::LOCAL;
+    if !is_unavailable || !is_local || rules.fail_if_unavailable || rules.is_required {
         return None;
     }
     let off = Origin::new(Source::User, "fail-if-unavailable = false, and no sandbox is available");

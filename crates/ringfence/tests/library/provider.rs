@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use ringfence::tools::{ReadParams, RoutedCall};
 use ringfence::{
-    AgentRunner, AgentStep, AskAnswer, Command, PolicyDemand, SandboxConfig, SandboxError,
-    SandboxManager, SandboxProviderRegistry, block_on, router,
+    AgentRunner, AgentStep, AskAnswer, BoxFuture, Command, PolicyDemand, SandboxBackend,
+    SandboxConfig, SandboxCreateOptions, SandboxError, SandboxManager, SandboxProvider,
+    SandboxProviderRegistry, block_on, router,
 };
 use ringfence_testkit::{SECRET, becomes_true};
 use serde_json::{Value, json};
@@ -64,6 +65,26 @@ fn own_policy(at: &Path, text: &str) {
     let file = home(at).join(".config/ringfence/policy.toml");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, format!("version = 1\n{text}\n")).unwrap();
+}
+
+/// A provider that can create no sandbox now.
+struct AbsentProvider;
+
+impl SandboxProvider for AbsentProvider {
+    fn provider_type(&self) -> &str {
+        "absent"
+    }
+
+    fn enforces(&self) -> &[PolicyDemand] {
+        ALL
+    }
+
+    fn create(
+        &self,
+        _: SandboxCreateOptions,
+    ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
+        Box::pin(async { Err(SandboxError::Gone { id: "none".into() }) })
+    }
 }
 
 /// The error of a command that must not reach the provider.
@@ -248,6 +269,20 @@ tests! { "provider":
         assert_eq!(calls.created.load(Ordering::SeqCst), 0);
         let begun = records(at).into_iter().rfind(|record| record["operation"] == "execute").unwrap();
         assert_eq!((&begun["provider"], &begun["confined"]), (&json!("process"), &json!(false)));
+    }
+
+    /// The policy accepts that this machine has no sandbox, not that the provider has none.
+    ///
+    /// Promise: embedder-provider
+    #[test]
+    fn nothing_runs_here_if_the_provider_is_unavailable(at) {
+        own_policy(at, "[sandbox]\nfail-if-unavailable = false");
+        let mut registry = SandboxProviderRegistry::default();
+        registry.register("mine", |_| Ok(Arc::new(AbsentProvider)));
+        let manager = SandboxManager::with_registry(config(json!({})), registry).unwrap();
+        let error = manager.execute_blocking(at, "touch made").err();
+        assert!(!at.join("made").exists(), "the command ran on this machine");
+        assert_eq!(error.unwrap().code(), "sandbox-not-started");
     }
 
     /// Promise: embedder-provider
