@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::session_protocol::PolicyReport;
 use crate::{
@@ -183,16 +183,16 @@ impl fmt::Display for CapturedOutput {
 
 /// Declares the JSON fields of a stream. The type is the module that serde's `with` names.
 macro_rules! stream_json {
-    ($name:ident, $text:literal $(skipped if $is_empty:literal)?, $base64:literal, $dropped:literal) => {
+    ($name:ident, $what:literal, $text:literal $(skipped if $is_empty:literal)?, $base64:literal, $dropped:literal) => {
         #[derive(Serialize, Deserialize, JsonSchema)]
         struct $name<'a> {
-            /// The output; invalid UTF-8 is shown as `U+FFFD`.
+            #[doc = concat!($what, "; invalid UTF-8 is shown as `U+FFFD`.")]
             #[serde(rename = $text $(, default, skip_serializing_if = $is_empty)?)]
             text: Cow<'a, str>,
-            /// The output in base64, if it is not UTF-8.
+            #[doc = concat!($what, " in base64, if it is not UTF-8.")]
             #[serde(rename = $base64, default, skip_serializing_if = "Option::is_none")]
             base64: Option<String>,
-            /// Bytes missing in the middle.
+            #[doc = concat!("Bytes missing in the middle of `", $text, "`.")]
             #[serde(rename = $dropped, default, skip_serializing_if = "is_zero")]
             dropped: u64,
         }
@@ -209,18 +209,50 @@ macro_rules! stream_json {
                 from: D,
             ) -> Result<CapturedOutput, D::Error> {
                 let json: $name<'_> = Deserialize::deserialize(from)?;
-                let bytes = json.base64.as_deref().and_then(decode_base64);
-                let bytes = bytes.unwrap_or_else(|| json.text.into_owned().into_bytes());
+                let bytes = match json.base64 {
+                    Some(base64) => decode_base64(&base64)
+                        .ok_or_else(|| de::Error::custom("invalid base64"))?,
+                    None => json.text.into_owned().into_bytes(),
+                };
                 Ok(CapturedOutput { bytes, dropped: json.dropped })
             }
         }
     };
 }
 
-stream_json!(StdoutJson, "stdout", "stdoutBase64", "stdoutDropped");
-stream_json!(StderrJson, "stderr", "stderrBase64", "stderrDropped");
-stream_json!(BackgroundJson, "background" skipped if "str::is_empty", "backgroundBase64", "backgroundDropped");
+stream_json!(StdoutJson, "Standard output", "stdout", "stdoutBase64", "stdoutDropped");
+stream_json!(StderrJson, "Standard error", "stderr", "stderrBase64", "stderrDropped");
+stream_json!(
+    BackgroundJson,
+    "Output of earlier commands' background processes",
+    "background" skipped if "str::is_empty",
+    "backgroundBase64",
+    "backgroundDropped"
+);
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_not_text_survive_the_wire() {
+        let output = |bytes: &[u8], dropped| CapturedOutput { bytes: bytes.to_vec(), dropped };
+        let result = ExecuteResult {
+            stdout: output(b"\xff\x00", 7),
+            stderr: output("é".as_bytes(), 0),
+            background: output(b"\xfe", 0),
+            ..ExecuteResult::default()
+        };
+        let text = serde_json::to_string(&result).unwrap();
+        assert!(text.contains(r#""stdoutBase64":"/wA=","stdoutDropped":7,"stderr":"é""#), "{text}");
+        assert_eq!(serde_json::from_str::<ExecuteResult>(&text).unwrap(), result);
+        let wrong = text.replace("/wA=", "/w?=");
+        assert!(serde_json::from_str::<ExecuteResult>(&wrong).is_err(), "{wrong}");
+        let plain = serde_json::to_value(ExecuteResult::default()).unwrap();
+        assert!(plain.get("background").is_none() && plain["cwd"].is_null(), "{plain}");
+    }
 }
