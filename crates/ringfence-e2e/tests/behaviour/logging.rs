@@ -77,7 +77,7 @@ fn stages_name_the_stages_they_are_within() {
         };
         has("main", "ringfence-cli/src/lib.rs");
         has("main:run_for:resolve_with:resolve_as", "ringfence-policy/src/resolve.rs");
-        has("main:run_for:run:open:plan", "ringfence-plan/src/linux.rs");
+        has("main:run_for:run:prepare:plan", "ringfence-plan/src/linux.rs");
         // Only stages were asked for.
         assert!(log.lines().all(|line| line.contains(": stage: ")), "{log}");
     });
