@@ -229,7 +229,7 @@ mod tests {
                 .with("ringfence-provider", &[("ringfence-linux", Always)])
                 .with("ringfence-engine", &[("ringfence-provider", Test)]),
             &[
-                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-linux: dependencies point down",
+                "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-linux: a backend",
                 "crates/ringfence-provider/Cargo.toml:1: ringfence-provider must not depend on ringfence-sys through ringfence-linux: a backend",
                 "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-linux through ringfence-provider: the engine knows",
                 "crates/ringfence-engine/Cargo.toml:1: ringfence-engine must not depend on ringfence-sys through ringfence-provider, ringfence-linux: the engine compiles",
