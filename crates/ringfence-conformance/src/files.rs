@@ -1,8 +1,9 @@
 //! Access to the host's files.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
-use ringfence_policy::Mode;
+use ringfence_policy::{AbsPath, Mode};
 
 use super::CheckResult;
 use super::check_run::{
@@ -18,6 +19,7 @@ checks! {
     Files: denied_path_stays_denied_under_another_name,
     Files: read_only_workspace_stays_unchanged,
     Files: secrets_are_not_read,
+    Files: denied_link_hides_its_target,
     Files: paths_outside_the_policy_are_invisible,
     Files: write_outside_the_workspace_is_denied,
     Names: protected_name_cannot_be_created,
@@ -152,6 +154,23 @@ fn secrets_are_not_read(check_run: &CheckRun<'_>) -> CheckResult {
         prepared.quoted(&copy.0)
     );
     prepared.sh(&line)?.expect_output("hello").map(drop)
+}
+
+fn denied_link_hides_its_target(check_run: &CheckRun<'_>) -> CheckResult {
+    for name in ["settings/prod", "vault/key", "vault/.git/config"] {
+        let path = check_run.path(name);
+        fs::create_dir_all(path.parent().unwrap_or_else(AbsPath::root).as_path())
+            .during("create a directory")?;
+        fs::write(path.as_path(), SECRET).during("write a file")?;
+    }
+    let links = [("settings/prod", ".env.file"), ("vault", ".env.d"), ("sub/plain", "ordinary")];
+    for (target, name) in links {
+        let link = check_run.path(name);
+        symlink(target, link.as_path()).during("create a symbolic link")?;
+    }
+    let line =
+        "cat .env.file settings/prod .env.d/* vault/* vault/.git/config 2>/dev/null; cat ordinary";
+    check_run.open()?.sh(line)?.expect_output("plain").map(drop)
 }
 
 fn paths_outside_the_policy_are_invisible(check_run: &CheckRun<'_>) -> CheckResult {

@@ -32,7 +32,7 @@ pub enum TreeMount {
 /// The mounts that show what `grants` allow, outer before inner; everything else is absent.
 ///
 /// They hold for the host as it is now, so they are made anew for each command: files that match a
-/// denied name are hidden, and directories above hidden or read-only paths are mounts, so that no
+/// denied name are hidden, also the target of a link with such a name, and directories above hidden or read-only paths are mounts, so that no
 /// command can rename them. Names that do not exist yet are not covered (the gap
 /// `filesystem.names`). Private directories show nothing of the host.
 ///
@@ -123,8 +123,23 @@ impl MountTable<'_> {
         let content = self.content(path).min(self.content(&real));
         let is_shown = |mount| matches!(mount, &TreeMount::ReadOnly | &TreeMount::ReadWrite);
         if self.enclosing(&real).is_some_and(|mount| is_shown(mount) && content < *mount) {
+            if content == TreeMount::HiddenDir {
+                self.drop_covers_within(&real);
+            }
             self.mounts.insert(real, content);
         }
+    }
+
+    /// Removes the mounts that would show a part of `hidden`, except granted trees. A link with a
+    /// denied name may hide a directory after the files in it are covered.
+    fn drop_covers_within(&mut self, hidden: &AbsPath) {
+        let is_tree = |path: &AbsPath| {
+            let mut trees = self.grants.rules.iter().filter(|rule| rule.opens());
+            trees.any(|rule| real_path(&rule.root).as_ref() == Some(path))
+        };
+        self.mounts.retain(|path, mount| {
+            *mount != TreeMount::ReadOnly || !path.is_within(hidden) || is_tree(path)
+        });
     }
 
     /// Covers everything below `directory` whose name is denied or protected. Hides a directory that
@@ -144,9 +159,6 @@ impl MountTable<'_> {
         };
         for entry in entries {
             let (path, kind) = (directory.join(entry.file_name()), entry.file_type());
-            if kind.as_ref().is_ok_and(fs::FileType::is_symlink) {
-                continue;
-            }
             self.cover(&path);
             if kind.is_ok_and(|kind| kind.is_dir()) {
                 self.cover_names(&path);
@@ -203,20 +215,10 @@ mod tests {
             fs::create_dir_all(at(name).parent().unwrap().as_path()).unwrap();
             fs::write(at(name).as_path(), "x").unwrap();
         }
-        let facts = Facts::minimal(at("app"), at("home"), at("store"));
-        let flags = Flags {
-            read: vec![at("out").to_string()],
-            deny: vec![at("out/shut").to_string()],
-            ..Flags::none(at("app"))
-        };
-        let mounts = find_mounts(&resolve(&[], &flags, &facts).unwrap()).unwrap();
-        let below: Vec<(String, TreeMount)> = mounts
-            .into_iter()
-            .filter(|(path, mount)| {
-                path.is_within(&base.0) && !matches!(mount, TreeMount::Private { .. })
-            })
-            .map(|(path, mount)| (path.relative_to(&base.0).unwrap().display().to_string(), mount))
-            .collect();
+        let mounts = mounts_below(&base.0, |flags| {
+            flags.read = vec![at("out").to_string()];
+            flags.deny = vec![at("out/shut").to_string()];
+        });
         let expect = [
             ("app", TreeMount::ReadWrite),
             ("app/.env", TreeMount::HiddenFile),
@@ -228,6 +230,37 @@ mod tests {
             ("out", TreeMount::ReadOnly),
             ("out/shut", TreeMount::HiddenDir),
         ];
-        assert_eq!(below, expect.map(|(path, mount)| (path.to_owned(), mount)));
+        assert_eq!(mounts, expect.map(|(path, mount)| (path.to_owned(), mount)));
+    }
+
+    #[test]
+    fn hidden_target_of_a_link_shows_no_protected_file() {
+        let base = ScratchDir::new("links");
+        let at = |name: &str| base.0.join(name);
+        let mut expect = vec![("app".to_owned(), TreeMount::ReadWrite)];
+        for number in 10..30 {
+            let vault = format!("app/vault{number}");
+            fs::create_dir_all(at(&vault).join(".git").as_path()).unwrap();
+            fs::write(at(&vault).join(".git/config").as_path(), "x").unwrap();
+            let link = at(&format!("app/.env.{number}"));
+            std::os::unix::fs::symlink(at(&vault).as_path(), link.as_path()).unwrap();
+            expect.push((vault, TreeMount::HiddenDir));
+        }
+        assert_eq!(mounts_below(&base.0, |_| ()), expect);
+    }
+
+    /// The mounts below `base` of a policy for its directory `app`, except private directories.
+    fn mounts_below(base: &AbsPath, change: impl FnOnce(&mut Flags)) -> Vec<(String, TreeMount)> {
+        let facts = Facts::minimal(base.join("app"), base.join("home"), base.join("store"));
+        let mut flags = Flags::none(base.join("app"));
+        change(&mut flags);
+        let mounts = find_mounts(&resolve(&[], &flags, &facts).unwrap()).unwrap();
+        mounts
+            .into_iter()
+            .filter(|(path, mount)| {
+                path.is_within(base) && !matches!(mount, TreeMount::Private { .. })
+            })
+            .map(|(path, mount)| (path.relative_to(base).unwrap().display().to_string(), mount))
+            .collect()
     }
 }
