@@ -7,9 +7,9 @@ use ringfence_api::{
     ExitStatus, Outcome, OutputStream, ShellCommand, ShellState, Signal, StdinInput,
 };
 use ringfence_policy::AbsPath;
-use ringfence_provider::{ProviderError, Sandbox, SandboxShell, ShellSpec};
+use ringfence_provider::{ProviderError, Sandbox, SandboxShell, ShellSpec, Support};
 
-use super::check_run::{CheckRun, difference, expect_equal};
+use super::check_run::{CheckRun, difference, expect_equal, expect_host_file};
 use super::fixture::SECRET;
 use super::{CheckFailure, CheckResult};
 
@@ -32,6 +32,8 @@ checks! {
     Shells: command_with_nul_is_rejected,
     Shells: two_shells_of_one_sandbox_are_independent,
     Shells: ended_sandbox_has_no_processes,
+    Shells: files_go_in_and_out,
+    Shells | Files: files_in_and_out_obey_the_policy,
     Reports: shell_denials_are_reported_with_their_command,
     Reports: planted_files_of_a_shell_are_quarantined_at_the_end,
 }
@@ -603,4 +605,43 @@ fn planted_files_of_a_shell_are_quarantined_at_the_end(check_run: &CheckRun<'_>)
         moved.iter().any(|moved| moved.path == hook.to_string()),
         true,
     )
+}
+
+/// Does nothing for a provider that does not claim files.
+fn files_go_in_and_out(check_run: &CheckRun<'_>) -> CheckResult {
+    if check_run.provider.capabilities().files == Support::No {
+        return Ok(());
+    }
+    let live = check_run.start_shell()?;
+    let (path, empty) = (check_run.path("a b'$(c)"), check_run.path("empty"));
+    let content: Vec<u8> = (0..300_000_u32).map(|byte| (byte % 251) as u8).collect();
+    let not_run = |source| CheckFailure::NotRun { command: "put or get".into(), source };
+    live.sandbox.put(&path, b"a longer text that was here before").map_err(not_run)?;
+    live.sandbox.put(&path, &content).map_err(not_run)?;
+    live.sandbox.put(&empty, b"").map_err(not_run)?;
+    let found = |path: &AbsPath, limit| live.sandbox.get(path, limit);
+    let length = content.len();
+    expect_equal("the file", found(&path, length).map_err(not_run)? == content, true)?;
+    expect_equal("the empty file", found(&empty, 0).map_err(not_run)?, Vec::new())?;
+    expect_equal("a file over the limit fails", found(&path, length - 1).is_err(), true)?;
+    let absent = check_run.path("absent/file");
+    expect_equal("an absent file fails", found(&absent, 10).is_err(), true)?;
+    expect_equal("a missing directory fails", live.sandbox.put(&absent, b"x").is_err(), true)
+}
+
+/// As [`files_go_in_and_out`].
+fn files_in_and_out_obey_the_policy(check_run: &CheckRun<'_>) -> CheckResult {
+    if check_run.provider.capabilities().files == Support::No {
+        return Ok(());
+    }
+    let live = check_run.start_shell()?;
+    let outside = check_run.fixture.outside.join("note.txt");
+    for path in [check_run.path(".env"), check_run.path("link"), outside.clone()] {
+        let found = live.sandbox.get(&path, 1000);
+        expect_equal(format!("reading {path} fails"), found.is_err(), true)?;
+        let done = live.sandbox.put(&path, b"changed");
+        expect_equal(format!("writing {path} fails"), done.is_err(), true)?;
+    }
+    expect_host_file(&check_run.path(".env"), SECRET)?;
+    expect_host_file(&outside, SECRET)
 }

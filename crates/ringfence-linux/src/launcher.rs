@@ -139,7 +139,7 @@ impl Provider for LocalProvider {
             terminals: Support::Yes,
             live_policy: Support::Yes,
             asks: Support::Yes,
-            files: Support::No,
+            files: Support::Yes,
         }
     }
 

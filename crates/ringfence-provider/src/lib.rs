@@ -10,6 +10,7 @@
 mod demand;
 mod description;
 mod error;
+mod files;
 mod finding;
 mod mounts;
 mod prepared;

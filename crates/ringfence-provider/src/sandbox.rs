@@ -3,7 +3,7 @@
 use ringfence_api::{Denial, Enforcement, Gap, PathMap, QuarantinedFile};
 use ringfence_policy::{AbsPath, Grants, PolicyChange};
 
-use crate::{ProcessSpec, ProviderError, SandboxShell, SandboxedProcess, ShellSpec};
+use crate::{ProcessSpec, ProviderError, SandboxShell, SandboxedProcess, ShellSpec, files};
 
 /// A live sandbox for many commands. Dropping it ends it.
 ///
@@ -28,17 +28,16 @@ pub trait Sandbox: Send + Sync {
     /// Translates between paths of the host and of the sandbox.
     fn paths(&self) -> &PathMap;
 
-    /// Writes a file in the sandbox, with the rights of its commands.
+    /// Writes a file in the sandbox, with the rights of its commands. By default a process in the
+    /// sandbox writes it.
     fn put(&self, path: &AbsPath, content: &[u8]) -> Result<(), ProviderError> {
-        let _ = (path, content);
-        Err(ProviderError::NotSupported { what: "writing files" })
+        files::put(self, path, content)
     }
 
     /// Reads a file in the sandbox, with the rights of its commands. A file of more than `limit`
-    /// bytes is an error.
+    /// bytes is an error. By default a process in the sandbox reads it.
     fn get(&self, path: &AbsPath, limit: usize) -> Result<Vec<u8>, ProviderError> {
-        let _ = (path, limit);
-        Err(ProviderError::NotSupported { what: "reading files" })
+        files::get(self, path, limit)
     }
 
     /// Starts a shell in it.

@@ -149,6 +149,7 @@ const FAULTS: &[(&str, Fault, &[&str])] = &[
     ),
     ("long_commands_are_cut", Fault::LongCommandsAreCut, &["long_command_runs_as_one"]),
     ("ended_sandbox_lives_on", Fault::EndedSandboxLivesOn, &["ended_sandbox_has_no_processes"]),
+    ("files_are_cut", Fault::FilesAreCut, &["files_go_in_and_out"]),
 ];
 
 const BARE: &str = "unconfined_provider_fails_every_confinement_check";

@@ -10,8 +10,8 @@ use ringfence_api::{
 use ringfence_linux::ProcessProvider;
 use ringfence_policy::{AbsPath, Grants};
 use ringfence_provider::{
-    Interrupter, OutputSink, PreparedSandbox, Provider, ProviderError, Sandbox, SandboxShell,
-    ShellSpec, StdinFeeder,
+    Capabilities, Interrupter, OutputSink, PreparedSandbox, ProcessSpec, Provider, ProviderError,
+    Sandbox, SandboxShell, SandboxedProcess, ShellSpec, StdinFeeder,
 };
 
 /// The fault besides the missing confinement.
@@ -47,6 +47,7 @@ pub(crate) enum Fault {
     BackgroundOutputIsMixed,
     LongCommandsAreCut,
     EndedSandboxLivesOn,
+    FilesAreCut,
 }
 
 pub(crate) struct Broken {
@@ -56,6 +57,10 @@ pub(crate) struct Broken {
 impl Provider for Broken {
     fn name(&self) -> &str {
         "broken"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        ProcessProvider.capabilities()
     }
 
     fn prepare(
@@ -210,6 +215,18 @@ impl Sandbox for BrokenSandbox {
             sandbox: Arc::downgrade(&self.bare),
             start: start.clone(),
         }))
+    }
+
+    fn start_process(
+        &self,
+        start: &ProcessSpec,
+    ) -> Result<Box<dyn SandboxedProcess>, ProviderError> {
+        self.bare.start_process(start)
+    }
+
+    fn put(&self, path: &AbsPath, content: &[u8]) -> Result<(), ProviderError> {
+        let length = if self.fault == Fault::FilesAreCut { 1000 } else { content.len() };
+        self.bare.put(path, &content[..length.min(content.len())])
     }
 
     fn end(self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError> {

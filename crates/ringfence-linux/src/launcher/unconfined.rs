@@ -34,7 +34,7 @@ impl Provider for ProcessProvider {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { shells: Support::Yes, ..Capabilities::default() }
+        Capabilities { shells: Support::Yes, files: Support::Yes, ..Capabilities::default() }
     }
 
     fn prepare(

