@@ -220,9 +220,11 @@ fn plan_for_host(
     let begun = FsTimestamp::now();
     let listed =
         RunRegistry::open(&user.quarantine).map(|runs| runs.read_list(grants)).unwrap_or_default();
+    // Nothing reports what a restricted command creates, so every repository is protected.
     let is_made = |path: &AbsPath| {
-        FileIdentity::from_entry(CWD, path.as_path())
-            .is_some_and(|birth| listed.made().contains(&birth))
+        scratch.is_none()
+            && FileIdentity::from_entry(CWD, path.as_path())
+                .is_some_and(|birth| listed.made().contains(&birth))
     };
     let found = survey_with_known(grants, &Known { is_made: &is_made, ..Known::default() });
     let mut effective = grants.clone();
