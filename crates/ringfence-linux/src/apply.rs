@@ -47,8 +47,8 @@ pub(crate) use netns_listeners::NetnsListeners;
 pub(crate) use parked::{CloseOnExec, SignalCheck};
 pub(crate) use pending_connect::{PendingConnect, SocketKind};
 pub(crate) use pending_write::{PendingWrite, WriteIntent};
-pub(crate) use probe::support;
 pub use probe::{UsernsObstacle, probe};
+pub(crate) use probe::{can_mediate, support};
 pub(crate) use ringfence_survey::FileIdentity;
 pub(crate) use watcher::{
     FOREIGN, InotifyShortage, OWN, PAUSED, SandboxFds, WatcherMessage, WatcherProcess,

@@ -46,7 +46,7 @@ use ringfence_api::{
     StdioMode, StreamOutput,
 };
 use ringfence_egress::dial::UpstreamProxies;
-use ringfence_plan::landlock;
+use ringfence_plan::landlock::{self, Mediation, Restriction};
 use ringfence_plan::linux::plan;
 use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::{AbsPath, Access, Grants, ProviderOptions, Verdict};
@@ -220,9 +220,11 @@ fn plan_for_host(
     let begun = FsTimestamp::now();
     let listed =
         RunRegistry::open(&user.quarantine).map(|runs| runs.read_list(grants)).unwrap_or_default();
-    // Nothing reports what a restricted command creates, so every repository is protected.
+    // Without a handler, nothing reports what a restricted command creates: every repository is
+    // protected.
+    let is_reported = scratch.is_none() || engine::mediation() == Mediation::Handler;
     let is_made = |path: &AbsPath| {
-        scratch.is_none()
+        is_reported
             && FileIdentity::from_entry(CWD, path.as_path())
                 .is_some_and(|birth| listed.made().contains(&birth))
     };
@@ -237,7 +239,10 @@ fn plan_for_host(
     let support = apply::support();
     let plan = plan(&effective, &found, &support, user);
     let plan = match scratch {
-        Some(scratch) => landlock::plan(plan, &effective, &support, scratch),
+        Some(scratch) => {
+            let mediation = engine::mediation();
+            landlock::plan(plan, &effective, &support, Restriction { scratch, mediation })
+        }
         None => plan,
     };
     PlannedSandbox { plan, effective, begun, listed }
@@ -315,8 +320,8 @@ impl PreparedSandbox for PreparedNamespaceSandbox {
             .take()
             .filter(|early| early.network() == network && !launch.plan.is_restricted());
         let mut seen = self.new_monitor(&launch.plan, ports, &cleanup);
-        // Nothing reports the names that a restricted command creates.
-        seen.has_unknown |= launch.plan.is_restricted();
+        // Without a handler, nothing reports the names that a restricted command creates.
+        seen.has_unknown |= launch.plan.is_restricted() && !launch.plan.is_mediated();
         seen.is_guessed = DenialGuesser::is_needed(&launch.plan, &self.effective);
         let supervised =
             command_loop::run(request, self.teardown, &mut seen, &masked, |streams, mask| {

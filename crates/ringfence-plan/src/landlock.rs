@@ -11,21 +11,50 @@ use crate::plan::{FileKind, MountAccess, NetworkNamespace, Overmount, Plan, Step
 use crate::support::HostSupport;
 
 /// Files of `/proc` that describe the machine and no process.
-const MACHINE_FILES: &[&str] =
+pub const MACHINE_FILES: &[&str] =
     &["cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys", "uptime", "version"];
 
 /// Files of `/etc` that the other engine generates, and that programs need. The rest of the
 /// generated files describe the network.
 const USER_FILES: &[&str] = &["/etc/passwd", "/etc/group"];
 
-/// The plan for Landlock, from the `plan` for namespaces. `scratch` is an absent path: a directory
-/// that is created for the command, and removed at its end.
+/// The inputs of a plan without namespaces.
+#[derive(Debug, Clone, Copy)]
+pub struct Restriction<'a> {
+    /// An absent path: a directory that is created for the command, and removed at its end.
+    pub scratch: &'a AbsPath,
+    /// The process that decides about paths.
+    pub mediation: Mediation,
+}
+
+/// The process that decides about paths which Landlock cannot distinguish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mediation {
+    /// The notify handler, which executes every open and every change of a name.
+    Handler,
+    /// None: a directory above a denied path is closed for new names.
+    None,
+}
+
+/// The plan for Landlock, from the `plan` for namespaces.
 ///
 /// Landlock is available (`support.landlock` is not 0).
-pub fn plan(plan: Plan, grants: &Grants, support: &HostSupport, scratch: &AbsPath) -> Plan {
+pub fn plan(
+    plan: Plan,
+    grants: &Grants,
+    support: &HostSupport,
+    Restriction { scratch, mediation }: Restriction<'_>,
+) -> Plan {
+    let is_mediated = mediation == Mediation::Handler;
     let mut steps = vec![Step::Restrict];
+    if is_mediated {
+        steps.push(Step::Mediate);
+    }
     let mut gaps: Vec<Gap> = plan.gaps.into_iter().filter(|gap| gap.what != "denials").collect();
-    gaps.extend(always());
+    gaps.push(metadata_gap(mediation));
+    if !is_mediated {
+        gaps.extend(unmediated_gaps());
+    }
     gaps.extend(of_kernel(support));
     let mut opened: Vec<(AbsPath, MountAccess)> = Vec::new();
     let enclosing = |opened: &[(AbsPath, MountAccess)], path: &AbsPath| {
@@ -91,6 +120,7 @@ pub fn plan(plan: Plan, grants: &Grants, support: &HostSupport, scratch: &AbsPat
                 "it is not enforced by the landlock engine yet",
                 "remove it from [limits]",
             )),
+            Step::Guards(_) if is_mediated => steps.push(step.clone()),
             Step::Guards(_) => gaps.push(gap(
                 "filesystem.names",
                 "Landlock cannot forbid a name in an opened directory: denied and protected names can be created in directories that have none yet",
@@ -136,30 +166,33 @@ fn gap(what: &str, why: &str, hint: &str) -> Gap {
     }
 }
 
-/// The gaps on every kernel.
-fn always() -> [Gap; 3] {
-    [
-        gap(
-            "filesystem.metadata",
-            "Landlock does not restrict stat, readlink and inotify: a command can test if a path exists, and read its size and times; and it can list the names in a denied directory below an opened one",
-            "ringfence doctor",
+fn metadata_gap(mediation: Mediation) -> Gap {
+    let listing = match mediation {
+        Mediation::Handler => "",
+        Mediation::None => "; and it can list the names in a denied directory below an opened one",
+    };
+    gap(
+        "filesystem.metadata",
+        &format!(
+            "Landlock does not restrict stat, readlink and inotify: a command can test if a path exists, and read its size and times{listing}"
         ),
-        Gap {
-            kind: GapKind::Reporting,
-            ..gap(
-                "denials",
-                "everything else is enforced, but denied accesses are only guessed from the standard error of a failed command",
-                "ringfence doctor",
-            )
-        },
-        Gap {
-            kind: GapKind::Reporting,
-            ..gap(
-                "filesystem.create",
-                "no command can create or remove a name in a directory that has a denied or protected path at any depth below it, nor change modes, owners and times by path",
-                "ringfence doctor",
-            )
-        },
+        "ringfence doctor",
+    )
+}
+
+/// The gaps in reports if no handler decides about paths.
+fn unmediated_gaps() -> [Gap; 2] {
+    let reporting =
+        |what, why| Gap { kind: GapKind::Reporting, ..gap(what, why, "ringfence doctor") };
+    [
+        reporting(
+            "denials",
+            "everything else is enforced, but denied accesses are only guessed from the standard error of a failed command",
+        ),
+        reporting(
+            "filesystem.create",
+            "no command can create or remove a name in a directory that has a denied or protected path at any depth below it, nor change modes, owners and times by path",
+        ),
     ]
 }
 

@@ -120,6 +120,11 @@ impl Plan {
         self.steps.contains(&Step::Restrict)
     }
 
+    /// True if the notify handler decides about every path, without mounts.
+    pub fn is_mediated(&self) -> bool {
+        self.steps.contains(&Step::Mediate)
+    }
+
     /// Network namespace of the command.
     pub fn network(&self) -> NetworkNamespace {
         let is_own = self.steps.contains(&Step::Namespaces { network: NetworkNamespace::Own });
@@ -140,6 +145,8 @@ impl Plan {
 pub enum Step {
     /// No namespaces: Landlock opens the trees, and the filter closes the rest.
     Restrict,
+    /// The notify handler decides about every path that is opened or changed.
+    Mediate,
     /// New namespaces, owned by a user namespace that only the supervisor is in.
     Namespaces {
         /// Network namespace of the command.
@@ -354,6 +361,7 @@ impl fmt::Display for Step {
                 f.write_str("isolate  mounts, processes, ipc, host name, cgroup")
             }
             Step::Restrict => f.write_str("restrict files by Landlock, the rest by seccomp"),
+            Step::Mediate => f.write_str("mediate  every open, and every change of a file's name"),
             Step::Identity(id) => write!(f, "run as   uid {} gid {}", id.uid, id.gid),
             Step::Symlink { path, target } => write!(f, "link     {path} -> {}", target.display()),
             Step::File { path, .. } => write!(f, "write    {path}"),

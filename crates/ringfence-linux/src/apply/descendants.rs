@@ -30,6 +30,20 @@ pub(super) fn signal_descendants(signal: i32) -> usize {
     found.iter().filter(|pid| signal_child_of(**pid, &found, own, signal)).count()
 }
 
+/// True if the process `of` is an ancestor of `pid`.
+pub(super) fn is_descendant(pid: i32, of: i32) -> bool {
+    const MAX_DEPTH: usize = 4096;
+    let mut above = parent(pid);
+    for _ in 0..MAX_DEPTH {
+        match above {
+            Some(found) if found == of => return true,
+            Some(found) if found > 1 => above = parent(found),
+            _ => return false,
+        }
+    }
+    false
+}
+
 /// Signals a process if it is still a descendant: its pid may have been reused.
 fn signal_child_of(pid: i32, descendants: &HashSet<i32>, own: i32, signal: i32) -> bool {
     let Ok(handle) = process::pidfd(pid) else { return false };

@@ -394,8 +394,10 @@ fn install_filter(
             notify::DENIALS
         }
     };
-    let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
-    descriptors.extend(for_notify_handler.iter().map(AsFd::as_fd));
+    let held = for_notify_handler.iter().map(AsFd::as_fd);
+    let namespaces = [inside.user.as_fd(), inside.mount.as_fd()];
+    let mut descriptors = vec![listener.as_fd()];
+    descriptors.extend(held.clone().take(1).chain(namespaces).chain(held.skip(1)));
     send_bytes_with_fds(supervisor, &[word], &descriptors)
         .during("send the listener to the notify handler")
 }

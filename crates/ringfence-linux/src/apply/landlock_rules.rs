@@ -1,8 +1,11 @@
 //! The Landlock rule set of a plan.
 //!
-//! A right on a directory holds for everything below it. A tree with a denied or protected path is
-//! therefore opened entry by entry: each entry without such a path gets the rights of the tree, and
-//! the directories above the path can only be listed.
+//! With a notify handler, each tree is opened for reading, and the handler decides about every path
+//! in it.
+//!
+//! Without one, a tree with a denied or protected path is opened entry by entry, because a right on
+//! a directory holds for everything below it. Each entry without such a path gets the rights of the
+//! tree, and the directories above the path can only be listed.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -31,7 +34,8 @@ const DEVICE: u64 = right::READ_FILE | right::WRITE_FILE | right::IOCTL_DEV;
 const OF_FILES: u64 =
     right::EXECUTE | right::READ_FILE | right::WRITE_FILE | right::TRUNCATE | right::IOCTL_DEV;
 
-const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+/// The devices that programs need.
+pub(super) const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Creates the rule set of `plan`. Paths that do not exist open nothing.
 pub(super) fn create(plan: &Plan) -> Result<OwnedFd, SetupError> {
@@ -43,13 +47,17 @@ pub(super) fn create(plan: &Plan) -> Result<OwnedFd, SetupError> {
     };
     let known = landlock::known_fs_rights(abi);
     let rules = landlock::create_ruleset(known, scoped).during("landlock_create_ruleset")?;
-    let builder = RuleBuilder { rules, known, closed: closed_paths(plan) };
+    // The notify handler decides about the paths in a tree, and executes what changes them.
+    let is_mediated = plan.is_mediated();
+    let closed = if is_mediated { Vec::new() } else { closed_paths(plan) };
+    let builder = RuleBuilder { rules, known, closed };
     for step in &plan.steps {
         match step {
             Step::Bind { path, access, .. } => {
-                let rights = if *access == MountAccess::ReadWrite { WRITE } else { READ };
-                builder.open_tree(path, rights)?;
+                let is_written = *access == MountAccess::ReadWrite && !is_mediated;
+                builder.open_tree(path, if is_written { WRITE } else { READ })?;
             }
+            Step::Scratch { path } if is_mediated => builder.open_tree(path, READ)?,
             Step::Scratch { path } => builder.open_tree(path, WRITE)?,
             Step::Devices => builder.open_devices()?,
             _ => {}

@@ -1,28 +1,32 @@
-//! The sandbox without namespaces: one helper process, which confines each command by Landlock.
+//! The sandbox without namespaces: init, which confines each command by Landlock, and its parent, the
+//! notify handler, if there is one.
 //!
-//! The helper is not confined by Landlock itself, so that no command can send it a signal or trace
-//! it. It ends every process of the sandbox when the command or the launcher ends.
+//! Both are not confined by Landlock themselves, so that no command can send them a signal or trace
+//! them. Init ends every process of the sandbox when the command or the launcher ends.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 
+use ringfence_plan::landlock::Mediation;
 use ringfence_plan::seccomp::{
     FileOwner, GroupSignals, HostNetwork, PlainFilterOptions, Truncation, plain_filter,
 };
 use ringfence_plan::{NetworkNamespace, Plan, Step};
 use ringfence_policy::AbsPath;
-use ringfence_sys::process;
+use ringfence_sys::process::{self, Fork};
 use ringfence_sys::seccomp::{self, BpfInsn};
 use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{landlock, privilege};
+use rustix::fs::OFlags;
 use tracing::{debug, error, info, trace_span};
 
-use super::fd_passing::{is_peer_gone, relay_log, send_message};
+use super::fd_passing::{is_peer_gone, relay_log, send_bytes_with_fds, send_message};
 use super::helper_process::message_sockets;
 use super::init::{self, ProcessScope};
-use super::supervisor::COMMAND_SIGNALS;
-use super::{LaunchSpec, SandboxMessage, SetupError, SetupStep, landlock_rules};
+use super::supervisor::{COMMAND_SIGNALS, CpuPinning};
+use super::{LaunchSpec, SandboxMessage, SetupError, SetupStep, landlock_rules, notify};
+use crate::open::open;
 
 /// The argument that starts the helper.
 pub(super) const RESTRICTED: &str = "--restricted";
@@ -44,50 +48,85 @@ pub(super) fn main(control: OwnedFd, mask: &SignalSet) -> i32 {
 fn run(control: &OwnedFd, mask: &SignalSet) -> Result<(), SetupError> {
     let _stage = trace_span!(target: "stage", "run").entered();
     signal::block(&SignalSet::from_signals(COMMAND_SIGNALS)).during("pthread_sigmask")?;
-    signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Default)
-        .during("sigaction(SIGCHLD)")?;
-    process::become_subreaper().during("prctl(PR_SET_CHILD_SUBREAPER)")?;
-    // Not by a signal at the parent's end: this process must still end those of the command.
+    // Not by a signal at the parent's end: init must still end the processes of the command.
     if is_peer_gone(control) {
         return Ok(());
     }
+    let host_proc = open("/proc", OFlags::PATH).during("open /proc")?;
     let Some((launch, held)) = init::receive_launch(control)? else { return Ok(()) };
-    // The other end is closed: there is no notify handler to flush.
-    let handler = message_sockets().during("socketpair")?.0;
-    let scratch = ScratchDir::create(&launch.plan)?;
-    let done = run_command(&launch, control, &handler, mask);
-    drop(scratch);
-    drop(held);
-    done
+    let (ours, theirs) = message_sockets().during("socketpair")?;
+    let helper = RestrictedInit { launch: &launch, held, control, handler: theirs, mask };
+    if !launch.plan.is_mediated() {
+        drop(ours);
+        return helper.run();
+    }
+    match process::fork().during("fork")? {
+        Fork::Child => {
+            drop((ours, host_proc));
+            if let Err(fault) = helper.run() {
+                error!(target: "init", errno = fault.errno, "cannot {}", fault.what);
+                send_message(control, &SandboxMessage::Failed(fault.what, fault.errno));
+            }
+            process::exit_now(0)
+        }
+        Fork::Parent(pid) => {
+            drop(helper);
+            drop_privileges()?;
+            // The kernel reaps the notify handler's children that wait at FIFOs.
+            let _ = signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Ignore);
+            let parts = Some(notify::OwnParts { init: pid, scratch: scratch_path(&launch.plan) });
+            let pinning = &CpuPinning::Unpinned;
+            let setup = notify::NotifySetup { init: pid, wire: None, parts, pinning };
+            notify::serve(ours, host_proc, control, setup);
+            process::await_end(pid);
+            Ok(())
+        }
+    }
 }
 
-fn run_command(
-    launch: &LaunchSpec,
-    control: &OwnedFd,
-    handler: &OwnedFd,
-    mask: &SignalSet,
-) -> Result<(), SetupError> {
-    if let Some(files) = launch.open_files {
-        init::limit_files(files)?;
+/// The first process of the sandbox.
+struct RestrictedInit<'a> {
+    launch: &'a LaunchSpec,
+    /// The fds for the notify handler: the plan file, and the project's lock if there is one.
+    held: Vec<OwnedFd>,
+    control: &'a OwnedFd,
+    /// Leads to the notify handler; closed at the other end if there is none.
+    handler: OwnedFd,
+    mask: &'a SignalSet,
+}
+
+impl RestrictedInit<'_> {
+    fn run(self) -> Result<(), SetupError> {
+        let Self { launch, held, control, handler, mask } = self;
+        signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Default)
+            .during("sigaction(SIGCHLD)")?;
+        process::become_subreaper().during("prctl(PR_SET_CHILD_SUBREAPER)")?;
+        // Removed after every process of the command has ended.
+        let _scratch = ScratchDir::create(&launch.plan)?;
+        if let Some(files) = launch.open_files {
+            init::limit_files(files)?;
+        }
+        let rlimits = init::rlimits(&launch.plan);
+        let rules = landlock_rules::create(&launch.plan)?;
+        drop_privileges()?;
+        install_filter(&launch.plan, &handler, &held)?;
+        // The lock must end with the notify handler, so no other process may keep it open.
+        drop(held);
+        debug!(target: "init", "created the Landlock rules and installed the filter");
+        let children = SignalSet::from_signals(&[libc::SIGCHLD]);
+        signal::block(&children).during("pthread_sigmask")?;
+        let sigchld_fd = signal::signalfd(&children).during("signalfd")?;
+        let rules = Some(rules.as_fd());
+        let Some(command) = init::start(launch, control, mask, &rlimits, rules)? else {
+            return Ok(());
+        };
+        info!(target: "init", command, "started the command");
+        let jobs = init::ExecTable::new(control, mask, rlimits, rules);
+        let scope = ProcessScope::Descendants;
+        let served = init::serve(Some(command), jobs, &handler, &sigchld_fd, None, scope);
+        scope.end_all();
+        served
     }
-    let rlimits = init::rlimits(&launch.plan);
-    let rules = landlock_rules::create(&launch.plan)?;
-    drop_privileges()?;
-    install_filter(&launch.plan)?;
-    debug!(target: "init", "created the Landlock rules and installed the filter");
-    let children = SignalSet::from_signals(&[libc::SIGCHLD]);
-    signal::block(&children).during("pthread_sigmask")?;
-    let sigchld_fd = signal::signalfd(&children).during("signalfd")?;
-    let rules = Some(rules.as_fd());
-    let Some(command) = init::start(launch, control, mask, &rlimits, rules)? else {
-        return Ok(());
-    };
-    info!(target: "init", command, "started the command");
-    let jobs = init::ExecTable::new(control, mask, rlimits, rules);
-    let scope = ProcessScope::Descendants;
-    let served = init::serve(Some(command), jobs, handler, &sigchld_fd, None, scope);
-    scope.end_all();
-    served
 }
 
 /// Gives up every privilege for good. An ordinary user has none that the bounding set could limit.
@@ -108,21 +147,40 @@ fn drop_privileges() -> Result<(), SetupError> {
     privilege::set_not_dumpable().during("prctl(PR_SET_DUMPABLE)")
 }
 
-fn install_filter(plan: &Plan) -> Result<(), SetupError> {
+/// Installs the filter in init, so that every later process inherits it.
+fn install_filter(plan: &Plan, handler: &OwnedFd, held: &[OwnedFd]) -> Result<(), SetupError> {
     let abi = landlock::abi().during("read the version of Landlock")?;
     let is_open = plan.steps.contains(&Step::Namespaces { network: NetworkNamespace::Host });
     let is_scoped = plan.steps.contains(&Step::Landlock);
+    let is_mediated = plan.is_mediated();
+    let is_truncation_refused = abi < 3 && !is_mediated;
     let filter = plain_filter(PlainFilterOptions {
         group_signals: if is_scoped { GroupSignals::Scoped } else { GroupSignals::Refused },
         owner: FileOwner::from_uid(Some(process::ids().0)),
         network: if is_open { HostNetwork::Open } else { HostNetwork::Closed },
-        truncation: if abi < 3 { Truncation::Refused } else { Truncation::Landlock },
+        truncation: if is_truncation_refused { Truncation::Refused } else { Truncation::Landlock },
+        mediation: if is_mediated { Mediation::Handler } else { Mediation::None },
     });
     let filter: Vec<_> = filter
         .into_iter()
         .map(|insn| BpfInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k })
         .collect();
-    seccomp::install_plain(&filter).during("seccomp(SECCOMP_SET_MODE_FILTER)")
+    let what = "seccomp(SECCOMP_SET_MODE_FILTER)";
+    if !is_mediated {
+        return seccomp::install_plain(&filter).during(what);
+    }
+    let listener = seccomp::install(&filter).during(what)?;
+    let held = held.iter().map(AsFd::as_fd);
+    let descriptors: Vec<_> = [listener.as_fd()].into_iter().chain(held).collect();
+    send_bytes_with_fds(handler, &[notify::DENIALS], &descriptors)
+        .during("send the listener to the notify handler")
+}
+
+fn scratch_path(plan: &Plan) -> Option<AbsPath> {
+    plan.steps.iter().find_map(|step| match step {
+        Step::Scratch { path } => Some(path.clone()),
+        _ => None,
+    })
 }
 
 /// The command's directory for temporary files, removed when dropped.
@@ -130,11 +188,7 @@ struct ScratchDir(Option<AbsPath>);
 
 impl ScratchDir {
     fn create(plan: &Plan) -> Result<Self, SetupError> {
-        let found = plan.steps.iter().find_map(|step| match step {
-            Step::Scratch { path } => Some(path.clone()),
-            _ => None,
-        });
-        let Some(path) = found else { return Ok(Self(None)) };
+        let Some(path) = scratch_path(plan) else { return Ok(Self(None)) };
         DirBuilder::new().mode(0o700).create(path.as_path()).during(|| format!("create {path}"))?;
         for step in &plan.steps {
             if let Step::File { path, content } = step {

@@ -21,6 +21,7 @@ pub(crate) fn enforcements(plan: &Plan) -> Vec<Enforcement> {
 fn kind(step: &Step) -> &'static str {
     match step {
         Step::Restrict => "restrict",
+        Step::Mediate => "mediate",
         Step::Namespaces { .. } => "namespaces",
         Step::Identity(_) => "identity",
         Step::Symlink { .. } => "link",

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::{env, fs, io};
 
 use ringfence_plan::HostSupport;
+use ringfence_plan::landlock::Mediation;
 use ringfence_policy::{AbsPath, ProviderOptions, ProviderSpec};
 use ringfence_provider::ProviderError;
 use rustix::rand::GetRandomFlags;
@@ -70,6 +71,13 @@ impl EngineChoice {
 fn are_namespaces_forbidden() -> bool {
     static FORBIDDEN: OnceLock<bool> = OnceLock::new();
     *FORBIDDEN.get_or_init(|| is_suspicious() && apply::probe().is_some())
+}
+
+/// The process that decides about paths in a sandbox without namespaces: the notify handler, if the
+/// kernel lets this process have one. A process below another notify handler may have none.
+pub(crate) fn mediation() -> Mediation {
+    static FOUND: OnceLock<Mediation> = OnceLock::new();
+    *FOUND.get_or_init(|| if apply::can_mediate() { Mediation::Handler } else { Mediation::None })
 }
 
 fn is_suspicious() -> bool {

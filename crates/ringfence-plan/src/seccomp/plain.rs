@@ -1,17 +1,20 @@
-//! The filter for a sandbox without a notify handler and without namespaces.
+//! The filter for a sandbox without namespaces.
 //!
-//! Landlock decides about paths, so syscalls that create names pass. It does not know about
-//! metadata, sockets and the host's IPC objects: the filter refuses these syscalls as a whole.
+//! Landlock does not know about metadata, sockets and the host's IPC objects: the filter refuses
+//! these syscalls as a whole. With a notify handler, that decides about all paths. Without one,
+//! Landlock does, and syscalls that create names pass.
 
 use super::bpf::{BpfAssembler, FilterAction, FilterInsn};
 use super::calls::{Arch, Call};
 use super::table::{
-    ArgCondition, CHANGES_FILES, FilterRule, GROUP_SIGNALS, REFUSED, TableRow, owned_by,
+    AFTER_CLOSE, ArgCondition, CHANGES_FILES, CREATES_NAMES, FilterRule, GROUP_SIGNALS, REFUSED,
+    TableRow, owned_by,
 };
 use super::{FileOwner, GroupSignals};
 use crate::abi;
+use crate::landlock::Mediation;
 
-/// Inputs that select the filter without a notify handler.
+/// Inputs that select the filter without namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainFilterOptions {
     /// Handling of signals to the own process group.
@@ -22,6 +25,8 @@ pub struct PlainFilterOptions {
     pub network: HostNetwork,
     /// Handling of files that are truncated by path.
     pub truncation: Truncation,
+    /// The process that decides about paths.
+    pub mediation: Mediation,
 }
 
 /// Access to the host's network.
@@ -95,13 +100,19 @@ const HOST_OBJECTS: &[TableRow] = &[
     (Call::SchedSetattr, ArgCondition::NoneOf(0, &[0]), PERM, "reaches processes of the host"),
 ];
 
+/// The notify handler opens every file.
+const OPENS: &[TableRow] = &[
+    (Call::Open, ArgCondition::Always, FilterAction::Notify, "opens a file"),
+    (Call::Openat, ArgCondition::Always, FilterAction::Notify, "opens a file"),
+];
+
 /// Without ABI 3, Landlock lets a command truncate what it can read.
 const TRUNCATION: &[TableRow] = &[
     (Call::Truncate, ArgCondition::Always, PERM, "Landlock does not restrict it here"),
     (Call::Truncate64, ArgCondition::Always, PERM, "Landlock does not restrict it here"),
 ];
 
-/// Assembles the filter without a notify handler.
+/// Assembles the filter without namespaces.
 pub fn plain_filter(options: PlainFilterOptions) -> Vec<FilterInsn> {
     let mut assembler = BpfAssembler::default();
     for arch in Arch::NATIVE_FIRST {
@@ -126,17 +137,32 @@ pub fn plain_rules_for(arch: Arch, options: PlainFilterOptions) -> Vec<FilterRul
     };
     let is_socket_call = |call| matches!(call, Call::Socket | Call::Socketpair | Call::Socketcall);
     let refused = REFUSED.iter().filter(|row| !is_socket_call(row.0));
-    sockets
+    let closed = sockets
         .iter()
         .chain(SOCKET_PAIRS)
         .chain(HOST_OBJECTS)
         .chain(refused)
         .chain(owned_by(options.owner))
         .chain(signals)
-        .chain(truncation)
-        .filter_map(|row| rule(arch, row, refuse_quietly(row.2)?))
-        .chain(CHANGES_FILES.iter().filter_map(|row| rule(arch, row, metadata(row.0)?)))
-        .collect()
+        .chain(truncation);
+    match options.mediation {
+        Mediation::None => closed
+            .filter_map(|row| rule(arch, row, refuse_quietly(row.2)?))
+            .chain(CHANGES_FILES.iter().filter_map(|row| rule(arch, row, metadata(row.0)?)))
+            .collect(),
+        Mediation::Handler => closed
+            .chain(OPENS)
+            .chain(CREATES_NAMES.iter().filter(|row| !is_socket_name(row.0)))
+            .chain(CHANGES_FILES.iter().filter(|row| !is_socket_name(row.0)))
+            .chain(AFTER_CLOSE)
+            .filter_map(|row| rule(arch, row, row.2))
+            .collect(),
+    }
+}
+
+/// True for a syscall that needs a socket which the filter refuses to make.
+fn is_socket_name(call: Call) -> bool {
+    matches!(call, Call::Bind | Call::Connect | Call::Socketcall)
 }
 
 fn rule(

@@ -290,7 +290,7 @@ pub(super) const REFUSED: &[TableRow] = &[
 ];
 
 /// Syscalls that create names: the notify handler executes them.
-const CREATES_NAMES: &[TableRow] = &[
+pub(super) const CREATES_NAMES: &[TableRow] = &[
     (
         Call::Open,
         ArgCondition::AnyBit(1, MORE_THAN_READ),
@@ -338,7 +338,7 @@ const OBSERVED: &[TableRow] = &[
 /// Syscalls that are allowed after the notify handler has closed its own fds: `execve` fails with
 /// ETXTBSY while any process has the file open for writing. (The variants with a path are notified
 /// as well, for reports.)
-const AFTER_CLOSE: &[TableRow] = &[
+pub(super) const AFTER_CLOSE: &[TableRow] = &[
     (
         Call::Fchmod,
         ArgCondition::AnyBit(1, EXECUTE_BITS),
