@@ -1,11 +1,18 @@
-//! Provider conformance of `local` with the engine `landlock`: each check passes, or is listed here
-//! with the gap or limit that explains it, and then it fails.
+//! Provider conformance of `local` with the engine `landlock`, with a notify handler and without
+//! one: each check passes, or is listed here with the gap or limit that explains it, and then it
+//! fails.
 
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use ringfence_conformance::{CheckTier, checks, find_check, run_each};
 use ringfence_linux::LocalProvider;
 use ringfence_policy::ProviderSpec;
+use ringfence_sys::privilege;
+use ringfence_sys::seccomp::{self, BpfInsn};
+
+const MEDIATED: &str = "mediated";
+const PLAIN: &str = "plain";
 
 /// Checks that fail, and the reason.
 const NOT_HELD: &[(&str, &str)] = &[
@@ -16,6 +23,23 @@ const NOT_HELD: &[(&str, &str)] = &[
     ("loopback_works_inside", "the gap network.loopback"),
 ];
 
+/// Checks that fail only without a notify handler.
+const NOT_HELD_PLAIN: &[(&str, &str)] = &[
+    ("deadline_ends_all_started_processes", CREATE),
+    ("nothing_outlives_the_command", CREATE),
+    ("inherited_streams_are_not_captured", CREATE),
+    ("workspace_is_readable_and_writable", CREATE),
+    ("protected_name_cannot_be_created", CREATE),
+    ("denied_name_cannot_be_created", CREATE),
+    ("uid_and_gid_are_the_same_inside", CREATE),
+    ("prepared_sandbox_runs_several_commands", CREATE),
+    ("two_sandboxes_are_independent", CREATE),
+    ("limit_holds_or_is_a_gap", CREATE),
+    ("user_has_the_given_name", "/etc/passwd is the host's"),
+];
+/// The project has denied files, and the checks create files beside them.
+const CREATE: &str = "the gap filesystem.create";
+
 fn main() -> ExitCode {
     // The helpers of `local` are this program, executed anew.
     ringfence_linux::enter_if_helper();
@@ -23,16 +47,27 @@ fn main() -> ExitCode {
         let tiers = [CheckTier::Shells, CheckTier::Reports];
         !check.tiers.iter().any(|tier| tiers.contains(tier))
     });
-    run_each(tried.map(|check| check.name.to_owned()).collect(), |name, directory| {
+    let names =
+        tried.flat_map(|check| [MEDIATED, PLAIN].map(|mode| format!("{mode}::{}", check.name)));
+    run_each(names.collect(), |name, directory| {
+        let (mode, name) = name.split_once("::").ok_or("a name has two parts")?;
+        let _listener = (mode == PLAIN).then(forbid_handlers).transpose()?;
         let spec: ProviderSpec = "local:engine=landlock".parse()?;
         let provider = LocalProvider::default().with_options(&spec.options)?;
         let result = find_check(name)?.run(&provider, directory);
-        let reason = NOT_HELD.iter().find(|(known, _)| *known == name).map(|(_, reason)| reason);
-        match (result, reason) {
-            (Ok(()), None) => Ok(()),
+        let plain = if mode == PLAIN { NOT_HELD_PLAIN } else { &[] };
+        let mut known = NOT_HELD.iter().chain(plain);
+        match (result, known.find(|(known, _)| *known == name)) {
+            (Ok(()), None) | (Err(_), Some(_)) => Ok(()),
             (Err(failure), None) => Err(failure.into()),
-            (Err(_), Some(_)) => Ok(()),
-            (Ok(()), Some(reason)) => Err(format!("it holds, but is listed: {reason}").into()),
+            (Ok(()), Some((_, reason))) => Err(format!("it holds, but is listed: {reason}").into()),
         }
     })
+}
+
+/// Gives this process a seccomp listener: its descendants cannot have another until it is closed.
+fn forbid_handlers() -> std::io::Result<OwnedFd> {
+    let allow_all = BpfInsn { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+    privilege::set_no_new_privs()?;
+    seccomp::install(&[allow_all])
 }

@@ -124,11 +124,14 @@ pub fn plan(
                 "remove it from [limits]",
             )),
             Step::Guards(_) if is_mediated => steps.push(step.clone()),
-            Step::Guards(_) => gaps.push(gap(
-                "filesystem.names",
-                "Landlock cannot forbid a name in an opened directory: denied and protected names can be created in directories that have none yet",
-                "ringfence doctor",
-            )),
+            Step::Guards(found) => {
+                steps.push(Step::Repositories(found.clone()));
+                gaps.push(gap(
+                    "filesystem.names",
+                    "Landlock cannot forbid a name in an opened directory: denied and protected names can be created in directories that have none yet",
+                    "ringfence doctor",
+                ));
+            }
             Step::Egress => gaps.push(gap(
                 "network.allow-list",
                 "the landlock engine opens no host yet: the network is closed",

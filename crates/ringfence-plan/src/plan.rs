@@ -63,12 +63,12 @@ impl OwnPlaces {
 }
 
 impl Plan {
-    /// Directories that cannot be renamed.
+    /// Directories that git obeys, or that are above protected paths.
     pub fn pinned_dirs(&self) -> &[PinnedDir] {
         self.steps
             .iter()
             .find_map(|step| match step {
-                Step::Guards(guards) => Some(guards.as_slice()),
+                Step::Guards(guards) | Step::Repositories(guards) => Some(guards.as_slice()),
                 _ => None,
             })
             .unwrap_or_default()
@@ -247,6 +247,8 @@ pub enum Step {
     Landlock,
     /// Protected and denied names that do not exist cannot be created.
     Guards(Vec<PinnedDir>),
+    /// Repositories that existed before: the sweep at the end compares them. Nothing guards them.
+    Repositories(Vec<PinnedDir>),
     /// Network access to the allowed hosts.
     Egress,
     /// A secret that stays outside is inserted into requests on the way.
@@ -401,6 +403,9 @@ impl fmt::Display for Step {
                     "guard    absent protected and denied names; {} directories cannot be renamed",
                     guards.len()
                 )
+            }
+            Step::Repositories(found) => {
+                write!(f, "sweep    {} directories that git obeys, after the command", found.len())
             }
             Step::Egress => f.write_str("reach    the hosts that the policy allows"),
             Step::Secret { env, header, hosts } => {

@@ -43,6 +43,7 @@ fn kind(step: &Step) -> &'static str {
         Step::Lock => "lock",
         Step::Landlock => "landlock",
         Step::Guards(_) => "guards",
+        Step::Repositories(_) => "repositories",
         Step::Egress => "egress",
         Step::Secret { .. } => "secret",
         Step::Proxy => "proxy",
