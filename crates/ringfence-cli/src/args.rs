@@ -350,7 +350,8 @@ pub(crate) enum ShellArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum EngineArg {
-    /// Namespaces, or Landlock where the host forbids them; none if the policy confines nothing
+    /// Namespaces; Landlock if the host forbids them and `--on-gap run` accepts gaps; none if the
+    /// policy confines nothing
     Auto,
     /// Linux namespaces; refuses a policy that confines nothing
     Namespaces,

@@ -175,7 +175,7 @@ impl Provider for LocalProvider {
         let support = apply::support();
         let scratch = self
             .engine
-            .is_landlock(&support)
+            .is_landlock(&support, grants.on_gap)
             .then(|| engine::scratch_path(&support))
             .transpose()?;
         let planned = plan_for_host(&grants, &user, scratch.as_ref());

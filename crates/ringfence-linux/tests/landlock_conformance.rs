@@ -20,7 +20,7 @@ const NOT_HELD: &[(&str, &str)] = &[
     ("paths_outside_the_policy_are_invisible", "the gap filesystem.metadata"),
     ("temporary_files_are_private", "/tmp is closed, and TMPDIR is another directory"),
     ("caches_are_private_and_last", "caches are read-only"),
-    ("loopback_works_inside", "the gap network.loopback"),
+    ("loopback_works_inside", "the network is the host's, so no program can make a socket"),
 ];
 
 /// Checks that fail only without a notify handler.
@@ -38,7 +38,7 @@ const NOT_HELD_PLAIN: &[(&str, &str)] = &[
     ("user_has_the_given_name", "/etc/passwd is the host's"),
 ];
 /// The project has denied files, and the checks create files beside them.
-const CREATE: &str = "the gap filesystem.create";
+const CREATE: &str = "no name can be created beside a denied or protected one";
 
 fn main() -> ExitCode {
     // The helpers of `local` are this program, executed anew.

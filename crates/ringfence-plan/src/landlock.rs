@@ -54,7 +54,7 @@ pub fn plan(
         plan.gaps.iter().filter(|gap| gap.what != "denials").cloned().collect();
     gaps.push(metadata_gap(mediation));
     if !is_mediated {
-        gaps.extend(unmediated_gaps());
+        gaps.push(denials_gap());
     }
     gaps.extend(of_kernel(support));
     let mut opened: Vec<(AbsPath, MountAccess)> = Vec::new();
@@ -149,16 +149,6 @@ pub fn plan(
             _ => {}
         }
     }
-    if plan.network() == NetworkNamespace::Own {
-        gaps.push(Gap {
-            kind: GapKind::Reporting,
-            ..gap(
-                "network.loopback",
-                "the network is the host's, so it is closed: programs of the sandbox cannot connect to each other",
-                "ringfence doctor",
-            )
-        });
-    }
     if !grants.network.unix_sockets.is_empty() {
         gaps.push(gap(
             "network.unix-sockets",
@@ -196,20 +186,16 @@ fn metadata_gap(mediation: Mediation) -> Gap {
     )
 }
 
-/// The gaps in reports if no handler decides about paths.
-fn unmediated_gaps() -> [Gap; 2] {
-    let reporting =
-        |what, why| Gap { kind: GapKind::Reporting, ..gap(what, why, "ringfence doctor") };
-    [
-        reporting(
+/// The gap in reports if no handler decides about paths.
+fn denials_gap() -> Gap {
+    Gap {
+        kind: GapKind::Reporting,
+        ..gap(
             "denials",
             "everything else is enforced, but denied accesses are only guessed from the standard error of a failed command",
-        ),
-        reporting(
-            "filesystem.create",
-            "no command can create or remove a name in a directory that has a denied or protected path at any depth below it, nor change modes, owners and times by path",
-        ),
-    ]
+            "ringfence doctor",
+        )
+    }
 }
 
 /// The gaps of older versions of Landlock.

@@ -39,6 +39,9 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
+/// Shown where namespaces are forbidden and Landlock is available.
+const LANDLOCK_INSTEAD: &str = "  instead  `ringfence run --on-gap run …` confines by Landlock;\n           `ringfence plan --engine landlock` shows its gaps\n";
+
 /// The result of all checks.
 struct Diagnosis {
     host: HostDiagnosis,
@@ -192,6 +195,9 @@ impl Diagnosis {
                     "  cause    {cause}\n  symptom  {symptom}\n  fix      {}\n",
                     paint.strong(fix)
                 ));
+                if self.host.has_landlock() {
+                    text.push_str(LANDLOCK_INSTEAD);
+                }
             }
         }
         text

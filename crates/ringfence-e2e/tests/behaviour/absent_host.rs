@@ -6,7 +6,7 @@ use ringfence_testkit::{TestOutput, TestProject, each_user, needs};
 use crate::project;
 
 /// Refuses user namespaces, as container runtimes do.
-const NO_NAMESPACES: &str = r#"
+pub(crate) const NO_NAMESPACES: &str = r#"
     op(0x15, NUMBERS['clone3'], 0, 1), op(0x06, ERRNO | errno.ENOSYS),
     op(0x15, NUMBERS['unshare'], 2, 0), op(0x15, NUMBERS['clone'], 1, 0), op(0x06, ALLOW),
     op(0x20, 16), op(0x45, NEWUSER, 0, 1), op(0x06, ERRNO | errno.EPERM), op(0x06, ALLOW)"#;
@@ -23,7 +23,7 @@ const OLDER_KERNEL: &str = "
     op(0x15, NUMBERS['seccomp'], 0, 3), op(0x20, 24), op(0x45, 0x20, 0, 1), op(0x06, ERRNO | errno.EINVAL), op(0x06, ALLOW)";
 
 /// Runs ringfence behind a seccomp filter; `filter` continues after the syscall number is loaded.
-fn filtered(filter: &str, project: &TestProject, words: &[&str]) -> TestOutput {
+pub(crate) fn filtered(filter: &str, project: &TestProject, words: &[&str]) -> TestOutput {
     let binary = project.binary().to_string_lossy().into_owned();
     let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
     let code = format!(

@@ -36,6 +36,7 @@ mod imports;
 mod init;
 mod json;
 mod kill;
+mod landlock;
 mod learn;
 mod limits;
 mod live;

@@ -38,7 +38,7 @@ fn unknown_provider_or_option_runs_nothing() {
         assert_eq!(json["error"]["code"], "unknown-provider", "{json}");
         refused(
             &touch(&["--provider", "local:a=b"]),
-            "unknown option `a` of the sandbox provider `local`; known options: none",
+            "unknown option `a` of the sandbox provider `local`; known options: engine",
         );
         touch(&["--provider", "a b"]).expect_status(125);
         project.write("p.toml", "version = 1\n[sandbox]\nprovider = \"a b\"\n");

@@ -63,7 +63,7 @@ impl LaunchError {
                 host_limits::limit_hint(source).unwrap_or_default()
             }
             LaunchError::Step { what, .. } if what.starts_with("unshare") => {
-                "this host forbids unprivileged user namespaces; `ringfence doctor` shows the cause and the fix"
+                "this host forbids unprivileged user namespaces; `ringfence doctor` shows the cause and the fix. `--on-gap run` confines by Landlock instead, with the gaps that `ringfence plan --engine landlock` shows"
             }
             LaunchError::Step { source, .. } if source.raw_os_error() == Some(libc::ENOSYS) => {
                 "ringfence needs Linux 5.14 or later; `ringfence doctor` shows what this host can do"

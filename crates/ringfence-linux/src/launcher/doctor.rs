@@ -59,6 +59,11 @@ impl HostDiagnosis {
         )
     }
 
+    /// True if the engine `landlock` can confine commands.
+    pub fn has_landlock(&self) -> bool {
+        self.support.landlock > 0
+    }
+
     /// The optional features, and the consequences of missing ones.
     pub fn findings(&self) -> Vec<DoctorFinding> {
         vec![self.landlock(), self.notify(), self.overlay(), self.fuse(), self.groups()]

@@ -5,7 +5,7 @@ use std::{env, fs, io};
 
 use ringfence_plan::HostSupport;
 use ringfence_plan::landlock::Mediation;
-use ringfence_policy::{AbsPath, ProviderOptions, ProviderSpec};
+use ringfence_policy::{AbsPath, OnGap, ProviderOptions, ProviderSpec};
 use ringfence_provider::ProviderError;
 use rustix::rand::GetRandomFlags;
 
@@ -15,7 +15,7 @@ use crate::launcher::system_step::SystemStep;
 /// The choice of an engine: the option `engine` of `local`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// Namespaces, and Landlock where the host forbids them.
+    /// Namespaces. Landlock where the host forbids them and the policy accepts gaps.
     #[default]
     Auto,
     /// Namespaces, seccomp and a little of Landlock.
@@ -57,11 +57,13 @@ impl EngineChoice {
     }
 
     /// True if commands are confined by Landlock instead of namespaces here.
-    pub(crate) fn is_landlock(self, support: &HostSupport) -> bool {
+    pub(crate) fn is_landlock(self, support: &HostSupport, on_gap: OnGap) -> bool {
         match self {
             EngineChoice::Namespaces => false,
             EngineChoice::Landlock => true,
-            EngineChoice::Auto => support.landlock > 0 && are_namespaces_forbidden(),
+            EngineChoice::Auto => {
+                on_gap == OnGap::Run && support.landlock > 0 && are_namespaces_forbidden()
+            }
         }
     }
 }
