@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ringfence_api::shell_word;
 use ringfence_policy::ProviderSpec;
@@ -24,6 +24,7 @@ use crate::commands::policy::PolicyCommand;
 use crate::commands::policy::allow::PolicyAllowArgs;
 use crate::commands::question::QuestionArgs;
 use crate::commands::remote::RemoteCommand;
+use crate::commands::sandbox::{DebugCliCommand, SandboxCliCommand};
 use crate::commands::serve::ServeArgs;
 use crate::commands::session::{AskCommand, SessionCommand};
 use crate::commands::test::TestArgs;
@@ -61,6 +62,8 @@ pub(crate) struct Arguments {
 pub(crate) enum CliCommand {
     Run(RunArgs),
     Shell(ShellArgs),
+    Sandbox(SandboxCliCommand),
+    Debug(DebugCliCommand),
     Session(SessionCommand),
     Ask(AskCommand),
     Agent(AgentCommand),
@@ -93,6 +96,8 @@ impl CliCommand {
     pub(crate) fn creates_sandbox(&self) -> bool {
         match self {
             CliCommand::Session(arguments) => arguments.makes_sandboxes(),
+            CliCommand::Sandbox(arguments) => arguments.creates_sandbox(),
+            CliCommand::Debug(arguments) => arguments.creates_sandbox(),
             CliCommand::Run(_)
             | CliCommand::Shell(_)
             | CliCommand::Learn(_)
@@ -106,6 +111,8 @@ impl CliCommand {
     pub(crate) fn prints_json(&self) -> bool {
         match self {
             CliCommand::Run(arguments) => arguments.json,
+            CliCommand::Sandbox(arguments) => arguments.wants_json(),
+            CliCommand::Debug(arguments) => arguments.wants_json(),
             CliCommand::Session(arguments) => arguments.wants_json(),
             CliCommand::Ask(arguments) => arguments.wants_json(),
             CliCommand::Agent(arguments) => arguments.wants_json(),
@@ -381,7 +388,8 @@ pub(crate) enum AskArg {
 pub(crate) fn parse() -> Arguments {
     let parsed = parse_subcommand::<RunArgs>("run")
         .map(CliCommand::Run)
-        .or_else(|| parse_subcommand::<HookCommand>("hook").map(CliCommand::Hook));
+        .or_else(|| parse_subcommand::<HookCommand>("hook").map(CliCommand::Hook))
+        .or_else(|| parse_subcommand::<SandboxCliCommand>("sandbox").map(CliCommand::Sandbox));
     if let Some(command) = parsed {
         return Arguments { command, verbose: 0 };
     }
@@ -392,9 +400,25 @@ pub(crate) fn parse() -> Arguments {
         {
             messages::print_line(&format!("hint: did you mean: {line}"));
         }
+        if lacks_command(&error) {
+            messages::print_line(
+                "hint: write the command after `--`; `ringfence shell` opens an interactive shell",
+            );
+        }
         let wrong = if is_subcommand("hook") { crate::commands::hook::BLOCKED.into() } else { 125 };
         std::process::exit(if error.use_stderr() { wrong } else { 0 })
     })
+}
+
+/// True if the arguments of `run` or `sandbox linux` have neither a command nor a line.
+fn lacks_command(error: &clap::Error) -> bool {
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.as_slice(),
+        _ => &[],
+    };
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && runs_one_command()
+        && missing.iter().any(|argument| argument.starts_with("-c "))
 }
 
 /// Returns the arguments as a `ringfence run -- npm test` line if the first is a program on `PATH`.
@@ -411,6 +435,14 @@ fn suggest_run_line(words: impl Iterator<Item = OsString>) -> Option<String> {
 /// True if the first argument is this subcommand. Does not parse the arguments.
 pub(crate) fn is_subcommand(command: &str) -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == command)
+}
+
+/// True if the arguments run one command in a new sandbox. Does not parse them.
+pub(crate) fn runs_one_command() -> bool {
+    let is_second = |word: &str| std::env::args_os().nth(2).is_some_and(|second| second == word);
+    is_subcommand("run")
+        || is_subcommand("sandbox") && is_second("linux")
+        || is_subcommand("debug") && is_second("landlock")
 }
 
 /// True if the arguments run a command in the existing sandbox of a conversation.

@@ -18,6 +18,7 @@ pub(crate) mod question;
 pub(crate) mod remote;
 pub(crate) mod resolve_args;
 pub(crate) mod run;
+pub(crate) mod sandbox;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod test;
@@ -39,6 +40,8 @@ fn dispatch(arguments: Arguments, providers: &EarlyProviders) -> Result<ExitCode
     match arguments.command {
         CliCommand::Run(arguments) => run::run(arguments, providers),
         CliCommand::Shell(arguments) => run::run(arguments.into(), providers),
+        CliCommand::Sandbox(arguments) => sandbox::run(arguments, providers),
+        CliCommand::Debug(arguments) => sandbox::debug(arguments, providers),
         CliCommand::Session(arguments) => session::run(arguments),
         CliCommand::Ask(arguments) => session::ask(arguments),
         CliCommand::Agent(arguments) => agent::run(arguments, providers),

@@ -9,7 +9,7 @@ use ringfence_engine::{AllowError, EngineError};
 use ringfence_http::ServeError;
 use ringfence_log::LogError;
 use ringfence_policy::PolicyError;
-use ringfence_policy::import::ImportError;
+use ringfence_policy::import::{CodexPolicyError, ImportError};
 use ringfence_tools::ToolError;
 use serde_json::{Value, json};
 
@@ -56,6 +56,23 @@ pub(crate) enum CliError {
         /// The parse error.
         #[source]
         source: ImportError,
+    },
+    /// A sandbox policy in the form of Codex could not be read. A project may have written it.
+    #[error("{place}:{}", printable(&.source.to_string()))]
+    CodexPolicy {
+        /// The flag or the file.
+        place: String,
+        /// The parse error.
+        #[source]
+        source: CodexPolicyError,
+    },
+    /// A command was to run in the sandbox of another platform.
+    #[error(
+        "cannot run in the sandbox of {platform}: this host is not {platform}, and this version has no plan for {platform} to print"
+    )]
+    OtherPlatform {
+        /// The platform's name.
+        platform: &'static str,
     },
     /// The HTTP server failed.
     #[error(transparent)]
@@ -109,6 +126,8 @@ impl CliError {
             CliError::Usage { .. } => "usage",
             CliError::File { .. } => "file",
             CliError::Import { source, .. } => source.code(),
+            CliError::CodexPolicy { .. } => "sandbox-policy",
+            CliError::OtherPlatform { .. } => "other-platform",
             CliError::Serve { source } => source.code(),
             CliError::Session(error) => &error.code,
             CliError::Tool(error) => error.code(),
@@ -126,6 +145,10 @@ impl CliError {
             CliError::Usage { hint, .. } => Some(hint.clone()),
             CliError::File { .. } => None,
             CliError::Import { source, .. } => Some(source.hint()),
+            CliError::CodexPolicy { source, .. } => Some(source.hint.clone()),
+            CliError::OtherPlatform { .. } => Some(
+                "`ringfence sandbox linux` runs the command here, and `ringfence plan` prints the plan of this host".into(),
+            ),
             CliError::Serve { source } => source.hint(),
             CliError::Session(error) => error.hint.as_deref().map(printable),
             CliError::Tool(error) => error.hint(),
@@ -143,6 +166,8 @@ impl CliError {
             | CliError::Usage { .. }
             | CliError::File { .. }
             | CliError::Import { .. }
+            | CliError::CodexPolicy { .. }
+            | CliError::OtherPlatform { .. }
             | CliError::Serve { .. }
             | CliError::Tool(_)
             | CliError::Remote(_) => 125,
@@ -153,7 +178,7 @@ impl CliError {
     pub(crate) fn causes(&self) -> Vec<String> {
         match self {
             // Its message already is the message of its cause.
-            CliError::Import { .. } => Vec::new(),
+            CliError::Import { .. } | CliError::CodexPolicy { .. } => Vec::new(),
             CliError::Session(error) => error.causes.iter().map(|cause| printable(cause)).collect(),
             CliError::Remote(error) => ringfence_api::causes(error),
             _ => ringfence_api::causes(self),

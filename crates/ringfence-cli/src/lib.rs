@@ -27,7 +27,7 @@ pub fn main() -> ExitCode {
     let logging = logging::start_early();
     let _stage = trace_span!(target: "stage", "main").entered();
     // Started before the arguments are parsed: it prepares the sandbox meanwhile.
-    let is_early = logging.is_decided() && args::is_subcommand("run");
+    let is_early = logging.is_decided() && args::runs_one_command();
     let local = if is_early && !args::runs_in_conversation() {
         LocalProvider::for_one_command()
     } else {

@@ -3,6 +3,7 @@
 //! A setting without a counterpart in ringfence is never dropped silently: the import returns a
 //! note.
 
+mod codex_sandbox_policy;
 mod codex_toml;
 mod reader;
 mod sandbox_json;
@@ -11,6 +12,8 @@ mod uds_yaml;
 mod withheld;
 
 use crate::policy::Policy;
+pub use codex_sandbox_policy::{CodexPolicyError, CodexSandboxPolicy};
+pub use withheld::reason_to_withhold_write;
 
 /// File format of another tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -131,6 +131,7 @@ fn ringfence_in_the_command_line_gains_nothing() {
         for line in [
             format!("{binary} run --mode full-access -- cat .env"),
             format!("{binary} run --read ~/.ssh -- cat ~/.ssh/id_rsa"),
+            format!("{binary} sandbox linux --sandbox-policy danger-full-access -- cat .env"),
             format!(
                 "'{binary}' run --project '{}' --shell bash -c 'cat .env'",
                 project.root().display()

@@ -11,6 +11,7 @@ mod asking;
 mod audit;
 mod cache_command;
 mod caches;
+mod codex_commands;
 mod commands;
 mod configure;
 mod corpus;

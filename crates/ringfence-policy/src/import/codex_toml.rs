@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::reader::{ImportReader, number};
+use super::reader::{ImportReader, position};
 use super::{ImportError, ImportedPolicy};
 use crate::glob::Glob;
 use crate::grants::{Mode, NetworkMode};
@@ -11,12 +11,11 @@ use crate::policy::PathEntry;
 pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
     let value: Value = toml::from_str(text).map_err(|error: toml::de::Error| {
         let at = error.span().map_or(0, |span| span.start).min(text.len());
-        let before = text.get(..at).unwrap_or_default();
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let (line, column) = position(text, at);
         ImportError::Malformed {
             language: "TOML",
-            line: number(before.matches('\n').count() + 1),
-            column: number(before[line_start..].chars().count() + 1),
+            line,
+            column,
             message: error.message().to_owned(),
         }
     })?;

@@ -134,6 +134,13 @@ fn locate(text: &str, key: &str) -> (u32, u32) {
             at += offset;
         }
     }
-    let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-    (number(text[..at].matches('\n').count() + 1), number(text[line_start..at].chars().count() + 1))
+    position(text, at)
+}
+
+/// Line and column of a byte offset, both from 1; the column in characters.
+pub(super) fn position(text: &str, at: usize) -> (u32, u32) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let column = before[line_start..].chars().count() + 1;
+    (number(before.matches('\n').count() + 1), number(column))
 }

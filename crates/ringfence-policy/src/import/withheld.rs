@@ -28,9 +28,7 @@ impl ImportedPolicy {
             });
         };
         sift("read", &mut files.read, &reason_to_withhold);
-        sift("write", &mut files.write, &|text| {
-            reason_to_withhold(text).or_else(|| protected(text).map(by_rule))
-        });
+        sift("write", &mut files.write, &reason_to_withhold_write);
         sift("except", &mut files.except, &lifts);
         for (key, entry, reason) in dropped {
             let why = format!(
@@ -40,6 +38,12 @@ impl ImportedPolicy {
         }
         self
     }
+}
+
+/// The reason for which only the user may make a path writable, if any: a built-in rule denies or
+/// protects it.
+pub fn reason_to_withhold_write(text: &str) -> Option<String> {
+    reason_to_withhold(text).or_else(|| protected(text).map(by_rule))
 }
 
 fn by_rule(rule: &str) -> String {
