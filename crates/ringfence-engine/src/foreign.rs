@@ -107,7 +107,7 @@ fn load(
     for place in places(tool, project, facts).into_iter().filter(may_read) {
         let file = &place.file;
         if place.author == Source::Project {
-            stay_in_project(file, project)?;
+            refuse_foreign_link(file, project)?;
         }
         let bytes = match read_policy_file(file) {
             Ok(bytes) => bytes,
@@ -126,20 +126,21 @@ fn load(
     Ok(loaded)
 }
 
-/// Refuses a link to a file outside the project: errors quote the file.
-fn stay_in_project(file: &AbsPath, project: &AbsPath) -> Result<(), EngineError> {
-    let is_inside = |real: &std::path::Path| {
-        fs::canonicalize(project.as_path()).is_ok_and(|project| real.starts_with(project))
+/// Refuses a link to a file of another name outside the project: errors may quote the file. A link
+/// to settings elsewhere is common in worktrees.
+fn refuse_foreign_link(file: &AbsPath, project: &AbsPath) -> Result<(), EngineError> {
+    // Reading reports any error.
+    let (Ok(real), Ok(project)) =
+        (fs::canonicalize(file.as_path()), fs::canonicalize(project.as_path()))
+    else {
+        return Ok(());
     };
-    match fs::canonicalize(file.as_path()) {
-        Ok(real) if !is_inside(&real) => {
-            let why = "the settings are a link to a file outside the project";
-            let source = io::Error::new(io::ErrorKind::PermissionDenied, why);
-            Err(EngineError::Unreadable { file: file.clone(), source })
-        }
-        // Reading reports any other error.
-        _ => Ok(()),
+    if real.starts_with(project) || real.file_name() == file.as_path().file_name() {
+        return Ok(());
     }
+    let why = "it is a link to a file with another name outside the project";
+    let source = io::Error::new(io::ErrorKind::PermissionDenied, why);
+    Err(EngineError::Unreadable { file: file.clone(), source })
 }
 
 /// The layers with the settings that they extend.

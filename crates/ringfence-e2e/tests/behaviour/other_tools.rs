@@ -303,13 +303,22 @@ fn session_follows_settings_that_appear_and_change() {
     each_user(|user| {
         let session = TestSession::start(user);
         session.project.write("x.data", "inside\n");
-        extend(&session.project, &["claude-code"]);
+        session.project.write("x.other", "inside\n");
+        extend(&session.project, &["claude-code", "uds"]);
         assert_eq!(session.exec("cat x.data").ok(), "inside");
         let deny = json!({ "permissions": { "deny": ["Read(*.data)"] } });
         home(&session.project, ".claude/settings.json", deny.to_string());
         assert_ne!(session.exec("cat x.data").status, 0);
         home(&session.project, ".claude/settings.json", "{}");
         assert_eq!(session.exec("cat x.data").ok(), "inside");
+        // Commands cannot make the file, so the user's is followed.
+        session.exec("mkdir .uds; echo x > .uds/config.yaml; rmdir .uds");
+        let yaml = "sandbox:\n  filesystem:\n    blocked-patterns: ['*.data']\n";
+        session.project.write(".uds/config.yaml", yaml);
+        assert_ne!(session.exec("cat x.data").status, 0);
+        let deny = json!({ "permissions": { "deny": ["Read(*.other)"] } });
+        session.project.write(".claude/settings.json", deny.to_string());
+        assert_ne!(session.exec("cat x.other").status, 0);
     });
 }
 
@@ -368,14 +377,16 @@ fn hook_of_claude_code_applies_its_settings_to_its_file_tools() {
 fn hook_of_codex_applies_its_config() {
     each_user(|user| {
         let project = with_files(user);
-        let run = |line: &str| {
+        let rewritten = |line: &str| {
             let ran = hook(&project, "codex", "Bash", json!({ "command": line }));
             ran.ok();
             let answer: Value = serde_json::from_slice(&ran.stdout).expect("an answer");
             let line = answer["hookSpecificOutput"]["updatedInput"]["command"].as_str();
-            let line = line.expect("a command").to_owned();
+            line.expect("a command").to_owned()
+        };
+        let run = |line: &str| {
             let mut bash = project.command("bash");
-            TestOutput::run(bash.args(["-c", &line]), b"")
+            TestOutput::run(bash.args(["-c", &rewritten(line)]), b"")
         };
         let patch = |file: &str| {
             let text = format!("*** Begin Patch\n*** Add File: {file}\n+x\n*** End Patch");
@@ -390,6 +401,17 @@ fn hook_of_codex_applies_its_config() {
         home(&project, ".codex/config.toml", config);
         assert_eq!(run("echo x > ~/data/new && cat ~/data/new").ok(), "x", "as {user}");
         assert_eq!(patch(&format!("{}/more", data.display())), "", "as {user}");
+        let config = "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nnetwork_access = true\n";
+        home(&project, ".codex/config.toml", config);
+        assert!(rewritten("true").contains("--net=full"), "as {user}");
+        home(
+            &project,
+            ".config/ringfence/policy.toml",
+            "version = 1\n[network]\nmode = \"none\"\n",
+        );
+        assert!(!rewritten("true").contains("--net"), "as {user}");
+        home(&project, ".codex/config.toml", "sandbox_mode = \"danger-full-access\"\n");
+        assert_ne!(run("cat ~/.ssh/id_rsa").status, 0, "as {user}");
         home(&project, ".codex/config.toml", "sandbox_mode = \"read-only\"\n");
         assert_ne!(run("echo x > made").status, 0, "as {user}");
         assert_eq!(patch("made"), "deny", "as {user}");

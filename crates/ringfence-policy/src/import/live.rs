@@ -113,9 +113,8 @@ impl ImportedPolicy {
     /// Warnings: a malformed file, restrictions without a counterpart, and grants of denied paths.
     fn restrictions_lost(&self) -> Vec<String> {
         let is_restriction = |key: &str| {
-            key == "permissions.deny"
+            matches!(key, "permissions.deny" | "filesystem.read" | "filesystem.write")
                 || key.ends_with("deniedDomains")
-                || key.starts_with("filesystem.")
         };
         let lost = self.notes.iter().filter(|note| match note.kind {
             ImportNoteKind::Warning => true,

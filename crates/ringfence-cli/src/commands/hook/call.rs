@@ -117,7 +117,7 @@ impl HookCall {
         let is_theirs =
             |origin: &Origin| origin.file.as_ref().is_some_and(|file| files.contains(file));
         let mut flags = Vec::new();
-        if grants.mode == Mode::ReadOnly {
+        if grants.mode == Mode::ReadOnly && !self.is_planning() {
             flags.push("--mode=read-only".to_owned());
         }
         // `run` refuses a `--write` without effect.

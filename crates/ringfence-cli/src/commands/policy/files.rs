@@ -19,8 +19,8 @@ use crate::output::{self, printable};
 
 /// List the policy files that apply here, weakest first
 ///
-/// Also lists files that do not exist, with the path they would have. Then lists your policies for
-/// single projects that are unused: the project was moved or deleted, or the file is invalid.
+/// Also lists files that do not exist, with the path they would have. Settings of other tools that
+/// the files extend follow. Then lists your policies for single projects that are unused: the project was moved or deleted, or the file is invalid.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence policy list

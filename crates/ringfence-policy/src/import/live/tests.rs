@@ -1,6 +1,10 @@
 use super::*;
+use crate::decide::{Access, Verdict};
+use crate::facts::{Facts, Flags};
 use crate::grants::NetworkMode;
+use crate::parse::parse;
 use crate::policy::PortChoice;
+use crate::resolve::resolve;
 use crate::testing::path;
 
 fn layer(tool: ForeignTool, text: &str) -> Result<PolicyLayer, PolicyError> {
@@ -145,4 +149,25 @@ fn grant_of_a_denied_path_is_dropped_with_a_warning() {
         "{:?}",
         found.warnings
     );
+}
+
+#[test]
+fn locks_and_ceilings_of_the_managed_policy_hold() {
+    let managed = "version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [{ path = \"~/data\", locked = true }]\n[network]\nlocked = true\n";
+    let managed = parse(managed, &path("/etc/p.toml"), Source::Managed).unwrap();
+    let claude = "{\"permissions\": {\"allow\": [\"Read(~/data/**)\", \"Read(~/x)\", \"WebFetch(domain:a.org)\"]}}";
+    let codex = "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nwritable_roots = [\"/srv/a\"]\n";
+    let layers = [
+        managed,
+        layer(ForeignTool::ClaudeCode, claude).unwrap(),
+        layer(ForeignTool::Codex, codex).unwrap(),
+    ];
+    let facts = Facts::minimal(path("/p"), path("/home/me"), path("/store"));
+    let grants = resolve(&layers, &Flags::none(path("/p")), &facts).unwrap();
+    let verdict = |text: &str, access| grants.verdict(&path(text), access);
+    assert_eq!(verdict("/home/me/data/a", Access::Read), Verdict::Denied);
+    assert_eq!(verdict("/home/me/x", Access::Read), Verdict::Allowed);
+    assert_eq!(verdict("/srv/a/x", Access::Write), Verdict::ReadOnly);
+    assert_eq!(verdict("/p/x", Access::Write), Verdict::ReadOnly);
+    assert!(grants.network.allow.is_empty());
 }
