@@ -52,13 +52,10 @@ fn places(tool: ForeignTool, project: &AbsPath, facts: &Facts) -> Vec<SettingsPl
     let shared = |name: &str| at(Source::Project, project.join(name));
     match tool {
         ForeignTool::ClaudeCode => {
-            let managed = AbsPath::new(CLAUDE_MANAGED).expect("an absolute path");
-            vec![
-                own("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
-                at(Source::Managed, managed),
-                shared(".claude/settings.json"),
-                shared(".claude/settings.local.json"),
-            ]
+            let own = [own("CLAUDE_CONFIG_DIR", ".claude", "settings.json")];
+            let managed = AbsPath::new(CLAUDE_MANAGED).map(|file| at(Source::Managed, file));
+            let shared = [".claude/settings.json", ".claude/settings.local.json"].map(shared);
+            own.into_iter().chain(managed).chain(shared).collect()
         }
         ForeignTool::Codex => vec![own("CODEX_HOME", ".codex", "config.toml")],
         ForeignTool::Uds => vec![shared(".uds/config.yaml")],

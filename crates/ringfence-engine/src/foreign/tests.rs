@@ -1,6 +1,7 @@
 use ringfence_policy::{PolicyError, parse};
 
 use super::*;
+use crate::own_policy::new_own_policy;
 use crate::testing::TestHome;
 
 /// Writes a file below the home directory.
@@ -81,6 +82,25 @@ fn settings_rank_below_the_file_that_extends_them_and_with_its_authority() {
             "p/package/.claude/settings.json project policy",
         ]
     );
+}
+
+#[test]
+fn policy_for_a_directory_around_the_project_extends_the_files_there() {
+    let home = TestHome::new();
+    let nested = Facts { workspace: home.0.join("p/nested"), ..home.facts() };
+    fs::create_dir_all(nested.workspace.as_path()).unwrap();
+    let own = format!("{}extends = [\"uds\", \"synapse\"]\n", new_own_policy(&home.facts()));
+    home.write_own(&own);
+    write(&home, "p/.uds/config.yaml", "sandbox:\n  filesystem:\n    blocked-patterns: [./x]\n");
+    write(&home, ".synapse/sandbox.json", "{}");
+    let layers = read_layers(&PolicyFiles::default(), &nested).unwrap();
+    let names: Vec<_> = layers.iter().map(|layer| layer.file.name().unwrap().to_owned()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!((&names[0], &names[2]), (&"sandbox.json".into(), &"config.yaml".into()));
+    assert!(layers[0].is_of_enclosing());
+    let anchors: Vec<_> =
+        layers.iter().map(|layer| layer.base_directory(&nested.workspace)).collect();
+    assert_eq!(anchors, [home.0.join("p"), home.0.join("p"), home.0.join("p")]);
 }
 
 /// The administrator's file gives the user's settings no authority of the administrator.
