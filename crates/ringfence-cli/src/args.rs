@@ -350,10 +350,12 @@ pub(crate) enum ShellArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum EngineArg {
-    /// The strongest engine available; none if the policy confines nothing
+    /// Namespaces, or Landlock where the host forbids them; none if the policy confines nothing
     Auto,
     /// Linux namespaces; refuses a policy that confines nothing
     Namespaces,
+    /// Landlock and seccomp, without namespaces: single commands, with gaps that must be accepted
+    Landlock,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -36,7 +36,7 @@ pub(crate) fn registry(
     make_local: impl Fn() -> LocalProvider + Send + Sync + 'static,
 ) -> ProviderRegistry {
     let mut registry = ProviderRegistry::default();
-    registry.register_plain(ProviderSpec::LOCAL, make_local);
+    registry.register(ProviderSpec::LOCAL, move |options| make_local().with_options(options));
     registry.register_plain(ProviderSpec::PROCESS, || ProcessProvider);
     registry
 }

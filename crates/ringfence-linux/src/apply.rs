@@ -10,6 +10,7 @@
 mod build;
 mod cgroup;
 mod config_change;
+mod descendants;
 mod exec_table;
 mod fd_passing;
 mod filter_cache;
@@ -18,6 +19,7 @@ mod handle;
 mod helper_process;
 mod init;
 mod intent;
+mod landlock_rules;
 mod listener_lookup;
 mod mount_agent;
 mod netns_listeners;
@@ -27,6 +29,7 @@ mod pending_connect;
 mod pending_write;
 mod probe;
 pub(crate) mod reexec;
+mod restricted;
 mod socket_memory;
 mod supervisor;
 mod watcher;
@@ -44,8 +47,8 @@ pub(crate) use netns_listeners::NetnsListeners;
 pub(crate) use parked::{CloseOnExec, SignalCheck};
 pub(crate) use pending_connect::{PendingConnect, SocketKind};
 pub(crate) use pending_write::{PendingWrite, WriteIntent};
-pub(crate) use probe::support;
 pub use probe::{UsernsObstacle, probe};
+pub(crate) use probe::{can_mediate, support};
 pub(crate) use ringfence_survey::FileIdentity;
 pub(crate) use watcher::{
     FOREIGN, InotifyShortage, OWN, PAUSED, SandboxFds, WatcherMessage, WatcherProcess,

@@ -10,6 +10,7 @@ mod denial_log;
 mod describe;
 mod doctor;
 mod egress;
+mod engine;
 mod fd_limit;
 mod git_config;
 mod git_sweep;
@@ -45,9 +46,10 @@ use ringfence_api::{
     StdioMode, StreamOutput,
 };
 use ringfence_egress::dial::UpstreamProxies;
+use ringfence_plan::landlock::{self, Mediation, Restriction};
 use ringfence_plan::linux::plan;
 use ringfence_plan::{NetworkNamespace, Plan, Step};
-use ringfence_policy::{AbsPath, Grants};
+use ringfence_policy::{AbsPath, Access, Grants, ProviderOptions, Verdict};
 use ringfence_provider::{
     Capabilities, DoctorFinding, PreparedSandbox, Provider, ProviderError, Sandbox,
     SandboxDescription, Support,
@@ -60,6 +62,7 @@ use command_loop::Masked;
 pub use doctor::HostDiagnosis;
 pub use egress::own_addresses;
 use egress::{EgressGate, ReservedPorts, SecretInjector};
+pub use engine::EngineChoice;
 use fd_limit::OpenFileLimit;
 use git_config::KnownConfigs;
 use git_sweep::{FsTimestamp, SweepBaseline, SweepScope};
@@ -77,6 +80,7 @@ use zygote_pool::ZygotePool;
 /// Provider of sandboxes on this machine.
 #[derive(Debug, Default)]
 pub struct LocalProvider {
+    engine: EngineChoice,
     teardown: TeardownMode,
     prestarted: RefCell<Option<PrestartedSandbox>>,
     files: OpenFileLimit,
@@ -97,11 +101,17 @@ impl LocalProvider {
             .ok()
             .and_then(|mask| PrestartedSandbox::start_early(NetworkNamespace::Own, &mask).ok());
         Self {
+            engine: EngineChoice::Auto,
             teardown: TeardownMode::Leave,
             prestarted: RefCell::new(prestarted),
             files: OpenFileLimit::own_process(),
             zygotes: ZygotePool::default(),
         }
+    }
+
+    /// With the engine that its options choose.
+    pub fn with_options(self, options: &ProviderOptions) -> Result<Self, ProviderError> {
+        Ok(Self { engine: EngineChoice::from_options(options)?, ..self })
     }
 
     /// For a program that exists for one sandbox. If hosts may be reached, the limit of open files
@@ -162,13 +172,21 @@ impl Provider for LocalProvider {
         let injector = SecretInjector::from_grants(grants, &mut user)?;
         let upstream = egress::upstream_proxies(grants, &user)?;
         let grants = Arc::new(grants.clone());
-        let PlannedSandbox { plan, effective, begun, listed } = plan_for_host(&grants, &user);
+        let support = apply::support();
+        let scratch = self
+            .engine
+            .is_landlock(&support)
+            .then(|| engine::scratch_path(&support))
+            .transpose()?;
+        let planned = plan_for_host(&grants, &user, scratch.as_ref());
+        let PlannedSandbox { plan, effective, begun, listed } = planned;
         Ok(Box::new(PreparedNamespaceSandbox {
             plan,
             enforced: OnceCell::new(),
             surveyed_at: Some(Instant::now()),
             begun,
             listed,
+            scratch,
             grants,
             effective,
             user,
@@ -193,14 +211,22 @@ struct PlannedSandbox {
     listed: CreatedRepos,
 }
 
-/// The plan for the host as it is now.
-fn plan_for_host(grants: &Arc<Grants>, user: &HostFacts) -> PlannedSandbox {
+/// The plan for the host as it is now; for Landlock with a path for temporary files.
+fn plan_for_host(
+    grants: &Arc<Grants>,
+    user: &HostFacts,
+    scratch: Option<&AbsPath>,
+) -> PlannedSandbox {
     let begun = FsTimestamp::now();
     let listed =
         RunRegistry::open(&user.quarantine).map(|runs| runs.read_list(grants)).unwrap_or_default();
+    // Without a handler, nothing reports what a restricted command creates: every repository is
+    // protected.
+    let is_reported = scratch.is_none() || engine::mediation() == Mediation::Handler;
     let is_made = |path: &AbsPath| {
-        FileIdentity::from_entry(CWD, path.as_path())
-            .is_some_and(|birth| listed.made().contains(&birth))
+        is_reported
+            && FileIdentity::from_entry(CWD, path.as_path())
+                .is_some_and(|birth| listed.made().contains(&birth))
     };
     let found = survey_with_known(grants, &Known { is_made: &is_made, ..Known::default() });
     let mut effective = grants.clone();
@@ -210,12 +236,16 @@ fn plan_for_host(grants: &Arc<Grants>, user: &HostFacts) -> PlannedSandbox {
     if !found.rules.is_empty() {
         Arc::make_mut(&mut effective).rules.extend(found.rules.iter().cloned());
     }
-    PlannedSandbox {
-        plan: plan(&effective, &found, &apply::support(), user),
-        effective,
-        begun,
-        listed,
-    }
+    let support = apply::support();
+    let plan = plan(&effective, &found, &support, user);
+    let plan = match scratch {
+        Some(scratch) => {
+            let mediation = engine::mediation();
+            landlock::plan(plan, &effective, &support, Restriction { scratch, mediation })
+        }
+        None => plan,
+    };
+    PlannedSandbox { plan, effective, begun, listed }
 }
 
 /// Dies by SIGINT like a command interrupted at the terminal, so that a calling script stops too;
@@ -235,6 +265,8 @@ struct PreparedNamespaceSandbox {
     surveyed_at: Option<Instant>,
     begun: FsTimestamp,
     listed: CreatedRepos,
+    /// The path for temporary files, without namespaces.
+    scratch: Option<AbsPath>,
     grants: Arc<Grants>,
     /// The grants, with the additions of the host's own settings.
     effective: Arc<Grants>,
@@ -274,27 +306,32 @@ impl PreparedSandbox for PreparedNamespaceSandbox {
     fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         let _stage = trace_span!(target: "stage", "run").entered();
         refuse_directory_streams()?;
+        self.check_restricted_cwd(request)?;
         let ports = self.reserve_ports()?;
         // Held until the git sweep is done.
         let masked = Masked::begin()?;
         let command = request.command.iter().map(|word| word.as_bytes().to_vec()).collect();
         let (mut launch, cleanup) =
-            self.prepare(command, pack_environment(&request.variables), &request.cwd);
+            self.prepare(command, pack_environment(&self.variables(request)), &request.cwd);
         ports.report_gaps(&mut launch.plan.gaps);
         let network = launch.plan.network();
-        let mut prestarted = self.prestarted.take().filter(|early| early.network() == network);
+        let mut prestarted = self
+            .prestarted
+            .take()
+            .filter(|early| early.network() == network && !launch.plan.is_restricted());
         let mut seen = self.new_monitor(&launch.plan, ports, &cleanup);
+        // Without a handler, nothing reports the names that a restricted command creates.
+        seen.has_unknown |= launch.plan.is_restricted() && !launch.plan.is_mediated();
         seen.is_guessed = DenialGuesser::is_needed(&launch.plan, &self.effective);
         let supervised =
             command_loop::run(request, self.teardown, &mut seen, &masked, |streams, mask| {
-                let prestarted = prestarted.take().map_or_else(
-                    || {
-                        self.zygotes
-                            .start(&launch.plan, &self.user.quarantine, mask)
-                            .map(|(prestarted, _)| prestarted)
-                    },
-                    Ok,
-                )?;
+                let prestarted = match prestarted.take() {
+                    Some(prestarted) => prestarted,
+                    None if launch.plan.is_restricted() => {
+                        PrestartedSandbox::start_restricted(mask)?
+                    }
+                    None => self.zygotes.start(&launch.plan, &self.user.quarantine, mask)?.0,
+                };
                 let lock = cleanup.open_lock();
                 prestarted
                     .launch(&launch, streams, lock.as_ref().map(AsFd::as_fd))
@@ -319,6 +356,10 @@ impl PreparedSandbox for PreparedNamespaceSandbox {
     }
 
     fn start_sandbox(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
+        if self.scratch.is_some() {
+            let what = "sessions with the engine `landlock`";
+            return Err(ProviderError::NotSupported { what });
+        }
         Ok(Box::new(sandbox::NamespaceSandbox::build(self, cwd)?))
     }
 
@@ -328,6 +369,41 @@ impl PreparedSandbox for PreparedNamespaceSandbox {
 }
 
 impl PreparedNamespaceSandbox {
+    /// Refuses a working directory that the policy does not show: without namespaces it exists.
+    fn check_restricted_cwd(&self, request: &CommandRequest) -> Result<(), ProviderError> {
+        let is_shown = || {
+            let real = std::fs::canonicalize(request.cwd.as_path()).ok().and_then(AbsPath::new);
+            real.is_some_and(|real| {
+                self.effective.verdict(&real, Access::Read) != Verdict::Denied
+                    && self.effective.verdict(&real, Access::Read) != Verdict::Absent
+            })
+        };
+        if self.scratch.is_none() || is_shown() {
+            return Ok(());
+        }
+        Err(ProviderError::NotStarted {
+            command: request.command[0].to_string_lossy().into_owned(),
+            hint: format!("`ringfence explain read {}` shows the rule", request.cwd),
+            source: "the policy does not allow the working directory".into(),
+        })
+    }
+
+    /// The environment of a command, with its directory for temporary files.
+    fn variables(&self, request: &CommandRequest) -> Vec<(OsString, OsString)> {
+        let mut variables = request.variables.clone();
+        if let Some(scratch) = &self.scratch {
+            variables.retain(|(name, _)| name != "TMPDIR" && name != "GIT_CONFIG_GLOBAL");
+            let config = match &self.user.git_config {
+                Some(_) => scratch.join(".gitconfig"),
+                None => AbsPath::root().join("dev/null"),
+            };
+            for (name, path) in [("TMPDIR", scratch), ("GIT_CONFIG_GLOBAL", &config)] {
+                variables.push((name.into(), path.as_path().into()));
+            }
+        }
+        variables
+    }
+
     /// The launch spec for the host as it is now, and the cleanup after it.
     fn prepare(
         &mut self,
@@ -346,7 +422,7 @@ impl PreparedNamespaceSandbox {
                 effective: self.effective,
                 begun: self.begun,
                 listed: self.listed,
-            } = plan_for_host(&self.grants, &self.user);
+            } = plan_for_host(&self.grants, &self.user, self.scratch.as_ref());
         }
         let stores = cache_dirs::create_stores(&mut self.plan);
         let plan = std::mem::take(&mut self.plan);

@@ -20,6 +20,6 @@ mod open;
 pub use apply::reexec::enter_if_helper;
 pub use apply::{UsernsObstacle, probe};
 pub use launcher::{
-    HostDiagnosis, LocalProvider, ProcessProvider, die_of_interrupt, own_addresses,
+    EngineChoice, HostDiagnosis, LocalProvider, ProcessProvider, die_of_interrupt, own_addresses,
     provider_factory, reap_children,
 };

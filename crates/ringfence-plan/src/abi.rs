@@ -5,6 +5,8 @@
 
 /// Operation not permitted.
 pub const EPERM: i32 = 1;
+/// Permission denied.
+pub const EACCES: i32 = 13;
 /// Cross-device link.
 pub const EXDEV: i32 = 18;
 /// Inappropriate `ioctl`.

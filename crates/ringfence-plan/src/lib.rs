@@ -13,6 +13,7 @@
 pub mod abi;
 mod gaps;
 mod git_index;
+pub mod landlock;
 pub mod linux;
 mod plan;
 mod revision;

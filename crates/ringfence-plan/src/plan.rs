@@ -115,6 +115,16 @@ impl Plan {
         })
     }
 
+    /// True if the plan has no namespaces.
+    pub fn is_restricted(&self) -> bool {
+        self.steps.contains(&Step::Restrict)
+    }
+
+    /// True if the notify handler decides about every path, without mounts.
+    pub fn is_mediated(&self) -> bool {
+        self.steps.contains(&Step::Mediate)
+    }
+
     /// Network namespace of the command.
     pub fn network(&self) -> NetworkNamespace {
         let is_own = self.steps.contains(&Step::Namespaces { network: NetworkNamespace::Own });
@@ -133,6 +143,10 @@ impl Plan {
 /// One step that confines a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Step {
+    /// No namespaces: Landlock opens the trees, and the filter closes the rest.
+    Restrict,
+    /// The notify handler decides about every path that is opened or changed.
+    Mediate,
     /// New namespaces, owned by a user namespace that only the supervisor is in.
     Namespaces {
         /// Network namespace of the command.
@@ -346,6 +360,8 @@ impl fmt::Display for Step {
             Step::Namespaces { network: NetworkNamespace::Host } => {
                 f.write_str("isolate  mounts, processes, ipc, host name, cgroup")
             }
+            Step::Restrict => f.write_str("restrict files by Landlock, the rest by seccomp"),
+            Step::Mediate => f.write_str("mediate  every open, and every change of a file's name"),
             Step::Identity(id) => write!(f, "run as   uid {} gid {}", id.uid, id.gid),
             Step::Symlink { path, target } => write!(f, "link     {path} -> {}", target.display()),
             Step::File { path, .. } => write!(f, "write    {path}"),

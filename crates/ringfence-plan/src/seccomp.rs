@@ -4,9 +4,11 @@ mod bpf;
 pub mod calls;
 pub mod ioctls;
 mod limited;
+mod plain;
 mod table;
 
 pub use bpf::{FilterAction, FilterInsn};
+pub use plain::{HostNetwork, PlainFilterOptions, Truncation, plain_filter, plain_rules_for};
 pub use table::{
     ArgCondition, EXECUTE_BITS, FD_PASSING_FLAGS, FilterRule, find_refusal,
     is_notified_for_close_only, is_only_observed, is_only_reported, opens_for_writing, rules_for,

@@ -50,6 +50,11 @@ impl ProviderOptions {
         self.0.get(key).map(String::as_str)
     }
 
+    /// Sets an option.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.0.insert(key.to_owned(), value.to_owned());
+    }
+
     /// The first option that is not in `known`.
     pub fn find_unknown(&self, known: &[&str]) -> Option<&str> {
         self.0.keys().map(String::as_str).find(|key| !known.contains(key))

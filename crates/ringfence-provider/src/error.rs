@@ -27,6 +27,20 @@ pub enum ProviderError {
         /// The known options.
         known: String,
     },
+    /// An option of the provider has no such value.
+    #[error(
+        "the option `{option}` of the sandbox provider `{provider}` cannot be `{value}`; known values: {known}"
+    )]
+    InvalidOption {
+        /// The provider.
+        provider: String,
+        /// The option.
+        option: String,
+        /// Its value.
+        value: String,
+        /// The known values.
+        known: String,
+    },
     /// The sandbox could not be created.
     #[error("cannot start the sandbox for `{command}`")]
     NotStarted {
@@ -121,6 +135,7 @@ impl ProviderError {
         match self {
             ProviderError::UnknownProvider { .. } => "unknown-provider",
             ProviderError::UnknownOption { .. } => "unknown-provider-option",
+            ProviderError::InvalidOption { .. } => "invalid-provider-option",
             ProviderError::NotStarted { .. } => "sandbox-not-started",
             ProviderError::NotExecuted { .. } => "command-not-executed",
             ProviderError::StreamIsDirectory { .. } => "stream-is-directory",
@@ -142,7 +157,9 @@ impl ProviderError {
             ProviderError::NotStarted { hint, .. }
             | ProviderError::NoCaCertificates { hint, .. }
             | ProviderError::UpstreamProxyUnusable { hint, .. } => Some(hint.clone()),
-            ProviderError::UnknownProvider { .. } | ProviderError::UnknownOption { .. } => {
+            ProviderError::UnknownProvider { .. }
+            | ProviderError::UnknownOption { .. }
+            | ProviderError::InvalidOption { .. } => {
                 Some("use `--provider local`; `ringfence policy show --origin` shows which file or flag chose it".into())
             }
             ProviderError::NotExecuted { source, .. }

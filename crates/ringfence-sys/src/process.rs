@@ -45,7 +45,13 @@ pub fn spawn(
         program,
         arguments,
         variables,
-        &SpawnOptions { isolation: SpawnIsolation::SameSession, descriptors, rlimits: &[], mask },
+        &SpawnOptions {
+            isolation: SpawnIsolation::SameSession,
+            descriptors,
+            rlimits: &[],
+            mask,
+            landlock: None,
+        },
     )
 }
 
@@ -60,6 +66,8 @@ pub struct SpawnOptions<'a> {
     pub rlimits: &'a [ResourceLimit],
     /// Its signal mask.
     pub mask: &'a SignalSet,
+    /// The Landlock rule set that confines it. Needs `no_new_privs`.
+    pub landlock: Option<BorrowedFd<'a>>,
 }
 
 /// A hard limit of a resource that the kernel counts per process.
@@ -128,9 +136,10 @@ pub fn spawn_with(
     how: &SpawnOptions<'_>,
 ) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
-    let SpawnOptions { isolation, descriptors, rlimits, mask } = *how;
+    let SpawnOptions { isolation, descriptors, rlimits, mask, landlock } = *how;
     if matches!(isolation, SpawnIsolation::Subreaper | SpawnIsolation::HiddenSubreaper)
         || !rlimits.is_empty()
+        || landlock.is_some()
     {
         return spawn_by_fork(program, &argv, &envp, how);
     }
@@ -191,7 +200,7 @@ fn spawn_by_fork(
     const MIN_FD: RawFd = 512;
     /// Not an errno.
     static NOT_TRACED: i32 = 0;
-    let SpawnOptions { isolation, descriptors, rlimits, mask } = *how;
+    let SpawnOptions { isolation, descriptors, rlimits, mask, landlock } = *how;
     let is_subreaper =
         matches!(isolation, SpawnIsolation::Subreaper | SpawnIsolation::HiddenSubreaper);
     let rlimits: Vec<_> = rlimits.iter().map(ResourceLimit::as_rlimit).collect();
@@ -218,7 +227,8 @@ fn spawn_by_fork(
                 && (!is_subreaper || libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
                 && rlimits.iter().all(|(what, most)| libc::setrlimit(*what, most) == 0)
                 && libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR
-                && libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()) == 0;
+                && libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()) == 0
+                && landlock.is_none_or(|rules| super::landlock::restrict_self(rules).is_ok());
             if is_placed {
                 let is_hidden = isolation == SpawnIsolation::HiddenSubreaper;
                 if is_hidden && trace::stop_at_exec() == TraceHold::No {
@@ -249,6 +259,12 @@ fn spawn_by_fork(
         None if is_traced => trace::hide_and_detach(pid).map(|()| pid),
         None => Ok(pid),
     }
+}
+
+/// Becomes the parent of every descendant whose own parent ends.
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    super::check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
 }
 
 /// `execve(2)`: returns only if it fails.

@@ -45,6 +45,14 @@ pub fn install(filter: &[BpfInsn]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Installs a filter that asks no notify handler. Needs `no_new_privs`.
+pub fn install_plain(filter: &[BpfInsn]) -> io::Result<()> {
+    let program = BpfProgram { length: filter.len() as u16, instructions: filter.as_ptr() };
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    // SAFETY: the program's pointer and length describe `filter`, which the kernel copies.
+    super::check_long(unsafe { libc::syscall(libc::SYS_seccomp, mode, 0, &program) }).map(drop)
+}
+
 /// True if the kernel supports that: with a null filter it checks the flags first.
 pub fn supports_wait_killable() -> bool {
     let none: *const BpfProgram = std::ptr::null();

@@ -21,7 +21,9 @@ pub struct SandboxProviderRegistry(pub(crate) ProviderRegistry);
 impl Default for SandboxProviderRegistry {
     fn default() -> Self {
         let mut registry = ProviderRegistry::default();
-        registry.register_plain(ProviderSpec::LOCAL, LocalProvider::default);
+        registry.register(ProviderSpec::LOCAL, |options| {
+            LocalProvider::default().with_options(options)
+        });
         registry.register_plain(ProviderSpec::PROCESS, || ProcessProvider);
         Self(registry)
     }

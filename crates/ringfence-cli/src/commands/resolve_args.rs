@@ -12,9 +12,10 @@ use ringfence_engine::{
     EngineError, HostEnvironment, PolicyFiles, ResolvedPolicy, RunRequest, gather_host_environment,
     inspect_in, resolve_in,
 };
+use ringfence_linux::EngineChoice;
 use ringfence_policy::{
     AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode,
-    Observe, OnError, OnGap, ProviderSpec, Rule, Source, Verdict,
+    Observe, OnError, OnGap, ProviderSpec, Rule, SandboxRules, Source, Verdict,
 };
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
@@ -147,9 +148,10 @@ fn resolve_args(
         agent: chosen.agent.map(str::to_owned),
         ..PolicyFiles::default()
     };
-    let resolved = resolve(gather_host_environment(&project(arguments, &cwd)?)?, &flags, &files)?;
+    let mut resolved =
+        resolve(gather_host_environment(&project(arguments, &cwd)?)?, &flags, &files)?;
     stay_within(arguments, &cwd, &resolved)?;
-    check_engine(arguments.engine, &resolved.grants)?;
+    apply_engine(arguments.engine, &mut resolved.grants)?;
     check_absent_writes(&resolved.grants)?;
     for warning in
         resolved.grants.warnings.iter().chain(&flags_without_effect(arguments, &resolved))
@@ -186,21 +188,38 @@ fn stay_within(
     })
 }
 
-/// Refuses `--engine` with a policy that confines nothing.
-///
-/// `auto` selects the only engine there is, so there is no other choice to check yet.
-fn check_engine(engine: EngineArg, grants: &Grants) -> Result<(), CliError> {
-    match engine {
-        EngineArg::Namespaces if !grants.is_confined() => Err(CliError::Usage {
-            what: "`--engine namespaces` requires a sandbox, but the policy turns it off".into(),
-            hint: "omit `--engine`; `ringfence policy show --origin` shows which file or flag turned the sandbox off".into(),
-        }),
-        EngineArg::Namespaces if grants.sandbox.provider.name != ProviderSpec::LOCAL => Err(CliError::Usage {
-            what: format!("`--engine namespaces` requires the provider `local`, but the policy chooses `{}`", grants.sandbox.provider.name),
-            hint: "omit `--engine`, or use `--provider local`".into(),
-        }),
-        EngineArg::Auto | EngineArg::Namespaces => Ok(()),
+/// Applies `--engine`, an option of the provider `local`. The managed policy's choice stays.
+fn apply_engine(engine: EngineArg, grants: &mut Grants) -> Result<(), CliError> {
+    let name = match engine {
+        EngineArg::Auto => return Ok(()),
+        EngineArg::Namespaces => "namespaces",
+        EngineArg::Landlock => "landlock",
+    };
+    let refuse = |why: String, hint: &str| {
+        Err(CliError::Usage { what: format!("`--engine {name}` {why}"), hint: hint.into() })
+    };
+    if !grants.is_confined() {
+        return refuse(
+            "requires a sandbox, but the policy turns it off".into(),
+            "omit `--engine`; `ringfence policy show --origin` shows which file or flag turned the sandbox off",
+        );
     }
+    let SandboxRules { provider, provider_origin, .. } = &mut grants.sandbox;
+    if provider.name != ProviderSpec::LOCAL {
+        return refuse(
+            format!("requires the provider `local`, but the policy chooses `{}`", provider.name),
+            "omit `--engine`, or use `--provider local`",
+        );
+    }
+    let is_managed = provider_origin.source == Source::Managed;
+    if is_managed && provider.options.get(EngineChoice::OPTION) != Some(name) {
+        return refuse(
+            format!("is not the choice of the managed policy ({provider_origin})"),
+            "omit `--engine`",
+        );
+    }
+    provider.options.set(EngineChoice::OPTION, name);
+    Ok(())
 }
 
 /// Refuses a `--write` that can have no effect in this run.

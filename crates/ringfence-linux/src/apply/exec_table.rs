@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::open::open;
 
@@ -25,6 +25,8 @@ pub(super) struct ExecTable<'a> {
     pub(super) control: &'a OwnedFd,
     mask: &'a SignalSet,
     rlimits: Vec<ResourceLimit>,
+    /// The Landlock rules of each process, without namespaces.
+    landlock: Option<BorrowedFd<'a>>,
     running: HashMap<i32, ExecId>,
 }
 
@@ -39,8 +41,9 @@ impl<'a> ExecTable<'a> {
         control: &'a OwnedFd,
         mask: &'a SignalSet,
         rlimits: Vec<ResourceLimit>,
+        landlock: Option<BorrowedFd<'a>>,
     ) -> Self {
-        Self { control, mask, rlimits, running: HashMap::new() }
+        Self { control, mask, rlimits, landlock, running: HashMap::new() }
     }
 
     /// Starts the process that the first fd describes, with the other fds.
@@ -91,6 +94,9 @@ impl<'a> ExecTable<'a> {
         let arguments = start.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         let variables = start.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         rustix::process::chdir(start.cwd.as_path())?;
+        if start.terminal.is_some() && self.landlock.is_some() {
+            return Err(Errno::OPNOTSUPP);
+        }
         let terminal = start.terminal.map(SandboxPty::open).transpose()?;
         // The shell's control fds must not be accessible to processes it starts.
         let company = if start.orphans == OrphanReaping::BySubreaper {
@@ -103,6 +109,7 @@ impl<'a> ExecTable<'a> {
             descriptors: &fd_map,
             rlimits: &self.rlimits,
             mask: self.mask,
+            landlock: self.landlock,
         };
         let spawn = |path: &CString, arguments: &[CString]| match &terminal {
             Some(terminal) => fork_and_execute(

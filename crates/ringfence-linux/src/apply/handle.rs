@@ -16,13 +16,14 @@ use ringfence_sys::process::{self, Fork};
 use ringfence_sys::signal::SignalSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::thread::CpuSet;
 
 use super::cgroup::{Cgroup, CgroupRelease};
 use super::fd_passing::{receive_bytes_with_fds, send_bytes_with_fds, send_with_fds};
 use super::parked::ParkedNotification;
 use super::reexec::HOST_NETWORK;
+use super::restricted::RESTRICTED;
 use super::supervisor::CpuPinning;
 use super::zygote::{NetnsReuse, Zygote};
 use super::{ExecId, ExecSpec, LaunchSpec, NameKind, SandboxMessage, SandboxOrder};
@@ -120,13 +121,16 @@ struct SupervisorProcess {
     handle: OwnedFd,
     /// The zygote that is its parent, if it is not our child.
     zygote: Option<Arc<Zygote>>,
+    /// The control socket of a sandbox without a pid namespace: the helper ends all processes when
+    /// it is shut down, and a helper that is killed cannot.
+    control: Option<Arc<OwnedFd>>,
 }
 
 impl SupervisorProcess {
     /// A child of ours that was not reaped.
     fn ours(pid: i32) -> Result<Self, LaunchError> {
         match process::pidfd(pid) {
-            Ok(handle) => Ok(Self { pid, handle, zygote: None }),
+            Ok(handle) => Ok(Self { pid, handle, zygote: None, control: None }),
             Err(source) => {
                 kill_and_reap(pid);
                 Err(LaunchError::Helper { what: "pidfd_open", source })
@@ -135,7 +139,10 @@ impl SupervisorProcess {
     }
 
     fn kill(&self) {
-        let _ = process::pidfd_send_signal(self.handle.as_fd(), libc::SIGKILL);
+        match &self.control {
+            Some(control) => drop(rustix::net::shutdown(control, Shutdown::Both)),
+            None => drop(process::pidfd_send_signal(self.handle.as_fd(), libc::SIGKILL)),
+        }
     }
 
     fn wait(&self) {
@@ -168,17 +175,31 @@ impl PrestartedSandbox {
         })
     }
 
+    /// Starts the helper of a sandbox without namespaces.
+    pub(crate) fn start_restricted(mask: &SignalSet) -> Result<Self, LaunchError> {
+        let mut started = Self::start_with(NetworkNamespace::Host, |theirs| {
+            Ok((SupervisorProcess::ours(execute_again(&[RESTRICTED], &theirs, mask)?)?, None))
+        })?;
+        let control = Some(started.running.control.clone());
+        if let Some(supervisor) = started.running.supervisor.as_mut().and_then(Arc::get_mut) {
+            supervisor.control = control;
+        }
+        Ok(started)
+    }
+
     /// Forks the supervisor from a zygote, for a sandbox with its own network. Unless hosts are
     /// served in it, the network may be one that another sandbox of the same circle used.
     pub(crate) fn start_from_zygote(
         zygote: &Arc<Zygote>,
         serves: NetnsReuse,
     ) -> Result<Self, LaunchError> {
+        let cpu = zygote.cpu();
         Self::start_with(NetworkNamespace::Own, |theirs| {
             let (pid, handle) = zygote
                 .fork_supervisor(serves, theirs.as_fd())
                 .map_err(helper_io_error("fork from the zygote"))?;
-            Ok((SupervisorProcess { pid, handle, zygote: Some(zygote.clone()) }, zygote.cpu()))
+            let zygote = Some(zygote.clone());
+            Ok((SupervisorProcess { pid, handle, zygote, control: None }, cpu))
         })
     }
 

@@ -30,7 +30,7 @@ pub(super) fn start_helper(
     let null = clear_of_child(&null)?;
     let streams = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2)];
     let mask = &SignalSet::from_signals(COMMAND_SIGNALS);
-    let how = SpawnOptions { isolation, descriptors: &streams, rlimits: &[], mask };
+    let how = SpawnOptions { isolation, descriptors: &streams, rlimits: &[], mask, landlock: None };
     Ok((ours, execute_with(&[word], &theirs, environment, &how)?))
 }
 
@@ -42,7 +42,7 @@ pub(super) fn execute_again(
     mask: &SignalSet,
 ) -> Result<i32, LaunchError> {
     let isolation = SpawnIsolation::SameSession;
-    let how = SpawnOptions { isolation, descriptors: &[], rlimits: &[], mask };
+    let how = SpawnOptions { isolation, descriptors: &[], rlimits: &[], mask, landlock: None };
     execute_with(words, control, &ringfence_log::helper_environment(None), &how)
 }
 

@@ -21,7 +21,8 @@ use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, error, info, trace_span};
 
-use super::exec_table::ExecTable;
+use super::descendants::signal_descendants;
+pub(super) use super::exec_table::ExecTable;
 use super::fd_passing::{
     is_peer_gone, receive_all_fds, receive_bytes_with_fds, receive_fds, send_bytes_with_fds,
     send_message,
@@ -112,7 +113,7 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
         send_message(control, &SandboxMessage::Ready);
         None
     } else {
-        match start(launch, control, args.mask, &rlimits)? {
+        match start(launch, control, args.mask, &rlimits, None)? {
             Some(command) => Some(command),
             None => return Ok(()),
         }
@@ -120,14 +121,17 @@ fn run(args: &InitArgs<'_>) -> Result<(), SetupError> {
     if let Some(pid) = command {
         info!(target: "init", command = pid, "started the command");
     }
-    let jobs = ExecTable::new(control, args.mask, rlimits);
-    serve(command, jobs, supervisor, &sigchld_fd, sockets.as_ref())
+    let jobs = ExecTable::new(control, args.mask, rlimits, None);
+    let scope = ProcessScope::PidNamespace;
+    serve(command, jobs, supervisor, &sigchld_fd, sockets.as_ref(), scope)
 }
 
 /// Waits for the launch spec, and takes over the standard streams; `None` if the launcher has gone.
 /// Also returns the fds for the notify handler: the plan file, and the project's lock, if there is
 /// one.
-fn receive_launch(control: &OwnedFd) -> Result<Option<(LaunchSpec, Vec<OwnedFd>)>, SetupError> {
+pub(super) fn receive_launch(
+    control: &OwnedFd,
+) -> Result<Option<(LaunchSpec, Vec<OwnedFd>)>, SetupError> {
     let Some(mut given) = receive_all_fds(control).filter(|given| given.len() >= 4) else {
         return Ok(None);
     };
@@ -143,13 +147,13 @@ fn receive_launch(control: &OwnedFd) -> Result<Option<(LaunchSpec, Vec<OwnedFd>)
 }
 
 /// Sets the soft limit of open files.
-fn limit_files(most: u64) -> Result<(), SetupError> {
+pub(super) fn limit_files(most: u64) -> Result<(), SetupError> {
     let limit = Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).during("setrlimit(RLIMIT_NOFILE)")
 }
 
 /// The rlimits for every process of the command. A hard limit cannot be raised from here.
-fn rlimits(plan: &Plan) -> Vec<ResourceLimit> {
+pub(super) fn rlimits(plan: &Plan) -> Vec<ResourceLimit> {
     let counted = [
         (LimitedResource::OpenFiles, Resource::Nofile, plan.limit(Limit::OpenFiles)),
         (LimitedResource::FileSize, Resource::Fsize, plan.limit(Limit::FileSize)),
@@ -307,7 +311,7 @@ fn lock(launch: &LaunchSpec, supervisor: &OwnedFd) -> Result<InnerNamespaces, Se
 
 /// Drops every capability for good, except `kept`, which is of no use here: a shell that has it
 /// cannot be traced by processes it starts, which have none.
-fn drop_capabilities(kept: u64) -> Result<(), SetupError> {
+pub(super) fn drop_capabilities(kept: u64) -> Result<(), SetupError> {
     let needed = 1 << privilege::CAP_SETPCAP;
     privilege::set_all_capabilities(needed, needed | kept, kept).during("capset")?;
     privilege::lock_root_capabilities().during("prctl(PR_SET_SECUREBITS)")?;
@@ -390,8 +394,10 @@ fn install_filter(
             notify::DENIALS
         }
     };
-    let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
-    descriptors.extend(for_notify_handler.iter().map(AsFd::as_fd));
+    let held = for_notify_handler.iter().map(AsFd::as_fd);
+    let namespaces = [inside.user.as_fd(), inside.mount.as_fd()];
+    let mut descriptors = vec![listener.as_fd()];
+    descriptors.extend(held.clone().take(1).chain(namespaces).chain(held.skip(1)));
     send_bytes_with_fds(supervisor, &[word], &descriptors)
         .during("send the listener to the notify handler")
 }
@@ -399,12 +405,14 @@ fn install_filter(
 /// Spawns a program at a path with these arguments. Returns its pid.
 pub(super) type SpawnFn<'a> = dyn Fn(&CString, &[CString]) -> std::io::Result<i32> + 'a;
 
-/// Starts the command. Returns its pid, or `None` if it could not be executed.
-fn start(
+/// Starts the command, confined by the Landlock rules if there are any. Returns its pid, or `None` if
+/// it could not be executed.
+pub(super) fn start(
     launch: &LaunchSpec,
     control: &OwnedFd,
     mask: &SignalSet,
     rlimits: &[ResourceLimit],
+    landlock: Option<BorrowedFd<'_>>,
 ) -> Result<Option<i32>, SetupError> {
     let text = |bytes: &Vec<u8>| {
         CString::new(bytes.as_slice())
@@ -413,8 +421,13 @@ fn start(
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
-    let how =
-        SpawnOptions { isolation: SpawnIsolation::SameSession, descriptors: &[], rlimits, mask };
+    let how = SpawnOptions {
+        isolation: SpawnIsolation::SameSession,
+        descriptors: &[],
+        rlimits,
+        mask,
+        landlock,
+    };
     let spawn = |path: &CString, arguments: &[CString]| {
         process::spawn_with(path, arguments, &variables, &how)
     };
@@ -474,12 +487,13 @@ pub(super) fn execute(
 
 /// Reaps children and handles orders, until the command has ended. Without a command, until the
 /// order to end.
-fn serve(
+pub(super) fn serve(
     command: Option<i32>,
     mut jobs: ExecTable<'_>,
     supervisor: &OwnedFd,
     sigchld_fd: &OwnedFd,
     sockets: Option<&SocketMemory>,
+    scope: ProcessScope,
 ) -> Result<(), SetupError> {
     let control = jobs.control;
     let mut is_paused = false;
@@ -488,7 +502,7 @@ fn serve(
             let ended = exit_status(change).map(|status| (status, resource_usage(&usage)));
             match (ended, change) {
                 (Some((status, usage)), _) if command == Some(pid) => {
-                    return end(control, supervisor, &SandboxMessage::Ended(status, usage));
+                    return end(control, supervisor, scope, &SandboxMessage::Ended(status, usage));
                 }
                 (Some((status, usage)), _) => jobs.report_end(pid, status, usage),
                 (None, ChildStatus::Stopped(_)) if command == Some(pid) && !is_paused => {
@@ -511,14 +525,14 @@ fn serve(
             }
             Some((SandboxOrder::End, _)) => {
                 let (status, usage) = (ExitStatus::Killed(libc::SIGKILL), ResourceUsage::default());
-                return end(control, supervisor, &SandboxMessage::Ended(status, usage));
+                return end(control, supervisor, scope, &SandboxMessage::Ended(status, usage));
             }
             Some((SandboxOrder::Pause, _)) => {
-                is_paused = freeze::stop_every_process();
+                is_paused = scope.stop_all();
                 send_message(control, &SandboxMessage::Paused);
             }
             Some((SandboxOrder::Resume, _)) => {
-                let _ = signal::kill(-1, libc::SIGCONT);
+                scope.continue_all();
                 is_paused = false;
             }
             Some((SandboxOrder::Settle, _)) => {
@@ -539,24 +553,59 @@ fn serve(
 
 /// Ends the sandbox and sends `report`. Reported when no other process is left, so that the
 /// launcher need not wait for init to exit.
-fn end(control: &OwnedFd, supervisor: &OwnedFd, report: &SandboxMessage) -> Result<(), SetupError> {
+fn end(
+    control: &OwnedFd,
+    supervisor: &OwnedFd,
+    scope: ProcessScope,
+    report: &SandboxMessage,
+) -> Result<(), SetupError> {
     info!(target: "init", report = ?report, "the command has ended");
-    end_all();
+    scope.end_all();
     debug!(target: "init", "no other process is left");
     notify::flush_reports(supervisor);
     send_message(control, report);
     Ok(())
 }
 
-/// Kills and reaps every other process of the sandbox: orphans become children of init.
-fn end_all() {
-    // Repeated after reaping: a killed process may have just started another one.
-    while signal::kill(-1, libc::SIGKILL).is_ok() {
-        match process::wait(-1, Wait::Block) {
-            Ok(_) => while let Ok(Some(_)) = process::wait(-1, Wait::Poll) {},
-            // The remaining processes are not ours: FIFO openers of the notify handler, which end
-            // with us.
-            Err(_) => return,
+/// The processes that init stops and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcessScope {
+    /// All others of the pid namespace, whose first process is init.
+    PidNamespace,
+    /// The descendants of init, which is a subreaper in the host's pid namespace.
+    Descendants,
+}
+
+impl ProcessScope {
+    /// True if there is another process that can be signalled.
+    fn signal(self, number: i32) -> bool {
+        match self {
+            ProcessScope::PidNamespace => signal::kill(-1, number).is_ok(),
+            ProcessScope::Descendants => signal_descendants(number) > 0,
+        }
+    }
+
+    fn stop_all(self) -> bool {
+        match self {
+            ProcessScope::PidNamespace => freeze::stop_every_process(),
+            ProcessScope::Descendants => self.signal(libc::SIGSTOP),
+        }
+    }
+
+    fn continue_all(self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// Kills and reaps every other process of the sandbox: orphans become children of init.
+    pub(super) fn end_all(self) {
+        // Repeated after reaping: a killed process may have just started another one.
+        while self.signal(libc::SIGKILL) {
+            match process::wait(-1, Wait::Block) {
+                Ok(_) => while let Ok(Some(_)) = process::wait(-1, Wait::Poll) {},
+                // The remaining processes are not ours: FIFO openers of the notify handler, which
+                // end with us.
+                Err(_) => return,
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ mod disk_space;
 mod excepted;
 mod execute;
 mod fd_cache;
+mod gate;
 mod hard_links;
 mod observe;
 mod open_flags;
@@ -64,6 +65,8 @@ use super::{LaunchSpec, SandboxMessage};
 use caller::{CallerMemory, NotifyCaller};
 use creation_rules::CreationRules;
 use fd_cache::FdCache;
+use gate::GatedCall;
+pub(super) use gate::OwnParts;
 use observe::{AccessRecorder, ObservedCall};
 use predict::{MountCache, predict_denial};
 use project_lock::ProjectLock;
@@ -110,6 +113,8 @@ pub(super) struct NotifySetup<'a> {
     pub(super) init: i32,
     /// The tripwire's fd, if there is a tripwire.
     pub(super) wire: Option<OwnedFd>,
+    /// Set for a sandbox without mounts.
+    pub(super) parts: Option<OwnParts>,
     pub(super) pinning: &'a CpuPinning,
 }
 
@@ -137,20 +142,26 @@ pub(super) fn serve(
     socket: OwnedFd,
     host_proc: OwnedFd,
     control: &OwnedFd,
-    NotifySetup { init, wire, pinning }: NotifySetup<'_>,
+    NotifySetup { init, wire, parts, pinning }: NotifySetup<'_>,
 ) {
     let _stage = trace_span!(target: "stage", "serve").entered();
     let mut reporting = [DENIALS];
     let received = receive_bytes_with_fds(&socket, &mut reporting, RecvFlags::empty());
     let Ok((_, given)) = received else { return };
     let mut given = given.into_iter();
-    let (Some(listener), Some(user), Some(mount), Some(plan)) =
-        (given.next(), given.next(), given.next(), given.next())
-    else {
-        return;
+    let (Some(listener), Some(plan)) = (given.next(), given.next()) else { return };
+    let mut fds = FdCache::default();
+    let inside = if parts.is_some() {
+        exit_on_error(fds.enter());
+        None
+    } else {
+        let (Some(user), Some(mount)) = (given.next(), given.next()) else { return };
+        Some([user, mount])
     };
     pinning.release();
-    send_entry_fds(control, &host_proc, [&listener, &mount, &plan], wire);
+    if let Some([_, mount]) = &inside {
+        send_entry_fds(control, &host_proc, [&listener, mount, &plan], wire);
+    }
     // Linux 6.6; an optimisation only.
     let _ = seccomp::wake_in_place(listener.as_fd());
     let mut handler = NotifyHandler {
@@ -161,14 +172,15 @@ pub(super) fn serve(
         umasks: caller::UmaskCache::default(),
         mounts: MountCache::default(),
         undelivered: UndeliveredReplies::default(),
-        fds: FdCache::default(),
+        fds,
+        parts,
         observer: AccessRecorder::default(),
         cpu_contention: CpuContention::from_proc(host_proc.as_fd()),
         host_proc,
         listener,
         control,
         socket,
-        inside: Some([user, mount]),
+        inside,
         init: init as u32,
         reporting: reporting[0],
     };
@@ -221,6 +233,8 @@ struct NotifyHandler<'a> {
     socket: OwnedFd,
     /// The sandbox's user and mount namespaces, until the notify handler has entered them.
     inside: Option<[OwnedFd; 2]>,
+    /// Set for a sandbox without mounts.
+    parts: Option<OwnParts>,
     init: u32,
     /// Reporting level. Valid before the policy is read.
     reporting: u8,
@@ -455,6 +469,7 @@ impl NotifyHandler<'_> {
                 &mut self.mounts,
                 self.rules.as_mut(),
                 self.control,
+                self.parts.as_ref(),
             ),
         };
         if matches!(reply, NotifyReply::Value(_) | NotifyReply::Descriptor(..)) {
@@ -511,6 +526,7 @@ fn handle_call(
     mounts: &mut MountCache,
     rules: Option<&mut CreationRules>,
     control: &OwnedFd,
+    parts: Option<&OwnParts>,
 ) -> NotifyReply {
     let notification = caller.notification;
     let Some(arch) = Arch::from_audit_arch(notification.arch) else {
@@ -525,7 +541,8 @@ fn handle_call(
     }
     let Some(rules) = rules else { return NotifyReply::Error(libc::EPERM) };
     let refused = find_refusal(call, &notification.arguments, rules.owner());
-    let is_only_told = refused.is_none() && is_only_reported(call, &notification.arguments);
+    let is_only_told =
+        refused.is_none() && parts.is_none() && is_only_reported(call, &notification.arguments);
     let predicted = if is_only_told { predict_denial(call, caller, mounts) } else { None };
     if let Some((number, why)) = refused {
         rules.refuse_call(caller, call, why);
@@ -547,6 +564,14 @@ fn handle_call(
         return proc_links::request_stream(caller, number, on_execute, control);
     }
     let began = sockets::now();
+    match parts.map_or(Ok(GatedCall::Allowed), |parts| gate::check(call, caller, rules, parts)) {
+        Ok(GatedCall::Allowed) => {}
+        Ok(GatedCall::Answered(reply)) => return reply,
+        Err(error) => {
+            rules.report(control);
+            return NotifyReply::from(error);
+        }
+    }
     let is_let_through = is_only_told
         && !rules.is_decided_here(call, &notification.arguments)
         && !opens_for_writing(call, &notification.arguments);

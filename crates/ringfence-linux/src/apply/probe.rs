@@ -9,7 +9,8 @@ use crate::open::open;
 use ringfence_plan::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 use ringfence_sys::mount::{self, MountRecursion};
 use ringfence_sys::process::{self, ChildStatus, Fork, Wait};
-use ringfence_sys::{landlock, namespace};
+use ringfence_sys::seccomp::{self, BpfInsn};
+use ringfence_sys::{landlock, namespace, privilege};
 use rustix::fs::{CWD, FileType, OFlags};
 
 use super::cgroup;
@@ -123,6 +124,23 @@ pub fn probe() -> Option<UsernsObstacle> {
         0 => None,
         TOO_OLD => Some(old_kernel()),
         errno => Some(obstacle(errno, &read)),
+    }
+}
+
+/// True if a process may have a notify handler: tried in a child. A filter with a listener exists
+/// once per process.
+pub(crate) fn can_mediate() -> bool {
+    // Allows every syscall.
+    let filter = [BpfInsn { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 }];
+    match process::fork() {
+        Ok(Fork::Child) => {
+            let installed = privilege::set_no_new_privs().and_then(|()| seccomp::install(&filter));
+            process::exit_now(i32::from(installed.is_err()))
+        }
+        Ok(Fork::Parent(pid)) => {
+            matches!(process::wait(pid, Wait::Block), Ok(Some((_, ChildStatus::Exited(0), _))))
+        }
+        Err(_) => false,
     }
 }
 

@@ -7,6 +7,7 @@ use ringfence_sys::signal::{self, SignalSet};
 
 use super::cgroup::{self, REAPER};
 use super::mount_agent::{self, MOUNT_AGENT};
+use super::restricted::{self, RESTRICTED};
 use super::supervisor::{CpuPinning, NetnsSource, run_supervisor};
 use super::watcher::inotify_broker::BROKER;
 use super::watcher::{self, WATCHER};
@@ -42,14 +43,19 @@ fn main() -> i32 {
         let processor = std::env::args().nth(2).and_then(|number| number.parse().ok());
         return zygote::main(control, processor);
     }
+    if argument.as_deref() == Some(OsStr::new(RESTRICTED)) {
+        return restricted::main(control, &current_mask());
+    }
     let network = if argument.as_deref() == Some(OsStr::new(HOST_NETWORK)) {
         NetnsSource::Host
     } else {
         NetnsSource::New
     };
-    let mask =
-        signal::block(&SignalSet::from_signals(&[])).expect("asking for the mask changes nothing");
-    run_supervisor(network, control, &mask, &CpuPinning::Unpinned)
+    run_supervisor(network, control, &current_mask(), &CpuPinning::Unpinned)
+}
+
+fn current_mask() -> SignalSet {
+    signal::block(&SignalSet::from_signals(&[])).expect("asking for the mask changes nothing")
 }
 
 /// The argument that keeps the sandbox in the host's network.

@@ -145,7 +145,7 @@ fn run(
                 ours,
                 host_proc,
                 control,
-                notify::NotifySetup { init: pid, wire, pinning },
+                notify::NotifySetup { init: pid, wire, parts: None, pinning },
             );
             process::await_end(pid);
             info!(target: "supervisor", "init has ended");

@@ -20,6 +20,8 @@ pub(crate) fn enforcements(plan: &Plan) -> Vec<Enforcement> {
 /// The kind of a step, as a stable word.
 fn kind(step: &Step) -> &'static str {
     match step {
+        Step::Restrict => "restrict",
+        Step::Mediate => "mediate",
         Step::Namespaces { .. } => "namespaces",
         Step::Identity(_) => "identity",
         Step::Symlink { .. } => "link",
@@ -98,6 +100,7 @@ fn describe_isolation(step: &Step) -> Option<String> {
         Step::Namespaces { network: NetworkNamespace::Host } => {
             "mounts, processes, ipc, host name, cgroup; the network is the host's".into()
         }
+        Step::Restrict => "files by Landlock; no namespaces".into(),
         Step::Identity(id) => format!("as uid {}, gid {}", id.uid, id.gid),
         _ => return None,
     })

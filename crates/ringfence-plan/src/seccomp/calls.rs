@@ -140,6 +140,25 @@ calls! {
     Fsmount          432  432  432
     Fspick           433  433  433
     MountSetattr     442  442  442
+    Shmget            29  395  194
+    Shmat             30  397  196
+    Shmctl            31  396  195
+    Semget            64  393  190
+    Semop             65    _  193
+    Semtimedop       220    _  192
+    Semtimedop64       _  420    _
+    Semctl            66  394  191
+    Msgget            68  399  186
+    Msgsnd            69  400  189
+    Msgrcv            70  401  188
+    Msgctl            71  402  187
+    Ipc                _  117    _
+    MqOpen           240  277  180
+    MqUnlink         241  278  181
+    SchedSetparam    142  154  118
+    SchedSetscheduler 144 156  119
+    SchedSetaffinity 203  241  122
+    SchedSetattr     314  351  274
     Keyctl           250  288  219
     AddKey           248  286  217
     RequestKey       249  287  218

@@ -79,7 +79,7 @@ const DEVICES: &[u32] = &[25, 62];
 pub(super) type TableRow = (Call, ArgCondition, FilterAction, &'static str);
 
 /// Always refused.
-const REFUSED: &[TableRow] = &[
+pub(super) const REFUSED: &[TableRow] = &[
     // Namespaces and mounts: the sandbox consists of them.
     (
         Call::Unshare,
@@ -290,7 +290,7 @@ const REFUSED: &[TableRow] = &[
 ];
 
 /// Syscalls that create names: the notify handler executes them.
-const CREATES_NAMES: &[TableRow] = &[
+pub(super) const CREATES_NAMES: &[TableRow] = &[
     (
         Call::Open,
         ArgCondition::AnyBit(1, MORE_THAN_READ),
@@ -338,7 +338,7 @@ const OBSERVED: &[TableRow] = &[
 /// Syscalls that are allowed after the notify handler has closed its own fds: `execve` fails with
 /// ETXTBSY while any process has the file open for writing. (The variants with a path are notified
 /// as well, for reports.)
-const AFTER_CLOSE: &[TableRow] = &[
+pub(super) const AFTER_CLOSE: &[TableRow] = &[
     (
         Call::Fchmod,
         ArgCondition::AnyBit(1, EXECUTE_BITS),
@@ -470,7 +470,7 @@ const NAMELESS: u32 = (abi::O_TMPFILE & !abi::O_DIRECTORY) as u32;
 const SET_ID: u32 = abi::S_ISUID | abi::S_ISGID;
 const NAMELESS_SET_ID: &str = "once linked, the file would run as its owner or group";
 
-fn owned_by(owner: FileOwner) -> &'static [TableRow] {
+pub(super) fn owned_by(owner: FileOwner) -> &'static [TableRow] {
     match owner {
         FileOwner::Root => SET_IDS_OF_ROOT,
         FileOwner::User => SET_IDS_OF_USER,
@@ -480,7 +480,7 @@ fn owned_by(owner: FileOwner) -> &'static [TableRow] {
 /// Syscalls that change or remove files: the notify handler reports those that will fail and lets
 /// them through. Without the fd variants (`fchmod`, `fchown`, `futimens`), except [`AFTER_CLOSE`]: an
 /// archiver makes two of them per file, and a file opened for writing cannot be read-only.
-const CHANGES_FILES: &[TableRow] = &[
+pub(super) const CHANGES_FILES: &[TableRow] = &[
     (Call::Truncate, ArgCondition::Always, FilterAction::Notify, "writes a file"),
     (Call::Truncate64, ArgCondition::Always, FilterAction::Notify, "writes a file"),
     (Call::Unlink, ArgCondition::Always, FilterAction::Notify, "takes a name away"),
@@ -534,7 +534,7 @@ const CHANGES_FILES: &[TableRow] = &[
 ];
 
 /// Without Landlock's scope, signals to the own process group leave the sandbox.
-const GROUP_SIGNALS: &[TableRow] =
+pub(super) const GROUP_SIGNALS: &[TableRow] =
     &[(Call::Kill, ArgCondition::Equals(0, 0), PERM, "the process group may have members outside")];
 
 impl ArgCondition {

@@ -169,6 +169,7 @@ impl ShellHost for UnconfinedShared {
             descriptors: &placed,
             rlimits: &[],
             mask: &mask,
+            landlock: None,
         };
         let pid = process::spawn_with(c"/bin/sh", &arguments, &variables, &options)
             .during("start a shell")?;

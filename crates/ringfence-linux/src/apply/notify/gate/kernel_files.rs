@@ -1,0 +1,51 @@
+//! Files of `/proc` and `/dev`, which the kernel makes.
+
+use std::os::unix::fs::MetadataExt;
+
+use ringfence_plan::landlock::MACHINE_FILES;
+use ringfence_policy::{AbsPath, Access};
+
+use super::OwnParts;
+use crate::apply::descendants;
+use crate::apply::landlock_rules::DEVICES;
+use crate::apply::notify::caller::NotifyCaller;
+
+/// True if a command may open a file of the kernel; `None` if it is no such file.
+pub(super) fn is_open(
+    path: &AbsPath,
+    wanted: Access,
+    caller: &NotifyCaller<'_>,
+    parts: &OwnParts,
+) -> Option<bool> {
+    let mut names = path.as_path().components().skip(1);
+    let mut next = || names.next().and_then(|name| name.as_os_str().to_str());
+    match (next(), next()) {
+        (Some("proc"), None) => Some(wanted != Access::Write),
+        (Some("proc"), Some(name)) => {
+            let is_shown = match name.parse() {
+                Ok(pid) => {
+                    // The network is the host's.
+                    next() != Some("net") && descendants::is_descendant(pid, parts.init)
+                }
+                Err(_) => MACHINE_FILES.contains(&name),
+            };
+            Some(is_shown && wanted != Access::Write)
+        }
+        (Some("dev"), None) => Some(wanted != Access::Write),
+        (Some("dev"), Some("pts")) => Some(is_own_terminal(path, caller)),
+        (Some("dev"), Some(name)) => Some(DEVICES.contains(&name)),
+        _ => None,
+    }
+}
+
+/// True for the terminal of the caller's session.
+fn is_own_terminal(path: &AbsPath, caller: &NotifyCaller<'_>) -> bool {
+    let terminal = caller.terminal(caller.pid()).map(|(_, terminal)| terminal);
+    let device = std::fs::metadata(path.as_path()).ok().map(|found| found.rdev());
+    // `/proc/PID/stat` has the number in the kernel's old form: the minor in two parts.
+    let old = |device: u64| {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        u64::from(minor & 0xff | major << 8 | (minor & !0xff) << 12)
+    };
+    device.map(old).is_some_and(|device| device != 0 && terminal == Some(device))
+}
