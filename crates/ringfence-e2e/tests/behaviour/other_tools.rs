@@ -127,6 +127,35 @@ fn config_yaml_of_the_project_denies_and_commands_cannot_change_it() {
 
 /// Promise: other-tools
 #[test]
+fn commands_cannot_change_settings_in_a_writable_directory() {
+    each_user(|user| {
+        let project = with_files(user);
+        let synapse = json!({ "policy": { "filesystem": { "blacklist": ["*.data"] } } });
+        home(&project, ".synapse/sandbox.json", synapse.to_string());
+        project.make_directories(&project.home().join(".codex"));
+        project.make_directories(&project.home().join(".claude"));
+        home(
+            &project,
+            ".config/ringfence/policy.toml",
+            "version = 1\nextends = [\"claude-code\", \"codex\", \"synapse\"]\n\
+             [filesystem]\nwrite = [\"~/.claude\", \"~/.codex\", \"~/.synapse\"]\n",
+        );
+        for file in [".claude/settings.json", ".codex/config.toml", ".synapse/sandbox.json"] {
+            let ran = project.sh(&format!("echo '{{}}' > ~/{file}"));
+            assert_ne!(ran.status, 0, "{file} as {user}");
+            project.sh(&format!("echo '{{}}' > ~/{file}.new; mv ~/{file}.new ~/{file}; true")).ok();
+        }
+        assert_eq!(
+            std::fs::read_to_string(project.home().join(".synapse/sandbox.json")).ok(),
+            Some(synapse.to_string())
+        );
+        assert!(!project.home().join(".claude/settings.json").exists(), "as {user}");
+        assert!(!project.home().join(".codex/config.toml").exists(), "as {user}");
+    });
+}
+
+/// Promise: other-tools
+#[test]
 fn settings_of_other_tools_open_no_built_in_deny_and_turn_nothing_off() {
     each_user(|user| {
         let project = with_files(user);
