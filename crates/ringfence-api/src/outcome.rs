@@ -251,6 +251,9 @@ impl Denial {
     /// The rule text for a directory that was to ignore case.
     pub const CASEFOLD_DIRECTORY: &str =
         "rules compare names by case, so no directory is made to ignore it";
+    /// The rule text for a change of a private directory without a mount.
+    pub const NEEDS_MOUNT: &str =
+        "a private directory needs a mount, which this engine cannot make";
     /// The rule texts that follow from the sandbox itself: no rule about the path can change them.
     pub const SANDBOX_RULES: &[&str] = &[
         Self::GIT_DIRECTORY_IS_FIXED,
@@ -263,6 +266,7 @@ impl Denial {
         Self::ALIAS_OF_DENIED,
         Self::HARD_LINK_OUTSIDE,
         Self::CASEFOLD_DIRECTORY,
+        Self::NEEDS_MOUNT,
     ];
 
     /// The rule text of a policy without network access.

@@ -50,7 +50,8 @@ pub fn plan(
     if is_mediated {
         steps.push(Step::Mediate);
     }
-    let mut gaps: Vec<Gap> = plan.gaps.into_iter().filter(|gap| gap.what != "denials").collect();
+    let mut gaps: Vec<Gap> =
+        plan.gaps.iter().filter(|gap| gap.what != "denials").cloned().collect();
     gaps.push(metadata_gap(mediation));
     if !is_mediated {
         gaps.extend(unmediated_gaps());
@@ -91,6 +92,8 @@ pub fn plan(
                 let (path, content) = (scratch.join(".gitconfig"), content.clone());
                 steps.push(Step::File { path, content });
             }
+            // The notify handler shows the content.
+            Step::File { .. } | Step::Instead { .. } if is_mediated => steps.push(step.clone()),
             Step::File { path, .. } if USER_FILES.iter().any(|file| path.as_path() == *file) => {
                 steps.push(readable(path.clone(), FileKind::File))
             }
@@ -142,6 +145,16 @@ pub fn plan(
             }),
             _ => {}
         }
+    }
+    if plan.network() == NetworkNamespace::Own {
+        gaps.push(Gap {
+            kind: GapKind::Reporting,
+            ..gap(
+                "network.loopback",
+                "the network is the host's, so it is closed: programs of the sandbox cannot connect to each other",
+                "ringfence doctor",
+            )
+        });
     }
     if !grants.network.unix_sockets.is_empty() {
         gaps.push(gap(

@@ -74,7 +74,7 @@ fn run(control: &OwnedFd, mask: &SignalSet) -> Result<(), SetupError> {
             drop_privileges()?;
             // The kernel reaps the notify handler's children that wait at FIFOs.
             let _ = signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Ignore);
-            let parts = Some(notify::OwnParts { init: pid, scratch: scratch_path(&launch.plan) });
+            let parts = Some(notify::OwnParts::new(pid, &launch.plan));
             let pinning = &CpuPinning::Unpinned;
             let setup = notify::NotifySetup { init: pid, wire: None, parts, pinning };
             notify::serve(ours, host_proc, control, setup);
@@ -188,14 +188,18 @@ struct ScratchDir(Option<AbsPath>);
 
 impl ScratchDir {
     fn create(plan: &Plan) -> Result<Self, SetupError> {
-        let Some(path) = scratch_path(plan) else { return Ok(Self(None)) };
-        DirBuilder::new().mode(0o700).create(path.as_path()).during(|| format!("create {path}"))?;
+        let Some(scratch) = scratch_path(plan) else { return Ok(Self(None)) };
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        builder.create(scratch.as_path()).during(|| format!("create {scratch}"))?;
         for step in &plan.steps {
-            if let Step::File { path, content } = step {
+            if let Step::File { path, content } = step
+                && path.is_within(&scratch)
+            {
                 fs::write(path.as_path(), content).during(|| format!("write {path}"))?;
             }
         }
-        Ok(Self(Some(path)))
+        Ok(Self(Some(scratch)))
     }
 }
 

@@ -54,7 +54,7 @@ impl<'a> DenialGuesser<'a> {
 
     /// True if some denied reads are known only from the error text of a command.
     pub(crate) fn is_needed(plan: &Plan, grants: &Grants) -> bool {
-        !plan.has_tripwire() || plan.own_places(grants).has_host_paths()
+        (!plan.has_tripwire() && !plan.is_mediated()) || plan.own_places(grants).has_host_paths()
     }
 
     /// The denials that `stderr` shows and that are not among the `reported`.

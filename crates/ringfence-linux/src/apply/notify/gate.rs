@@ -8,13 +8,17 @@
 mod kernel_files;
 mod metadata;
 
-use std::ffi::CStr;
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
-use ringfence_api::Operation;
+use ringfence_api::{Denial, Operation};
 use ringfence_plan::seccomp::calls::Call;
+use ringfence_plan::{Overmount, Plan, Step};
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Source, Verdict};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::NotifyReply;
@@ -40,6 +44,46 @@ pub(in crate::apply) struct OwnParts {
     pub(in crate::apply) init: i32,
     /// The directory for temporary files.
     pub(in crate::apply) scratch: Option<AbsPath>,
+    /// Paths that were found denied or protected at the start, also by another name.
+    closed: Vec<(AbsPath, Overmount)>,
+    /// Files that have another content in the sandbox.
+    files: HashMap<AbsPath, String>,
+}
+
+impl OwnParts {
+    /// The parts of a sandbox with this `plan`.
+    pub(in crate::apply) fn new(init: i32, plan: &Plan) -> Self {
+        let mut parts = Self { init, scratch: None, closed: Vec::new(), files: HashMap::new() };
+        for step in &plan.steps {
+            match step {
+                Step::Scratch { path } => parts.scratch = Some(path.clone()),
+                Step::Mask { path, mask } => parts.closed.push((path.clone(), *mask)),
+                Step::File { path, content } => {
+                    parts.files.insert(path.clone(), content.clone());
+                }
+                _ => {}
+            }
+        }
+        for step in &plan.steps {
+            if let Step::Instead { path, with } = step
+                && let Some(content) = parts.files.get(with).cloned()
+            {
+                parts.files.insert(path.clone(), content);
+            }
+        }
+        parts
+    }
+
+    /// The state of a path at the start: denied, or protected.
+    fn closing(&self, path: &AbsPath) -> Option<Overmount> {
+        let mut around = self.closed.iter().filter(|(closed, mask)| match mask {
+            Overmount::Deny(_) | Overmount::ReadOnly => path.is_within(closed),
+            Overmount::Shallow => path == closed,
+        });
+        let first = around.next()?.1;
+        let is_denied = |mask: &Overmount| matches!(mask, Overmount::Deny(_));
+        Some(around.map(|(_, mask)| *mask).find(is_denied).unwrap_or(first))
+    }
 }
 
 /// Decides about the paths of `call`.
@@ -143,6 +187,9 @@ impl Gate<'_, '_> {
         }
         let is_kept = request.flags.contains(OFlags::NOFOLLOW);
         let last = if is_kept { FinalSymlink::Keep } else { FinalSymlink::Follow };
+        if let Some(content) = self.own_file(directory, &text)? {
+            return request.reply(content).map(GatedCall::Answered);
+        }
         let found = self.target(directory, path, last)?;
         self.check_opened(&found, Access::Read, Operation::Read)?;
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
@@ -177,6 +224,29 @@ impl Gate<'_, '_> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// A file with the content that the sandbox has at a path, if that differs from the host's.
+    fn own_file(&self, directory: i32, path: &CStr) -> Result<Option<OwnedFd>, Errno> {
+        let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let name = OsStr::from_bytes(name);
+        if !self.parts.files.keys().any(|file| file.name() == Some(name)) {
+            return Ok(None);
+        }
+        let Ok(place) = resolve::resolve_parent(self.caller, directory, path) else {
+            return Ok(None);
+        };
+        self.caller.ensure_waiting()?;
+        let Some(content) = self.parts.files.get(&path_of(self.caller, &place)?) else {
+            return Ok(None);
+        };
+        let file = rustix::fs::memfd_create("file", MemfdFlags::CLOEXEC)?;
+        std::fs::File::from(rustix::io::fcntl_dupfd_cloexec(&file, 0)?)
+            .write_all(content.as_bytes())
+            .map_err(|_| Errno::IO)?;
+        let name = format!("self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(self.caller.host_proc, name, flags, Mode::empty()).map(Some)
     }
 
     /// The file or directory that a path leads to, with `O_PATH`.
@@ -290,7 +360,7 @@ impl Gate<'_, '_> {
         }
         let decision = self.rules.decide(path, wanted);
         match decision.verdict {
-            Verdict::Allowed => return Ok(()),
+            Verdict::Allowed => return self.check_allowed(&decision, wanted, operation),
             Verdict::ReadOnly if self.is_in_own_repository(&decision, directory)? => {
                 return Ok(());
             }
@@ -302,6 +372,28 @@ impl Gate<'_, '_> {
             (Verdict::ReadOnly, _) => Errno::ROFS,
             _ => Errno::ACCESS,
         })
+    }
+
+    /// Checks what a mount would change about an allowed path.
+    fn check_allowed(
+        &mut self,
+        decision: &Decision,
+        wanted: Access,
+        operation: Operation,
+    ) -> Result<(), Errno> {
+        let path = &decision.path;
+        let opening = self.rules.grants.opening_rule(path).map(|rule| rule.effect.clone());
+        let (why, error) = match (self.parts.closing(path), opening) {
+            (Some(Overmount::Deny(_)), _) => (Denial::ALIAS_OF_DENIED, Errno::ACCESS),
+            (Some(_), _) if wanted == Access::Write => (Denial::ALIAS_OF_DENIED, Errno::ROFS),
+            (_, Some(Effect::Private { .. })) if wanted == Access::Write => {
+                (Denial::NEEDS_MOUNT, Errno::ROFS)
+            }
+            (_, Some(Effect::Private { host_beneath: false, .. })) => return Err(Errno::NOENT),
+            _ => return Ok(()),
+        };
+        self.rules.refuse_since(self.caller, operation, path, why);
+        Err(error)
     }
 
     /// True if only a built-in rule about git protects the path, in a writable repository that the
