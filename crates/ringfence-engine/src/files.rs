@@ -8,6 +8,7 @@ use ringfence_policy::{AbsPath, Facts, PolicyLayer, Source, check_cycle, parse_b
 
 use crate::EngineError;
 use crate::agents::{AgentDefinition, find_agent};
+use crate::foreign::{AppliedSettings, ExtendedLayers, add_settings};
 use crate::host::{config_directory, system};
 use crate::own_policy::{
     EnclosingPolicy, check_named, check_not_own, check_own, enclosing_policies,
@@ -24,6 +25,8 @@ pub struct PolicyFiles {
     /// The service operator's policy for all tenants. The project's policy is then ignored: a
     /// stranger brought the project.
     pub service: Option<AbsPath>,
+    /// Settings that apply as if the user's policy extended them.
+    pub settings: Option<AppliedSettings>,
 }
 
 fn managed_policy_file() -> AbsPath {
@@ -57,14 +60,14 @@ pub(crate) fn project_policy_file(facts: &Facts) -> AbsPath {
 
 /// Reads every policy file that exists.
 pub fn read_layers(files: &PolicyFiles, facts: &Facts) -> Result<Vec<PolicyLayer>, EngineError> {
-    read_layers_and_agent(files, facts).map(|(layers, _)| layers)
+    read_layers_and_agent(files, facts).map(|(extended, _)| extended.layers)
 }
 
 /// As [`read_layers`], with the agent's definition, if there is one.
 pub(crate) fn read_layers_and_agent(
     files: &PolicyFiles,
     facts: &Facts,
-) -> Result<(Vec<PolicyLayer>, Option<AgentDefinition>), EngineError> {
+) -> Result<(ExtendedLayers, Option<AgentDefinition>), EngineError> {
     let managed = managed_policy_file();
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
     if let Some(file) = &files.service {
@@ -96,7 +99,7 @@ pub(crate) fn read_layers_and_agent(
     if let Some(described) = &described {
         layers.extend(described.layers()?);
     }
-    Ok((layers, described))
+    Ok((add_settings(layers, files, facts)?, described))
 }
 
 /// Reads a policy file named by another file, with the authority of that file's author.
@@ -116,7 +119,18 @@ pub(crate) fn read_referenced_layers(
     read_file_layers(&named, source)
 }
 
-/// Reads one policy file as `source`, and the files it extends, which come before it.
+/// As [`read_file_layers`], with the settings of other tools that the files extend.
+pub fn read_file_and_settings(
+    file: &AbsPath,
+    source: &Source,
+    facts: &Facts,
+) -> Result<Vec<PolicyLayer>, EngineError> {
+    let layers = read_file_layers(file, source)?;
+    Ok(add_settings(layers, &PolicyFiles::default(), facts)?.layers)
+}
+
+/// Reads one policy file as `source`, and the files it extends, which come before it. Settings of
+/// other tools that they extend are not read.
 pub fn read_file_layers(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, EngineError> {
     let mut layers = Vec::new();
     read(file, source, &mut Vec::new(), &mut layers)?;
@@ -134,7 +148,7 @@ fn layers_if_there(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, 
     }
 }
 
-fn is_missing(error: &io::Error) -> bool {
+pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 

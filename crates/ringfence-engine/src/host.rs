@@ -181,6 +181,14 @@ pub(crate) fn config_directory_in(
     moved.unwrap_or_else(|| home.join(".config"))
 }
 
+/// The directory of a tool's settings: named by a variable, or below the home directory. Never inside
+/// the project, even if the variable says so.
+pub(crate) fn config_directory_of(variable: &str, below_home: &str, facts: &Facts) -> AbsPath {
+    let named = facts.variables.get(variable).and_then(AbsPath::new);
+    let moved = named.filter(|directory| is_outside(directory, &facts.workspace));
+    moved.unwrap_or_else(|| facts.home.join(below_home))
+}
+
 /// True if a directory exists and is not in the project, by its path or its real path.
 fn is_outside(directory: &AbsPath, workspace: &AbsPath) -> bool {
     !directory.is_within(workspace)

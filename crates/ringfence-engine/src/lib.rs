@@ -16,6 +16,7 @@ mod direct_exec;
 mod error;
 mod fail_fast;
 mod files;
+mod foreign;
 mod git_environment;
 mod gitconfig;
 mod host;
@@ -46,9 +47,10 @@ pub use configure::{
 };
 pub use error::EngineError;
 pub use files::{
-    PolicyFiles, policy_file_paths, read_file_layers, read_layers, read_regular_file,
-    user_policy_file,
+    PolicyFiles, policy_file_paths, read_file_and_settings, read_file_layers, read_layers,
+    read_regular_file, user_policy_file,
 };
+pub use foreign::{AppliedSettings, FoundSettings, found_settings, settings_files};
 pub use host::{HostEnvironment, gather_host_environment, platform};
 pub use learn::{LearnedPolicy, LearnedRule, learn};
 pub use own_policy::{
@@ -77,6 +79,7 @@ use ringfence_policy::{
 use tracing::{debug, info, trace_span};
 
 use files::read_layers_and_agent;
+use foreign::ExtendedLayers;
 
 /// A request of a frontend.
 #[derive(Debug, Clone)]
@@ -106,8 +109,11 @@ pub struct ResolvedPolicy {
     pub grants: Grants,
     /// The host, the user and the project.
     pub surroundings: HostEnvironment,
-    /// The policy files that apply, weakest first.
+    /// The policy files that apply, weakest first, with the settings of other tools that they
+    /// extend.
     pub files: Vec<AbsPath>,
+    /// Settings of other tools that would apply if they existed.
+    pub absent: Vec<AbsPath>,
 }
 
 impl ResolvedPolicy {
@@ -166,7 +172,8 @@ fn resolve_with(
     files: &PolicyFiles,
 ) -> Result<ResolvedPolicy, EngineError> {
     let _stage = trace_span!(target: "stage", "resolve_with").entered();
-    let (layers, described) = read_layers_and_agent(files, &surroundings.facts)?;
+    let (extended, described) = read_layers_and_agent(files, &surroundings.facts)?;
+    let ExtendedLayers { layers, absent } = extended;
     for layer in &layers {
         debug!(target: "engine", file = %layer.file, "read a policy file");
     }
@@ -197,6 +204,7 @@ fn resolve_with(
     if files.service.is_none() {
         own_policy::protect_targets(&mut grants, &surroundings.facts);
     }
+    foreign::protect_settings(&mut grants, &layers, &absent);
     if let Some(described) = &described {
         described.refuse_writable(&grants)?;
     }
@@ -218,6 +226,7 @@ fn resolve_with(
         grants,
         surroundings,
         files: layers.into_iter().map(|layer| layer.file).collect(),
+        absent,
     })
 }
 

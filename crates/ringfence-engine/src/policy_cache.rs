@@ -24,7 +24,7 @@ pub(crate) fn policy_file_stamps(
     resolved: &ResolvedPolicy,
 ) -> Vec<(AbsPath, Option<FileStamp>)> {
     let mut all = files::policy_file_paths(files, &resolved.surroundings.facts);
-    all.extend(resolved.files.iter().cloned());
+    all.extend(resolved.files.iter().chain(&resolved.absent).cloned());
     all.sort();
     all.dedup();
     stamped(all)
@@ -62,8 +62,8 @@ impl CachedPolicy {
         let resolved = resolve_in(surroundings, flags, files)?;
         let is_known = |file: &AbsPath| seen.iter().any(|(known, _)| known == file);
         let are_reliable = seen.iter().all(|(_, stamp)| is_reliable(*stamp, now));
-        let is_cached =
-            are_reliable && files.agent.is_none() && resolved.files.iter().all(is_known);
+        let mut used = resolved.files.iter().chain(&resolved.absent);
+        let is_cached = are_reliable && files.agent.is_none() && used.all(is_known);
         let cached = is_cached
             .then(|| Self { resolved: resolved.clone(), seen })
             .filter(|cached| cached.current().is_some());

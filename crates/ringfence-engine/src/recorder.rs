@@ -162,7 +162,7 @@ impl<'a> RunRecorder<'a> {
     }
 
     fn begun(&self, gaps: &[Gap]) -> RecordDetails {
-        let ResolvedPolicy { grants, surroundings, files } = self.resolved;
+        let ResolvedPolicy { grants, surroundings, files, absent: _ } = self.resolved;
         let (command, command_base64) = RunStarted::command_fields(&self.request.command);
         let (cwd, cwd_base64) = RunStarted::path_fields(self.request.cwd.as_path().as_os_str());
         RecordDetails::Begun(Box::new(RunStarted {

@@ -126,13 +126,8 @@ impl AgentSpec {
         let tools =
             ToolsSection { allowed: self.tools.clone(), disallowed: self.disallowed.clone() };
         let places = self.places.clone();
-        PolicyLayer {
-            enclosing: None,
-            policy: Policy { tools, ..Policy::default() },
-            source: self.source.clone(),
-            file: self.file.clone(),
-            places,
-        }
+        let policy = Policy { tools, ..Policy::default() };
+        PolicyLayer { places, ..PolicyLayer::new(policy, self.file.clone(), self.source.clone()) }
     }
 }
 

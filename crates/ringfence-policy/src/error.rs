@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::foreign::ForeignTool;
 use crate::glob::GlobError;
 use crate::network::HostRuleError;
 use crate::path::AbsPath;
@@ -59,6 +60,10 @@ pub enum PolicyError {
     NotAmendable { at: SourcePosition, entry: String },
     #[error("{what}")]
     NotASetting { what: String },
+    #[error("{at}`{name}` in `extends` is neither a file nor a known tool")]
+    UnknownTool { at: SourcePosition, name: String },
+    #[error("{at}{message}")]
+    Foreign { at: SourcePosition, code: &'static str, message: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
     ExtendsCycle { files: Vec<AbsPath> },
     #[error("the workspace {workspace} contains the whole home directory")]
@@ -90,6 +95,8 @@ impl PolicyError {
             PolicyError::BadSecret { .. } => "policy-bad-secret",
             PolicyError::NotAmendable { .. } => "policy-not-amendable",
             PolicyError::NotASetting { .. } => "policy-not-a-setting",
+            PolicyError::UnknownTool { .. } => "policy-unknown-tool",
+            PolicyError::Foreign { code, .. } => code,
             PolicyError::ExtendsCycle { .. } => "policy-extends-cycle",
             PolicyError::WorkspaceTooBroad { .. } => "policy-workspace-too-broad",
             PolicyError::BeyondCeiling { .. } => "policy-beyond-ceiling",
@@ -122,6 +129,10 @@ impl PolicyError {
             PolicyError::BadSecret { env, .. } => format!("export {env} again, without line breaks and surrounding whitespace"),
             PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
             PolicyError::NotASetting { .. } => "ringfence configure list".to_owned(),
+            PolicyError::UnknownTool { name, .. } => {
+                format!("known tools: {}; write `./{name}` for a file", ForeignTool::known_names())
+            }
+            PolicyError::Foreign { .. } => "fix the file; `ringfence policy import FILE` checks it".to_owned(),
             PolicyError::ExtendsCycle { .. } => "remove one of the files from `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
                 format!("cd into a project, or name one with `-C DIR`; `--write {workspace}` opens all of it to commands")
@@ -164,6 +175,8 @@ impl PolicyError {
             | PolicyError::LockedOutsideManaged { at }
             | PolicyError::BadSecret { at, .. }
             | PolicyError::EmptyList { at }
+            | PolicyError::UnknownTool { at, .. }
+            | PolicyError::Foreign { at, .. }
             | PolicyError::NotAmendable { at, .. } => Some(at),
             PolicyError::NotASetting { .. }
             | PolicyError::ExtendsCycle { .. }

@@ -5,11 +5,14 @@
 
 mod codex_sandbox_policy;
 mod codex_toml;
+mod live;
 mod reader;
 mod sandbox_json;
 mod settings_json;
 mod uds_yaml;
 mod withheld;
+
+pub use live::LiveSettings;
 
 use crate::policy::Policy;
 pub use codex_sandbox_policy::{CodexPolicyError, CodexSandboxPolicy};
@@ -37,6 +40,23 @@ pub struct ImportedPolicy {
     pub policy: Policy,
     /// Differences to the original.
     pub notes: Vec<ImportNote>,
+    /// The sources of entries and settings.
+    sources: Vec<EntrySource>,
+    /// Settings of the policy that the file does not contain: the other tool's defaults.
+    defaults: Vec<&'static str>,
+}
+
+/// The part of the file that an entry or a setting of the policy comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct EntrySource {
+    /// The list or setting of the policy: `filesystem.deny`, `mode`.
+    list: &'static str,
+    /// The entry in the policy; empty for a setting with one value.
+    entry: String,
+    /// The key in the file.
+    key: String,
+    /// The entry in the file; empty for a setting with one value.
+    written: String,
 }
 
 /// A setting that was not imported unchanged.
@@ -111,14 +131,18 @@ impl ImportError {
 ///
 /// A malformed `sandbox.json` is no error: by its own rule it gives a warning and the defaults.
 pub fn import(text: &str, format: ImportFormat) -> Result<ImportedPolicy, ImportError> {
-    let imported = match format {
+    read(text, format).map(ImportedPolicy::without_opened_denies)
+}
+
+/// As [`import`], with entries that would open a built-in denial.
+fn read(text: &str, format: ImportFormat) -> Result<ImportedPolicy, ImportError> {
+    match format {
         ImportFormat::SandboxJson => Ok(sandbox_json::import(text)),
         ImportFormat::UdsYaml => uds_yaml::import(text),
         ImportFormat::SettingsJson => settings_json::import(text),
         ImportFormat::SrtJson => settings_json::import_srt(text),
         ImportFormat::CodexToml => codex_toml::import(text),
-    };
-    imported.map(ImportedPolicy::without_opened_denies)
+    }
 }
 
 /// Guesses the format from the file name and the content.
@@ -154,11 +178,35 @@ fn detect_json(name: &str, text: &str) -> Option<ImportFormat> {
 
 impl ImportedPolicy {
     fn new() -> Self {
-        Self { policy: Policy::default(), notes: Vec::new() }
+        Self {
+            policy: Policy::default(),
+            notes: Vec::new(),
+            sources: Vec::new(),
+            defaults: Vec::new(),
+        }
     }
 
     fn note(&mut self, kind: ImportNoteKind, key: impl Into<String>, text: impl Into<String>) {
         self.notes.push(ImportNote { kind, key: key.into(), text: text.into() });
+    }
+
+    /// Records the source of an entry of a list.
+    fn entry_from(&mut self, list: &'static str, entry: &str, key: &str, written: &str) {
+        self.sources.push(EntrySource {
+            list,
+            entry: entry.to_owned(),
+            key: key.to_owned(),
+            written: written.to_owned(),
+        });
+    }
+
+    /// Records the source of a setting with one value, or that it is a default of the other tool.
+    fn setting_from(&mut self, setting: &'static str, key: &str, is_written: bool) {
+        if is_written {
+            self.entry_from(setting, "", key, "");
+        } else {
+            self.defaults.push(setting);
+        }
     }
 
     fn not_carried(&mut self, key: impl Into<String>, text: impl Into<String>) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{PolicyError, SourcePosition};
+use crate::foreign::{ForeignTool, is_tool_name};
 use crate::grants::{Origin, Source};
 use crate::network::HostRule;
 use crate::path::AbsPath;
@@ -19,6 +20,12 @@ pub struct PolicyLayer {
     pub file: AbsPath,
     /// The directory of the user's own policy for a directory around the project.
     pub(crate) enclosing: Option<AbsPath>,
+    /// The tool, if the file is not a policy file but another tool's settings.
+    pub tool: Option<ForeignTool>,
+    /// The base directory of relative entries in another tool's settings.
+    pub(crate) anchor: Option<AbsPath>,
+    /// Warnings about the file as a whole.
+    pub warnings: Vec<String>,
     /// Line and column by key: `mode`, `filesystem.deny.2`.
     pub(crate) places: BTreeMap<String, (u32, u32)>,
 }
@@ -26,7 +33,16 @@ pub struct PolicyLayer {
 impl PolicyLayer {
     /// A layer for a policy that was not parsed from text: it has no positions.
     pub fn new(policy: Policy, file: AbsPath, source: Source) -> Self {
-        Self { policy, source, file, enclosing: None, places: BTreeMap::new() }
+        Self {
+            policy,
+            source,
+            file,
+            enclosing: None,
+            tool: None,
+            anchor: None,
+            warnings: Vec::new(),
+            places: BTreeMap::new(),
+        }
     }
 
     /// The same layer as the user's own policy for `directory`, which is around the project: its
@@ -34,6 +50,11 @@ impl PolicyLayer {
     #[must_use]
     pub fn for_enclosing(self, directory: &AbsPath) -> Self {
         Self { enclosing: Some(directory.clone()), ..self }
+    }
+
+    /// The directory around the project that the policy is for, if it is for one.
+    pub fn enclosing_directory(&self) -> Option<&AbsPath> {
+        self.enclosing.as_ref()
     }
 
     /// True for the user's own policy for a directory around the project.
@@ -49,7 +70,17 @@ impl PolicyLayer {
         let with_line = |(i, file): (usize, &String)| {
             (file.clone(), self.position(&format!("extends.{i}")).line)
         };
-        self.policy.extends.iter().enumerate().map(with_line).collect()
+        let is_file = |(_, entry): &(usize, &String)| !is_tool_name(entry);
+        self.policy.extends.iter().enumerate().filter(is_file).map(with_line).collect()
+    }
+
+    /// The tools whose settings this file extends, with the positions of their names.
+    pub fn extended_tools(&self) -> Vec<(ForeignTool, SourcePosition)> {
+        let entries = self.policy.extends.iter().enumerate();
+        let with_position = |(i, entry): (usize, &String)| {
+            Some((ForeignTool::from_name(entry)?, self.position(&format!("extends.{i}"))))
+        };
+        entries.filter_map(with_position).collect()
     }
 
     /// The base directory of relative entries.
@@ -58,6 +89,9 @@ impl PolicyLayer {
     /// of the user and the administrator are relative to the current project, and the user's own
     /// policy for a directory around it to that directory.
     pub fn base_directory<'a>(&'a self, workspace: &'a AbsPath) -> AbsPath {
+        if let Some(anchor) = &self.anchor {
+            return anchor.clone();
+        }
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         match (&self.source, directory.name(), directory.parent()) {
             (Source::Project, Some(name), Some(project)) if name == ".ringfence" => project,

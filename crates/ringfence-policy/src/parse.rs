@@ -34,7 +34,7 @@ pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<PolicyLayer, 
             message: error.message().to_owned(),
         }
     })?;
-    let layer = PolicyLayer { policy, source, file: file.clone(), enclosing: None, places };
+    let layer = PolicyLayer { places, ..PolicyLayer::new(policy, file.clone(), source) };
     values::check(&layer)?;
     Ok(layer)
 }

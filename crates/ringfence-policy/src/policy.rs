@@ -29,7 +29,8 @@ pub struct Policy {
     /// `~/.config/ringfence/projects`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// Base policy files. Their lists are added to, their settings are overridden by this file.
+    /// Base policy files, and tools whose own settings apply as well: `claude-code`, `codex`, `uds`,
+    /// `synapse`. Their lists are added to, their settings are overridden by this file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extends: Vec<String>,
     /// Write access to the workspace.

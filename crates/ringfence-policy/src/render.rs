@@ -159,7 +159,7 @@ mod tests {
     fn rendered_policy_parses_back() {
         check("version = 1");
         check(
-            "version = 1\nextends = [\"a\"]\nmode = \"read-only\"\non-gap = \"run\"\nobserve = \"all\"\n[sandbox]\nenabled = false\nenabled-platforms = [\"wsl\"]",
+            "version = 1\nextends = [\"a.toml\", \"codex\"]\nmode = \"read-only\"\non-gap = \"run\"\nobserve = \"all\"\n[sandbox]\nenabled = false\nenabled-platforms = [\"wsl\"]",
         );
         check(
             "version = 1\n[filesystem]\ndeny = [\"a\\\"b\\\\c\\n\\u0001d\", { path = \"x\", locked = true, reason = \"é\" }]\nread = [\"one\"]",

@@ -77,7 +77,7 @@ fn resolve_as(
     facts: &Facts,
 ) -> Result<Grants, PolicyError> {
     let _stage = trace_span!(target: "stage", "resolve_as").entered();
-    let mut warnings = Vec::new();
+    let mut warnings = layers.iter().flat_map(|layer| layer.warnings.clone()).collect();
     let settings = ResolvedSettings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
     let commands = rest::commands(layers, facts, &mut warnings)?;

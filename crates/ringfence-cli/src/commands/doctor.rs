@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
     if let Some(resolved) = resolve_here() {
         findings.extend(findings::report_variables(&filtered_variables(&resolved)));
         findings.extend(findings::report_settings(&withheld_settings(&resolved)));
+        findings.extend(findings::report_other_tools(&resolved.surroundings.facts));
     }
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
@@ -130,7 +131,7 @@ fn try_sandbox() -> Result<SandboxTrial, CliError> {
     };
     let mut unrecorded = None;
     let begun = Instant::now();
-    let resolved = ResolvedPolicy { grants, surroundings, files: Vec::new() };
+    let resolved = ResolvedPolicy { grants, surroundings, files: Vec::new(), absent: Vec::new() };
     run_engine(&LocalProvider::default(), &request, &resolved, &mut |error| {
         unrecorded = Some(error_chain(error))
     })?;

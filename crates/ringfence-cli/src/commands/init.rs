@@ -16,7 +16,7 @@ use ringfence_engine::{HostEnvironment, PolicyScope, gather_host_environment};
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::{Value, json};
 
-use super::policy::files::enclosing_policy_lines;
+use super::policy::files::{UnusedSettings, enclosing_policy_lines};
 use super::resolve_args::canonical_directory;
 use crate::error::CliError;
 use crate::output::{self, ColorMode, printable};
@@ -89,6 +89,10 @@ pub(crate) fn run(arguments: &InitCommandArgs) -> Result<ExitCode, CliError> {
     let mut found = detect_all(arguments, &surroundings)?;
     found.notes.extend(project_root_note(&cwd, facts));
     found.notes.extend(enclosing_policy_lines(facts));
+    found.notes.extend(UnusedSettings::find(facts).map(|unused| {
+        let (files, command) = (unused.list(), unused.command);
+        format!("rules that are not part of the policy: {files}; to apply them to all commands: {command}")
+    }));
     let changes: Vec<&FileDraft> = found.drafts.iter().filter(|draft| draft.is_change()).collect();
     if !arguments.json {
         output::print_text(&summary(&found, &changes))?;

@@ -46,6 +46,7 @@ mod logging;
 mod many;
 mod names;
 mod observe;
+mod other_tools;
 mod outside;
 mod own_fault;
 mod own_policy;

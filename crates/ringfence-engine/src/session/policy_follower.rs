@@ -194,7 +194,10 @@ impl PolicyFollower {
             .filter(|(file, _)| self.seen.iter().all(|(known, _)| known != file));
         self.seen.extend(more.collect::<Vec<_>>());
         let places = files::policy_file_paths(&request.files, &new.surroundings.facts);
-        self.seen.retain(|(file, _)| new.files.contains(file) || places.contains(file));
+        let is_used = |file: &AbsPath| {
+            [&new.files, &new.absent, &places].iter().any(|files| files.contains(file))
+        };
+        self.seen.retain(|(file, _)| is_used(file));
         self.seen.sort();
         if new.grants == self.newest.grants {
             // Only comments or formatting changed.

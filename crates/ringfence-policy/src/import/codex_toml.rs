@@ -38,6 +38,7 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
         }
     };
     imported.policy.mode = Some(mode);
+    imported.setting_from("mode", "sandbox_mode", top.has("sandbox_mode"));
     workspace_write(
         &mut imported,
         top.table("sandbox_workspace_write", "sandbox_workspace_write")?,
@@ -84,8 +85,10 @@ fn workspace_write(
                 "only applies in the mode workspace-write, as in the other tool",
             );
         }
+        imported.setting_from("network.mode", "", false);
         return Ok(());
     }
+    imported.setting_from("network.mode", &section.full_key("network_access"), network);
     if network {
         imported.policy.network.mode = Some(NetworkMode::Full);
     }
@@ -96,6 +99,8 @@ fn workspace_write(
                 format!("`{root}` contains glob characters; name a parent directory"),
             );
         } else {
+            let key = section.full_key("writable_roots");
+            imported.entry_from("filesystem.write", root, &key, root);
             imported.policy.filesystem.write.push(PathEntry::from(root));
         }
     }

@@ -121,20 +121,47 @@ impl<'a> ImportReader<'a> {
     }
 }
 
-/// Position of a dotted key: searches each part after the previous one.
+/// Position of a dotted key.
 fn locate(text: &str, key: &str) -> (u32, u32) {
+    position(text, key_offset(text, key))
+}
+
+/// Position of an entry of the list at `key`, as written in the file; of the key, if the entry is
+/// empty or spelt in another way.
+pub(super) fn locate_entry(text: &str, key: &str, entry: &str) -> (u32, u32) {
+    let start = key_offset(text, key);
+    let spellings = [Value::from(entry).to_string(), format!("'{entry}'"), entry.to_owned()];
+    let found = spellings.iter().filter(|_| !entry.is_empty()).find_map(|spelling| {
+        let ends = |c: char| c.is_whitespace() || "\"',[]#".contains(c);
+        let is_whole = |(offset, _): &(usize, &str)| {
+            let (before, after) = text[start..].split_at(*offset);
+            let after = &after[spelling.len()..];
+            before.ends_with(ends) && (after.is_empty() || after.starts_with(ends))
+        };
+        text[start..].match_indices(spelling.as_str()).find(is_whole).map(|(offset, _)| offset)
+    });
+    position(text, start + found.unwrap_or(0))
+}
+
+/// Searches each part of a dotted key after the previous one.
+fn key_offset(text: &str, key: &str) -> usize {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     let mut at = 0;
     for part in key.split('.') {
-        let found = text[at..].match_indices(part).find(|(offset, _)| {
-            let (before, after) = (&text[..at + offset], &text[at + offset + part.len()..]);
-            !before.ends_with(is_word) && !after.starts_with(is_word)
-        });
-        if let Some((offset, _)) = found {
-            at += offset;
-        }
+        let words = || {
+            text[at..].match_indices(part).map(|(offset, _)| at + offset).filter(|start| {
+                !text[..*start].ends_with(is_word)
+                    && !text[start + part.len()..].starts_with(is_word)
+            })
+        };
+        // A word in a value is no key.
+        let is_key = |start: &usize| {
+            let after = text[start + part.len()..].trim_start_matches(['"', '\'']).trim_start();
+            after.starts_with([':', '=', ']', '.'])
+        };
+        at = words().find(is_key).or_else(|| words().next()).unwrap_or(at);
     }
-    position(text, at)
+    at
 }
 
 /// Line and column of a byte offset, both from 1; the column in characters.

@@ -13,6 +13,7 @@ pub(super) fn import(text: &str) -> ImportedPolicy {
         Ok(imported) => imported,
         Err(error) => {
             let mut defaults = defaults();
+            defaults.setting_from("network.mode", "", false);
             defaults.note(
                 ImportNoteKind::Warning,
                 "",
@@ -62,6 +63,8 @@ fn read(text: &str) -> Result<ImportedPolicy, ImportError> {
     let white = files.strings("whitelist")?;
 
     imported.policy.sandbox.enabled = Some(top.bool("enabled")?.unwrap_or(true));
+    let is_written = network.has("allowNetwork");
+    imported.setting_from("network.mode", &network.full_key("allowNetwork"), is_written);
     if let Some(provider) = top.string("provider")?.filter(|provider| *provider != "local") {
         imported.not_carried(
             "provider",
@@ -79,6 +82,7 @@ fn read(text: &str) -> Result<ImportedPolicy, ImportError> {
         );
     }
     for entry in black.iter().filter(|entry| **entry != "/etc/passwd") {
+        imported.entry_from("filesystem.deny", entry, &files.full_key("blacklist"), entry);
         imported.policy.filesystem.deny.push(PathEntry::from(*entry));
     }
     for entry in white {
@@ -106,6 +110,7 @@ fn add_white(imported: &mut ImportedPolicy, entry: &str, black: &[&str]) {
     } else if crate::glob::Glob::is_glob(entry.trim_end_matches("/**")) {
         imported.not_carried(KEY, format!("`{entry}` is a glob; name the directory"));
     } else {
+        imported.entry_from("filesystem.write", entry, KEY, entry);
         imported.policy.filesystem.write.push(PathEntry::from(entry));
     }
 }

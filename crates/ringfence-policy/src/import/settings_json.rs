@@ -86,6 +86,8 @@ fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(
         );
     }
     for socket in network.strings("allowUnixSockets")? {
+        let key = network.full_key("allowUnixSockets");
+        imported.entry_from("network.unix-sockets", &file_entry(socket), &key, socket);
         imported.policy.network.unix_sockets.push(file_entry(socket));
     }
     if network.bool("allowAllUnixSockets")? == Some(true) {
@@ -122,6 +124,7 @@ fn settle_network(imported: &mut ImportedPolicy) {
         && network.localhost.is_none()
     {
         network.mode = Some(NetworkMode::None);
+        imported.setting_from("network.mode", "", false);
     }
 }
 
@@ -131,15 +134,19 @@ enum SettingsList {
     Deny,
 }
 
-fn add_domain(imported: &mut ImportedPolicy, key: &str, domain: &str, list: SettingsList) {
+/// Adds a host. `written` is the entry in the file: the host, or a rule with it.
+fn add_domain(imported: &mut ImportedPolicy, key: &str, written: &str, list: SettingsList) {
+    let domain = web_domain(written).unwrap_or(written);
     let network = &mut imported.policy.network;
     let rule = match (domain, list) {
         ("*", SettingsList::Allow) => {
             network.mode = Some(NetworkMode::Full);
+            imported.entry_from("network.mode", "", key, written);
             return imported.changed(key, "`*` is `mode = \"full\"`");
         }
         ("*", SettingsList::Deny) => {
             network.mode = Some(NetworkMode::None);
+            imported.entry_from("network.mode", "", key, written);
             return imported.changed(key, "`*` is `mode = \"none\"`");
         }
         _ => HostRule::parse(domain),
@@ -155,13 +162,20 @@ fn add_domain(imported: &mut ImportedPolicy, key: &str, domain: &str, list: Sett
                 (_, None) | (Some(PortChoice::All(true)), _) => PortChoice::All(true),
             };
             network.localhost = Some(ports);
+            imported.entry_from("network.localhost", "", key, written);
             imported.changed(
                 key,
                 format!("`{domain}` is the host's loopback, which `localhost` opens by port"),
             );
         }
-        (Ok(_), SettingsList::Allow) => network.allow.push(domain.to_owned()),
-        (Ok(_), SettingsList::Deny) => network.deny.push(domain.to_owned()),
+        (Ok(_), SettingsList::Allow) => {
+            network.allow.push(domain.to_owned());
+            imported.entry_from("network.allow", domain, key, written);
+        }
+        (Ok(_), SettingsList::Deny) => {
+            network.deny.push(domain.to_owned());
+            imported.entry_from("network.deny", domain, key, written);
+        }
     }
 }
 
@@ -177,16 +191,19 @@ fn is_own(rule: &HostRule) -> bool {
 /// `denyWrite`, which always wins.
 fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<(), ImportError> {
     let deny_write: Vec<String> = files.strings("denyWrite")?.into_iter().map(file_entry).collect();
+    let at = |key: &str, written| SettingsEntry { key: files.full_key(key), written };
     for entry in files.strings("denyRead")? {
-        imported.policy.filesystem.deny.push(PathEntry::Text(file_entry(entry)));
+        add_restriction(imported, at("denyRead", entry), PathList::Deny, file_entry(entry));
     }
     for entry in files.strings("allowRead")? {
-        add_read(imported, file_entry(entry));
+        add_read(imported, at("allowRead", entry), file_entry(entry));
     }
     for entry in files.strings("allowWrite")? {
-        add_write(imported, &files.full_key("allowWrite"), file_entry(entry), &deny_write);
+        add_write(imported, at("allowWrite", entry), file_entry(entry), &deny_write);
     }
-    imported.policy.filesystem.protect.extend(deny_write.into_iter().map(PathEntry::Text));
+    for entry in files.strings("denyWrite")? {
+        add_restriction(imported, at("denyWrite", entry), PathList::Protect, file_entry(entry));
+    }
     imported.changed(
         files.full_key("denyRead"),
         "the other tool reads everything else; ringfence reads the project, the system and the toolchains",
@@ -195,12 +212,52 @@ fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<
     Ok(())
 }
 
-fn add_read(imported: &mut ImportedPolicy, entry: String) {
-    let list = &mut imported.policy.filesystem;
-    if is_glob(&entry) { &mut list.except } else { &mut list.read }.push(PathEntry::Text(entry));
+/// An entry in the file, with its key.
+struct SettingsEntry<'a> {
+    key: String,
+    written: &'a str,
 }
 
-fn add_write(imported: &mut ImportedPolicy, key: &str, entry: String, deny_write: &[String]) {
+/// The lists that take access away.
+#[derive(Clone, Copy)]
+enum PathList {
+    Deny,
+    Protect,
+}
+
+fn add_restriction(
+    imported: &mut ImportedPolicy,
+    at: SettingsEntry<'_>,
+    list: PathList,
+    entry: String,
+) {
+    let files = &mut imported.policy.filesystem;
+    let (name, entries) = match list {
+        PathList::Deny => ("filesystem.deny", &mut files.deny),
+        PathList::Protect => ("filesystem.protect", &mut files.protect),
+    };
+    entries.push(PathEntry::from(entry.as_str()));
+    imported.entry_from(name, &entry, &at.key, at.written);
+}
+
+fn add_read(imported: &mut ImportedPolicy, at: SettingsEntry<'_>, entry: String) {
+    let files = &mut imported.policy.filesystem;
+    let (name, entries) = if is_glob(&entry) {
+        ("filesystem.except", &mut files.except)
+    } else {
+        ("filesystem.read", &mut files.read)
+    };
+    entries.push(PathEntry::from(entry.as_str()));
+    imported.entry_from(name, &entry, &at.key, at.written);
+}
+
+fn add_write(
+    imported: &mut ImportedPolicy,
+    at: SettingsEntry<'_>,
+    entry: String,
+    deny_write: &[String],
+) {
+    let key = at.key.as_str();
     let below = |deny: &&String| {
         let deny = deny.trim_end_matches("/**").trim_end_matches('/');
         entry.strip_prefix(deny).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -214,7 +271,8 @@ fn add_write(imported: &mut ImportedPolicy, key: &str, entry: String, deny_write
             format!("`{entry}` is a glob; the project is writable, name other directories"),
         );
     } else {
-        imported.policy.filesystem.write.push(PathEntry::Text(entry));
+        imported.policy.filesystem.write.push(PathEntry::from(entry.as_str()));
+        imported.entry_from("filesystem.write", &entry, key, at.written);
     }
 }
 
@@ -264,12 +322,9 @@ fn permissions(
         imported.not_carried("permissions.ask", format!("`{rule}`: prompts are up to the caller"));
     }
     for directory in permissions.strings("additionalDirectories")? {
-        add_write(
-            imported,
-            "permissions.additionalDirectories",
-            file_entry(directory),
-            &deny_write,
-        );
+        let key = permissions.full_key("additionalDirectories");
+        let at = SettingsEntry { key, written: directory };
+        add_write(imported, at, file_entry(directory), &deny_write);
     }
     imported.unknown(permissions.unknown(&["allow", "deny", "ask", "additionalDirectories"]));
     Ok(())
@@ -283,6 +338,14 @@ fn split_rule(rule: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// The host of a rule `WebFetch(domain:…)`.
+fn web_domain(rule: &str) -> Option<&str> {
+    match split_rule(rule) {
+        ("WebFetch", Some(spec)) => spec.strip_prefix("domain:"),
+        _ => None,
+    }
+}
+
 /// The path of a rule about writing, if it is one.
 fn writing(rule: &str) -> Option<String> {
     match split_rule(rule) {
@@ -292,20 +355,25 @@ fn writing(rule: &str) -> Option<String> {
 }
 
 fn deny_rule(imported: &mut ImportedPolicy, rule: &str) {
-    let files = &mut imported.policy.filesystem;
+    const KEY: &str = "permissions.deny";
+    let at = SettingsEntry { key: KEY.to_owned(), written: rule };
     if let Some(path) = writing(rule) {
-        files.protect.push(PathEntry::Text(path));
+        add_restriction(imported, at, PathList::Protect, path);
         return;
     }
     match split_rule(rule) {
-        ("Read", Some(path)) => files.deny.push(PathEntry::Text(rule_entry(path))),
-        ("WebFetch", Some(spec)) if spec.starts_with("domain:") => {
-            add_domain(imported, "permissions.deny", &spec["domain:".len()..], SettingsList::Deny);
+        ("Read", Some(path)) => add_restriction(imported, at, PathList::Deny, rule_entry(path)),
+        _ if web_domain(rule).is_some() => add_domain(imported, KEY, rule, SettingsList::Deny),
+        (tool, None) => {
+            imported.policy.tools.disallowed.push(tool.to_owned());
+            imported.entry_from("tools.disallowed", tool, KEY, rule);
         }
-        (tool, None) => imported.policy.tools.disallowed.push(tool.to_owned()),
-        ("Bash", Some(line)) => imported.policy.commands.deny.push(command_pattern(line)),
-        _ => imported
-            .not_carried("permissions.deny", format!("`{rule}` is not about files or domains")),
+        ("Bash", Some(line)) => {
+            let pattern = command_pattern(line);
+            imported.entry_from("commands.deny", &pattern, KEY, rule);
+            imported.policy.commands.deny.push(pattern);
+        }
+        _ => imported.not_carried(KEY, format!("`{rule}` is not about files or domains")),
     }
 }
 
@@ -317,19 +385,18 @@ fn command_pattern(line: &str) -> String {
 
 fn allow_rule(imported: &mut ImportedPolicy, rule: &str, deny_write: &[String]) {
     const KEY: &str = "permissions.allow";
+    let at = SettingsEntry { key: KEY.to_owned(), written: rule };
     if let Some(path) = writing(rule) {
-        add_write(imported, KEY, anchored(path), deny_write);
+        add_write(imported, at, anchored(path), deny_write);
         return;
     }
     match split_rule(rule) {
         ("Read", Some(path)) => {
             let path = rule_entry(path);
             let entry = if is_glob(&path) { path } else { anchored(path) };
-            add_read(imported, entry);
+            add_read(imported, at, entry);
         }
-        ("WebFetch", Some(spec)) if spec.starts_with("domain:") => {
-            add_domain(imported, KEY, &spec["domain:".len()..], SettingsList::Allow);
-        }
+        _ if web_domain(rule).is_some() => add_domain(imported, KEY, rule, SettingsList::Allow),
         _ => imported.not_carried(KEY, format!("`{rule}` is not about files or domains")),
     }
 }

@@ -60,10 +60,14 @@ fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<
         );
     }
     for pattern in files.strings("blocked-patterns")? {
-        imported.policy.filesystem.deny.push(PathEntry::from(name_or_path(pattern)));
+        let (entry, key) = (name_or_path(pattern), files.full_key("blocked-patterns"));
+        imported.entry_from("filesystem.deny", entry, &key, pattern);
+        imported.policy.filesystem.deny.push(PathEntry::from(entry));
     }
     for pattern in files.strings("allowed-patterns")? {
-        imported.policy.filesystem.except.push(PathEntry::from(name_or_path(pattern)));
+        let (entry, key) = (name_or_path(pattern), files.full_key("allowed-patterns"));
+        imported.entry_from("filesystem.except", entry, &key, pattern);
+        imported.policy.filesystem.except.push(PathEntry::from(entry));
     }
     imported.unknown(files.unknown(&["root", "blocked-patterns", "allowed-patterns"]));
     Ok(())
@@ -93,10 +97,15 @@ fn environment(
                 format!("`{name}` is also in `block`, which takes precedence"),
             );
         } else {
+            let key = variables.full_key("allow");
+            imported.entry_from("environment.allow", name, &key, name);
             imported.policy.environment.allow.push(name.to_owned());
         }
     }
-    imported.policy.environment.deny.extend(block.iter().map(|name| (*name).to_owned()));
+    for name in block {
+        imported.entry_from("environment.deny", name, &variables.full_key("block"), name);
+        imported.policy.environment.deny.push(name.to_owned());
+    }
     if variables.bool("filter-secrets")? == Some(false) {
         imported.not_carried(
             variables.full_key("filter-secrets"),
@@ -116,6 +125,13 @@ fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(
     let external = network.bool("allow-external")?.unwrap_or(false);
     let localhost = network.bool("allow-localhost")?.unwrap_or(true);
     let git = network.bool("allow-git")?.unwrap_or(true);
+    for (setting, key) in [
+        ("network.mode", "allow-external"),
+        ("network.localhost", "allow-localhost"),
+        ("network.git", "allow-git"),
+    ] {
+        imported.setting_from(setting, &network.full_key(key), network.has(key));
+    }
     imported.policy.network.localhost = Some(PortChoice::All(localhost));
     imported.policy.network.git = Some(git);
     imported.policy.network.mode = Some(match (external, localhost || git) {

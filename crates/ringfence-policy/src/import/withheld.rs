@@ -8,6 +8,7 @@ use crate::builtin::{
     self, BuiltinEntry, HOME_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS,
     SYSTEM_DENIES,
 };
+use crate::expand::is_created_by_sandbox;
 use crate::glob::{Glob, GlobCase, components};
 use crate::path::AbsPath;
 use crate::policy::PathEntry;
@@ -56,7 +57,15 @@ fn reason_to_withhold(text: &str) -> Option<String> {
     let unknown = || {
         is_unknown.then(|| "its variable may hold a path that a built-in rule denies".to_owned())
     };
-    denied(text).map(by_rule).or_else(unknown)
+    denied(text).map(by_rule).or_else(unknown).or_else(|| own_directory(text))
+}
+
+/// The reason for a directory that the sandbox has of its own: it cannot be opened as a whole.
+fn own_directory(text: &str) -> Option<String> {
+    let path =
+        text.strip_prefix('/').map(|below| AbsPath::root().join(below.trim_end_matches("**")));
+    let is_own = path.is_some_and(|path| is_created_by_sandbox(&path));
+    is_own.then(|| "the sandbox has its own; name the directories in it that are needed".to_owned())
 }
 
 /// The built-in rule that denies a path as written. An import does not know the home directory, so

@@ -142,6 +142,11 @@ fn policy_errors_have_line_and_column() {
     );
     check("", "1:1: the policy has no `version`", "`version = 1` on the first line");
     check("# nothing yet\n", "1:1: the policy has no `version`", "`version = 1` on the first line");
+    check(
+        "version = 1\nextends = [\"base.toml\",\n\"claude\"]",
+        "3:1: `claude` in `extends` is neither a file nor a known tool",
+        "known tools: `claude-code`, `codex`, `uds`, `synapse`; write `./claude` for a file",
+    );
     check("version = 1\nmode = 3", "2:8: wanted string or table", "schema");
     check(
         "version = 1\n[limits]\nwall = \"5 parsecs\"",

@@ -1,6 +1,7 @@
 //! Checks of values that the types do not express.
 
 use crate::error::PolicyError;
+use crate::foreign::{self, ForeignTool};
 use crate::glob::{Glob, GlobCase};
 use crate::grants::Source;
 use crate::layer::PolicyLayer;
@@ -12,6 +13,7 @@ use crate::provider_spec::ProviderSpec;
 /// Rejects the first invalid value.
 pub(super) fn check(layer: &PolicyLayer) -> Result<(), PolicyError> {
     check_project(layer)?;
+    check_extends(layer)?;
     let files = &layer.policy.filesystem;
     let lists = [
         ("read", &files.read),
@@ -57,6 +59,20 @@ fn check_project(layer: &PolicyLayer) -> Result<(), PolicyError> {
         _ => "no `project` key in this file: it is only allowed in ~/.config/ringfence/projects",
     };
     Err(bad_text(layer, "project", "project", project, expected))
+}
+
+/// Rejects an entry of `extends` that looks like the name of a tool and is none.
+fn check_extends(layer: &PolicyLayer) -> Result<(), PolicyError> {
+    let is_unknown = |(_, entry): &(usize, &String)| {
+        foreign::is_tool_name(entry) && ForeignTool::from_name(entry).is_none()
+    };
+    match layer.policy.extends.iter().enumerate().find(is_unknown) {
+        Some((i, name)) => Err(PolicyError::UnknownTool {
+            at: layer.position(&format!("extends.{i}")),
+            name: name.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 fn check_entry(layer: &PolicyLayer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {

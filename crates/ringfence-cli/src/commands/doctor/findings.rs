@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ringfence_engine::{FilteredVariable, OwnPolicy, WithheldSettings};
-use ringfence_policy::AbsPath;
+use ringfence_policy::{AbsPath, Facts};
 use ringfence_provider::{DoctorFinding, FindingState};
 
-use crate::commands::policy::files::unused_reason;
+use crate::commands::policy::files::{UnusedSettings, unused_reason};
 use crate::output;
 
 /// Reports if a sandbox was created, and how long it took.
@@ -79,6 +79,14 @@ pub(super) fn report_own_policies(unused: &[OwnPolicy]) -> Option<DoctorFinding>
         DoctorFinding::new("own policies", FindingState::Limited, output::printable(&what))
             .fix("ringfence policy list"),
     )
+}
+
+/// Reports settings of other tools that are not part of the policy.
+pub(super) fn report_other_tools(facts: &Facts) -> Option<DoctorFinding> {
+    let unused = UnusedSettings::find(facts)?;
+    let text = format!("rules that are not part of the policy: {}", unused.list());
+    let finding = DoctorFinding::new("other tools", FindingState::Ok, output::printable(&text));
+    Some(finding.fix(output::printable(&unused.command)))
 }
 
 /// Reports if the trial run was recorded.

@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use ringfence_api::{Allowance, Denial, DenialEvidence, Operation};
 use ringfence_audit::{AuditError, AuditLog, LogOptions, Record, RecordSubject, now_ms};
 use ringfence_engine::{
-    EngineError, PolicyFiles, ResolvedPolicy, can_be_asked, gather_host_environment, resolve_in,
+    AppliedSettings, EngineError, PolicyFiles, ResolvedPolicy, can_be_asked,
+    gather_host_environment, resolve_in, settings_files,
 };
-use ringfence_policy::{AbsPath, Access, Asking, Flags, Grants, Mode, OnError, ToolRule, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Asking, Effect, Flags, ForeignTool, Grants, Mode, NetworkMode, OnError,
+    Origin, Rule, Tool, ToolRule, Verdict,
+};
 
 use super::HookAgent;
 use super::answer::{HookReply, truncate};
-use super::input::HookInput;
+use super::input::{HookEvent, HookInput};
 use crate::commands::resolve_args::canonical_directory;
 use crate::error::CliError;
 use crate::messages;
@@ -53,6 +57,18 @@ impl HookRefusal {
     }
 }
 
+/// The agent whose settings apply to a call as if the user's policy extended them.
+///
+/// Commands of Claude Code get its rules as flags of the rewritten line instead.
+fn settings_to_apply(agent: HookAgent, input: &HookInput) -> Option<ForeignTool> {
+    let is_command = input.tool == "Monitor" || Tool::from_name(&input.tool) == Some(Tool::Shell);
+    match agent {
+        _ if input.event != HookEvent::Before => None,
+        HookAgent::ClaudeCode => (!is_command).then_some(ForeignTool::ClaudeCode),
+        HookAgent::Codex => Some(ForeignTool::Codex),
+    }
+}
+
 impl HookCall {
     pub(super) fn new(agent: HookAgent, input: HookInput) -> Result<HookCall, CliError> {
         // The agent's shell may be in a subdirectory that looks like a project. That must not
@@ -79,13 +95,42 @@ impl HookCall {
             .map(|name| ringfence_engine::find_agent(name, &surroundings.facts))
             .transpose()?
             .flatten();
+        let settings = settings_to_apply(agent, &input)
+            .map(|tool| AppliedSettings { tool, start: start.clone() });
         let files = PolicyFiles {
+            settings,
             agent: agent_type.map(|agent_type| agent_type.agent.name),
             ..PolicyFiles::default()
         };
         let flags = Flags { started_in: Some(start.clone()), ..Flags::none(cwd.clone()) };
         let resolved = resolve_in(surroundings, &flags, &files)?;
         Ok(HookCall { agent, input, resolved, files, cwd, start })
+    }
+
+    /// Returns the rules of Codex's settings as flags of `ringfence run`.
+    pub(super) fn codex_flags(&self) -> Vec<String> {
+        if self.agent != HookAgent::Codex {
+            return Vec::new();
+        }
+        let (grants, facts) = (self.grants(), &self.resolved.surroundings.facts);
+        let files = settings_files(ForeignTool::Codex, facts);
+        let is_theirs =
+            |origin: &Origin| origin.file.as_ref().is_some_and(|file| files.contains(file));
+        let mut flags = Vec::new();
+        if grants.mode == Mode::ReadOnly && !self.is_planning() {
+            flags.push("--mode=read-only".to_owned());
+        }
+        // `run` refuses a `--write` without effect.
+        let is_written =
+            |rule: &&Rule| rule.effect == Effect::Write && rule.root.as_path().exists();
+        let written = grants.rules.iter().filter(is_written).filter(|rule| is_theirs(&rule.origin));
+        flags.extend(written.map(|rule| format!("--write={}", rule.root)));
+        let network = &grants.network;
+        if network.mode == NetworkMode::Full && network.mode_origin.as_ref().is_some_and(is_theirs)
+        {
+            flags.push("--net=full".to_owned());
+        }
+        flags
     }
 
     /// Returns the agent's name: the defined agent, or the program.

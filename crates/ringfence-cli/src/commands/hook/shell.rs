@@ -97,7 +97,7 @@ fn inside(
         ));
     }
     let program = hook_call.program()?;
-    let flags = rules.flags();
+    let flags = [rules.flags(), hook_call.codex_flags()].concat();
     let rewrite = CommandRewrite {
         program: &program,
         project: &grants.workspace,

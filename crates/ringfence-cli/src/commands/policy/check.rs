@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{EngineError, PolicyFiles, inspect_in, read_file_layers, read_layers};
+use ringfence_engine::{EngineError, PolicyFiles, inspect_in, read_file_and_settings, read_layers};
 use ringfence_policy::{AbsPath, Flags, PolicyLayer, ProviderSpec, Source, resolve_to_inspect};
 use serde_json::{Value, json};
 
@@ -112,13 +112,10 @@ fn all() -> Result<Vec<CheckedFile>, CliError> {
 /// Checks one file, and the files that it extends.
 fn one(file: &Path, layer: Option<LayerArg>) -> Vec<CheckedFile> {
     let checked = absolute_path(file).and_then(|file| {
-        let layers = read_file_layers(&file, &source(&file, layer))?;
         let cwd = canonical_directory(None)?;
-        resolve_to_inspect(
-            &layers,
-            &Flags::none(cwd.clone()),
-            &ringfence_engine::gather_host_environment(&cwd)?.facts,
-        )?;
+        let facts = ringfence_engine::gather_host_environment(&cwd)?.facts;
+        let layers = read_file_and_settings(&file, &source(&file, layer), &facts)?;
+        resolve_to_inspect(&layers, &Flags::none(cwd.clone()), &facts)?;
         Ok(layers)
     });
     match checked {

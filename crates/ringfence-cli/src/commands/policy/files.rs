@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use ringfence_api::shell_word;
 use ringfence_engine::{
-    EnclosingPolicy, OwnPolicy, OwnPolicyState, PolicyFiles, existing_enclosing_policies,
-    gather_host_environment, is_enclosing_policy, own_policies, own_policy_file, policy_file_paths,
-    user_policy_file,
+    EnclosingPolicy, FoundSettings, OwnPolicy, OwnPolicyState, PolicyFiles,
+    existing_enclosing_policies, found_settings, gather_host_environment, is_enclosing_policy,
+    own_policies, own_policy_file, policy_file_paths, read_layers, user_policy_file,
 };
-use ringfence_policy::{AbsPath, Facts};
+use ringfence_policy::{AbsPath, Facts, PolicyLayer};
 use serde_json::{Value, json};
 
 use crate::commands::resolve_args::canonical_directory;
@@ -18,8 +19,8 @@ use crate::output::{self, printable};
 
 /// List the policy files that apply here, weakest first
 ///
-/// Also lists files that do not exist, with the path they would have. Then lists your policies for
-/// single projects that are unused: the project was moved or deleted, or the file is invalid.
+/// Also lists files that do not exist, with the path they would have. Settings of other tools that
+/// the files extend follow. Then lists your policies for single projects that are unused: the project was moved or deleted, or the file is invalid.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence policy list
@@ -50,7 +51,7 @@ impl PolicyFile {
 }
 
 /// Returns the files that apply, weakest first, existing or not. Absent policies for the directories
-/// around the project are left out.
+/// around the project are left out. Settings of other tools that they extend come last.
 pub(super) fn policy_files(files: &PolicyFiles, facts: &Facts) -> Vec<PolicyFile> {
     let layer = |number: usize, file: &AbsPath| match number {
         0 => "managed",
@@ -65,8 +66,14 @@ pub(super) fn policy_files(files: &PolicyFiles, facts: &Facts) -> Vec<PolicyFile
         exists: file.as_path().symlink_metadata().is_ok(),
         file,
     };
-    let files = policy_file_paths(files, facts).into_iter().enumerate().map(one);
-    files.filter(|file| file.exists || !is_enclosing_policy(&file.file, facts)).collect()
+    let own = policy_file_paths(files, facts).into_iter().enumerate().map(one);
+    let own = own.filter(|file| file.exists || !is_enclosing_policy(&file.file, facts));
+    // A policy with a mistake is reported elsewhere.
+    let layers = read_layers(files, facts).unwrap_or_default();
+    let of_tool = |layer: PolicyLayer| {
+        Some(PolicyFile { layer: layer.tool?.name(), file: layer.file, exists: true })
+    };
+    own.chain(layers.into_iter().filter_map(of_tool)).collect()
 }
 
 /// Prints a note for each policy of the user for a directory around the project.
@@ -80,6 +87,36 @@ pub(crate) fn enclosing_policy_lines(facts: &Facts) -> Vec<String> {
         format!("your policy for {} applies here too: {}", around.directory, around.file)
     };
     existing_enclosing_policies(facts).into_iter().map(line).collect()
+}
+
+/// Settings of other tools that are not part of the policy.
+pub(crate) struct UnusedSettings {
+    pub(crate) files: Vec<AbsPath>,
+    /// The command that makes them a part of it.
+    pub(crate) command: String,
+}
+
+impl UnusedSettings {
+    /// Returns `None` if every tool with rules for the project is part of the policy.
+    pub(crate) fn find(facts: &Facts) -> Option<Self> {
+        let found: Vec<FoundSettings> =
+            found_settings(facts).into_iter().filter(|found| !found.is_extended).collect();
+        let own = own_policy_file(facts);
+        let layers = read_layers(&PolicyFiles::default(), facts).unwrap_or_default();
+        let layer = layers.into_iter().find(|layer| layer.file == own);
+        let mut extends = layer.map(|layer| layer.policy.extends).unwrap_or_default();
+        extends.extend(found.iter().map(|found| found.tool.name().to_owned()));
+        let value = shell_word(&format!("{extends:?}"));
+        (!found.is_empty()).then(|| Self {
+            files: found.into_iter().flat_map(|found| found.files).collect(),
+            command: format!("ringfence configure set extends {value}"),
+        })
+    }
+
+    /// Returns the files, for messages.
+    pub(crate) fn list(&self) -> String {
+        self.files.iter().map(AbsPath::to_string).collect::<Vec<_>>().join(", ")
+    }
 }
 
 pub(super) fn run(arguments: List) -> Result<ExitCode, CliError> {
