@@ -28,6 +28,7 @@ mod parked;
 mod pending_connect;
 mod pending_write;
 mod probe;
+mod process_scope;
 pub(crate) mod reexec;
 mod restricted;
 mod socket_memory;

@@ -3,6 +3,7 @@
 mod allowance_log;
 mod asks;
 mod cache_dirs;
+mod cleanup;
 mod command_loop;
 mod connection_log;
 mod deadline;
@@ -34,7 +35,7 @@ mod zygote_pool;
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,8 +43,7 @@ use std::time::{Duration, Instant};
 use crate::apply::{self, FileIdentity, LaunchSpec, MemoryCounter, PrestartedSandbox};
 use crate::fuse_nodes::node_tree;
 use ringfence_api::{
-    Asker, CommandRequest, Denial, Enforcement, Gap, HostFacts, Outcome, QuarantinedFile,
-    StdioMode, StreamOutput,
+    Asker, CommandRequest, Denial, Enforcement, Gap, HostFacts, Outcome, StdioMode, StreamOutput,
 };
 use ringfence_egress::dial::UpstreamProxies;
 use ringfence_plan::landlock::{self, Mediation, Restriction};
@@ -58,6 +58,7 @@ use ringfence_survey::{Known, skipped_directory_names, survey_with_known};
 use ringfence_sys::signal::{self, SignalSet};
 use rustix::fs::CWD;
 
+use cleanup::PostRunCleanup;
 use command_loop::Masked;
 pub use doctor::HostDiagnosis;
 pub use egress::own_addresses;
@@ -65,11 +66,11 @@ use egress::{EgressGate, ReservedPorts, SecretInjector};
 pub use engine::EngineChoice;
 use fd_limit::OpenFileLimit;
 use git_config::KnownConfigs;
-use git_sweep::{FsTimestamp, SweepBaseline, SweepScope};
+use git_sweep::{FsTimestamp, SweepBaseline};
 use guess_denials::DenialGuesser;
 use orphans::TeardownMode;
 pub use orphans::reap_children;
-use run_registry::{CreatedRepos, RunMarker, RunRegistry};
+use run_registry::{CreatedRepos, RunRegistry};
 use sandbox_monitor::SandboxMonitor;
 use tracing::trace_span;
 use tripwire_server::TripwireServer;
@@ -241,7 +242,7 @@ fn plan_for_host(
     let plan = match scratch {
         Some(scratch) => {
             let mediation = engine::mediation();
-            landlock::plan(plan, &effective, &support, Restriction { scratch, mediation })
+            landlock::plan(&plan, &effective, &support, Restriction { scratch, mediation })
         }
         None => plan,
     };
@@ -526,78 +527,6 @@ impl PreparedNamespaceSandbox {
             outcome.stderr = StreamOutput::default();
         }
         outcome
-    }
-}
-
-/// Cleanup after a sandbox has ended.
-struct PostRunCleanup {
-    runs: Option<RunRegistry>,
-    left_over: Option<Vec<QuarantinedFile>>,
-    mark: Option<RunMarker>,
-    baseline: SweepBaseline,
-    listed: CreatedRepos,
-    quarantine: AbsPath,
-    /// Held until the sandbox has ended.
-    stores: cache_dirs::Locks,
-}
-
-impl PostRunCleanup {
-    /// The project's lock for a sandbox. It ends with that sandbox, so the caller must not keep it.
-    fn open_lock(&self) -> Option<OwnedFd> {
-        self.runs.as_ref().and_then(RunRegistry::open_notify_lock)
-    }
-
-    /// Moves planted files away. Unless `is_known`, more may have been created than was reported.
-    fn finish(self, seen: &mut SandboxMonitor, is_known: bool) -> Vec<QuarantinedFile> {
-        let Self { runs, left_over, mark, mut baseline, listed, quarantine, stores } = self;
-        drop(stores);
-        let is_all_known = is_known && !seen.has_unknown;
-        if is_all_known {
-            baseline.foreign = std::mem::take(&mut seen.foreign);
-        }
-        // Also files that other commands created, now or before: unless the survey found them, this
-        // one could write to them.
-        let (mut others, moved) =
-            runs.as_ref().map(|runs| runs.created_markers(&listed)).unwrap_or_default();
-        others.retain(|made| !baseline.is_masked(made));
-        baseline.forget_foreign(&others);
-        let are_others = runs.as_ref().is_some_and(|runs| runs.has_other_runs(mark.as_ref()));
-        let mut made = std::mem::take(&mut seen.made);
-        let mut more = std::mem::take(&mut seen.more);
-        made.extend(others);
-        more.extend(moved);
-        let look = match (is_all_known || !seen.is_started, more.is_empty()) {
-            (false, _) => SweepScope::Everywhere,
-            (true, false) => SweepScope::Known(more),
-            (true, true) => SweepScope::Made,
-        };
-        // The work is bounded, and an impatient signal would leave the rest unchecked.
-        let masked = Masked::begin();
-        let mut quarantined = left_over.unwrap_or_default();
-        let swept = git_sweep::sweep(made, look, &baseline, &quarantine);
-        quarantined.extend(swept.moved);
-        if let Some(runs) = runs {
-            runs.add_to_list(swept.spotted, &listed, mark.as_ref());
-            if !seen.own_files.is_empty() {
-                runs.remember(&std::mem::take(&mut seen.own_files), seen.left_contents.as_ref());
-            }
-            if are_others {
-                // A run that ended before this report may have written to it after it was swept.
-                let (mut again, _) = runs.created_markers(&listed);
-                again.retain(|made| !baseline.is_masked(made));
-                baseline.forget_foreign(&again);
-                let swept = git_sweep::sweep(again, SweepScope::Made, &baseline, &quarantine);
-                if !swept.moved.is_empty() {
-                    runs.add_to_list(swept.spotted, &listed, mark.as_ref());
-                }
-                quarantined.extend(swept.moved);
-            }
-        }
-        if let Some(mark) = mark {
-            mark.remove();
-        }
-        drop(masked);
-        quarantined
     }
 }
 

@@ -40,123 +40,159 @@ pub enum Mediation {
 ///
 /// Landlock is available (`support.landlock` is not 0).
 pub fn plan(
-    plan: Plan,
+    plan: &Plan,
     grants: &Grants,
     support: &HostSupport,
     Restriction { scratch, mediation }: Restriction<'_>,
 ) -> Plan {
     let is_mediated = mediation == Mediation::Handler;
-    let mut steps = vec![Step::Restrict];
-    if is_mediated {
-        steps.push(Step::Mediate);
-    }
-    let mut gaps: Vec<Gap> =
-        plan.gaps.iter().filter(|gap| gap.what != "denials").cloned().collect();
-    gaps.push(metadata_gap(mediation));
-    if !is_mediated {
-        gaps.push(denials_gap());
-    }
-    gaps.extend(of_kernel(support));
-    let mut opened: Vec<(AbsPath, MountAccess)> = Vec::new();
-    let enclosing = |opened: &[(AbsPath, MountAccess)], path: &AbsPath| {
-        let around = opened.iter().filter(|(root, _)| path.is_within(root));
-        around.max_by_key(|(root, _)| root.depth()).map(|(_, access)| *access)
+    let mut draft = RestrictedPlan {
+        scratch,
+        is_mediated,
+        steps: vec![Step::Restrict],
+        gaps: plan.gaps.iter().filter(|gap| gap.what != "denials").cloned().collect(),
+        opened: Vec::new(),
     };
-    let closed =
-        |path: &AbsPath| Step::Mask { path: path.clone(), mask: Overmount::Deny(FileKind::File) };
+    draft.gaps.extend(of_kernel(support));
+    draft.gaps.push(metadata_gap(mediation));
+    if is_mediated {
+        draft.steps.push(Step::Mediate);
+    } else {
+        draft.gaps.push(denials_gap());
+    }
     for step in &plan.steps {
-        match step {
-            Step::Namespaces { network: NetworkNamespace::Host } => steps.push(step.clone()),
-            Step::Bind { path, access, .. } => {
-                let is_narrower = *access == MountAccess::ReadOnly
-                    && enclosing(&opened, path) == Some(MountAccess::ReadWrite);
-                opened.push((path.clone(), *access));
-                steps.push(match is_narrower {
-                    true => Step::Mask { path: path.clone(), mask: Overmount::ReadOnly },
-                    false => step.clone(),
-                });
-            }
-            // The host's cache, which cannot be written: a write would be seen by the user.
-            Step::Private { path, beneath, .. } => match (beneath, enclosing(&opened, path)) {
-                (Some(_), None) => steps.push(Step::Bind {
-                    path: path.clone(),
-                    access: MountAccess::ReadOnly,
-                    kind: FileKind::Directory,
-                }),
-                (_, Some(MountAccess::ReadWrite)) => {
-                    steps.push(Step::Mask { path: path.clone(), mask: Overmount::ReadOnly })
-                }
-                _ => {}
-            },
-            Step::File { path, content } if path.as_path().ends_with(".gitconfig") => {
-                let (path, content) = (scratch.join(".gitconfig"), content.clone());
-                steps.push(Step::File { path, content });
-            }
-            // The notify handler shows the content.
-            Step::File { .. } | Step::Instead { .. } if is_mediated => steps.push(step.clone()),
-            Step::File { path, .. } if USER_FILES.iter().any(|file| path.as_path() == *file) => {
-                steps.push(readable(path.clone(), FileKind::File))
-            }
-            // The copy is shown by a mount; the file itself stays closed.
-            Step::File { path, .. } | Step::Instead { path, .. }
-                if enclosing(&opened, path).is_some() =>
-            {
-                steps.push(closed(path))
-            }
-            Step::Processes { .. } => steps.extend(MACHINE_FILES.iter().map(|name| {
-                let kind = if *name == "sys" { FileKind::Directory } else { FileKind::File };
-                readable(AbsPath::root().join("proc").join(name), kind)
-            })),
-            Step::Scratch { path } if path.as_path() == "/tmp" => {
-                steps.push(Step::Scratch { path: scratch.clone() })
-            }
-            Step::Identity(_)
-            | Step::Devices
-            | Step::Mask { .. }
-            | Step::Landlock
-            | Step::Seccomp => steps.push(step.clone()),
-            Step::Limit { limit: Limit::OpenFiles | Limit::FileSize | Limit::Wall, .. } => {
-                steps.push(step.clone())
-            }
-            Step::Limit { limit, .. } => gaps.push(gap(
-                &format!("limits.{limit}"),
-                "it is not enforced by the landlock engine yet",
-                "remove it from [limits]",
-            )),
-            Step::Guards(_) if is_mediated => steps.push(step.clone()),
-            Step::Guards(found) => {
-                steps.push(Step::Repositories(found.clone()));
-                gaps.push(gap(
-                    "filesystem.names",
-                    "Landlock cannot forbid a name in an opened directory: denied and protected names can be created in directories that have none yet",
-                    "ringfence doctor",
-                ));
-            }
-            Step::Egress => gaps.push(gap(
-                "network.allow-list",
-                "the landlock engine opens no host yet: the network is closed",
-                "use `--net none`",
-            )),
-            Step::Secret { env, .. } => gaps.push(gap(
-                "secrets",
-                &format!("{env} is not inserted into requests: the network is closed"),
-                "remove [[secrets]] from the policy",
-            )),
-            Step::Observe => gaps.push(Gap {
-                kind: GapKind::Reporting,
-                ..gap("observe", "Landlock does not report allowed accesses", "remove `observe`")
-            }),
-            _ => {}
-        }
+        draft.add_path(step);
+        draft.add_other(step);
     }
     if !grants.network.unix_sockets.is_empty() {
-        gaps.push(gap(
+        draft.gaps.push(gap(
             "network.unix-sockets",
             "Landlock cannot open single sockets: all unix sockets are closed",
             "remove `unix-sockets` from [network]",
         ));
     }
-    Plan { steps, gaps }
+    Plan { steps: draft.steps, gaps: draft.gaps }
+}
+
+struct RestrictedPlan<'a> {
+    scratch: &'a AbsPath,
+    is_mediated: bool,
+    steps: Vec<Step>,
+    gaps: Vec<Gap>,
+    /// The opened trees so far.
+    opened: Vec<(AbsPath, MountAccess)>,
+}
+
+impl RestrictedPlan<'_> {
+    /// Adds a step about a path.
+    fn add_path(&mut self, step: &Step) {
+        match step {
+            Step::Bind { path, access, .. } => {
+                let is_narrower = *access == MountAccess::ReadOnly
+                    && self.enclosing(path) == Some(MountAccess::ReadWrite);
+                self.opened.push((path.clone(), *access));
+                let step = if is_narrower { protected(path) } else { step.clone() };
+                self.steps.push(step);
+            }
+            // The host's cache, which cannot be written: a write would be seen by the user.
+            Step::Private { path, beneath, .. } => match (beneath, self.enclosing(path)) {
+                (Some(_), None) => self.steps.push(readable(path.clone(), FileKind::Directory)),
+                (_, Some(MountAccess::ReadWrite)) => self.steps.push(protected(path)),
+                _ => {}
+            },
+            Step::File { path, content } => self.add_file(path, content),
+            // The notify handler shows the content.
+            Step::Instead { .. } if self.is_mediated => self.steps.push(step.clone()),
+            Step::Instead { path, .. } => self.close(path),
+            Step::Processes { .. } => self.steps.extend(MACHINE_FILES.iter().map(|name| {
+                let kind = if *name == "sys" { FileKind::Directory } else { FileKind::File };
+                readable(AbsPath::root().join("proc").join(name), kind)
+            })),
+            Step::Scratch { path } if path.as_path() == "/tmp" => {
+                self.steps.push(Step::Scratch { path: self.scratch.clone() })
+            }
+            Step::Devices | Step::Mask { .. } => self.steps.push(step.clone()),
+            _ => {}
+        }
+    }
+
+    /// Adds a file that the other engine generates.
+    fn add_file(&mut self, path: &AbsPath, content: &str) {
+        let file = |path| Step::File { path, content: content.to_owned() };
+        if path.as_path().ends_with(".gitconfig") {
+            self.steps.push(file(self.scratch.join(".gitconfig")));
+        } else if self.is_mediated {
+            self.steps.push(file(path.clone()));
+        } else if USER_FILES.iter().any(|file| path.as_path() == *file) {
+            self.steps.push(readable(path.clone(), FileKind::File));
+        } else {
+            self.close(path);
+        }
+    }
+
+    /// Denies a file of an opened tree: without a mount it cannot have another content.
+    fn close(&mut self, path: &AbsPath) {
+        if self.enclosing(path).is_some() {
+            let mask = Overmount::Deny(FileKind::File);
+            self.steps.push(Step::Mask { path: path.clone(), mask });
+        }
+    }
+
+    fn enclosing(&self, path: &AbsPath) -> Option<MountAccess> {
+        let around = self.opened.iter().filter(|(root, _)| path.is_within(root));
+        around.max_by_key(|(root, _)| root.depth()).map(|(_, access)| *access)
+    }
+
+    /// Adds a step that is not about a path, or the gap in its place.
+    fn add_other(&mut self, step: &Step) {
+        let missing = match step {
+            Step::Namespaces { network: NetworkNamespace::Host }
+            | Step::Identity(_)
+            | Step::Landlock
+            | Step::Seccomp
+            | Step::Limit { limit: Limit::OpenFiles | Limit::FileSize | Limit::Wall, .. } => {
+                return self.steps.push(step.clone());
+            }
+            Step::Guards(_) if self.is_mediated => return self.steps.push(step.clone()),
+            Step::Guards(found) => {
+                self.steps.push(Step::Repositories(found.clone()));
+                gap(
+                    "filesystem.names",
+                    "Landlock cannot forbid a name in an opened directory: denied and protected names can be created in directories that have none yet",
+                    "ringfence doctor",
+                )
+            }
+            Step::Limit { limit, .. } => gap(
+                &format!("limits.{limit}"),
+                "the landlock engine does not enforce it yet",
+                "remove it from [limits]",
+            ),
+            Step::Egress => gap(
+                "network.allow-list",
+                "the landlock engine opens no host yet: the network is closed",
+                "use `--net none`",
+            ),
+            Step::Secret { env, .. } => gap(
+                "secrets",
+                &format!("{env} is not inserted into requests: the network is closed"),
+                "remove [[secrets]] from the policy",
+            ),
+            Step::Observe => Gap {
+                kind: GapKind::Reporting,
+                ..gap(
+                    "observe",
+                    "the landlock engine does not report allowed accesses",
+                    "remove `observe`",
+                )
+            },
+            _ => return,
+        };
+        self.gaps.push(missing);
+    }
+}
+
+fn protected(path: &AbsPath) -> Step {
+    Step::Mask { path: path.clone(), mask: Overmount::ReadOnly }
 }
 
 fn readable(path: AbsPath, kind: FileKind) -> Step {

@@ -21,7 +21,6 @@ use rustix::net::RecvFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, error, info, trace_span};
 
-use super::descendants::signal_descendants;
 pub(super) use super::exec_table::ExecTable;
 use super::fd_passing::{
     is_peer_gone, receive_all_fds, receive_bytes_with_fds, receive_fds, send_bytes_with_fds,
@@ -32,7 +31,8 @@ use super::socket_memory::SocketMemory;
 use super::supervisor::{CpuPinning, NetnsSource, map_ids};
 use super::{
     InitUsage, LaunchSpec, MemoryCounter, SandboxMessage, SandboxOrder, SetupError, SetupStep,
-    build, exit_status, freeze, netns_listeners, notify, probe, resource_usage,
+    build, exit_status, netns_listeners, notify, probe, process_scope::ProcessScope,
+    resource_usage,
 };
 
 /// Connections of init to the outside.
@@ -565,49 +565,6 @@ fn end(
     notify::flush_reports(supervisor);
     send_message(control, report);
     Ok(())
-}
-
-/// The processes that init stops and ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProcessScope {
-    /// All others of the pid namespace, whose first process is init.
-    PidNamespace,
-    /// The descendants of init, which is a subreaper in the host's pid namespace.
-    Descendants,
-}
-
-impl ProcessScope {
-    /// True if there is another process that can be signalled.
-    fn signal(self, number: i32) -> bool {
-        match self {
-            ProcessScope::PidNamespace => signal::kill(-1, number).is_ok(),
-            ProcessScope::Descendants => signal_descendants(number) > 0,
-        }
-    }
-
-    fn stop_all(self) -> bool {
-        match self {
-            ProcessScope::PidNamespace => freeze::stop_every_process(),
-            ProcessScope::Descendants => self.signal(libc::SIGSTOP),
-        }
-    }
-
-    fn continue_all(self) {
-        self.signal(libc::SIGCONT);
-    }
-
-    /// Kills and reaps every other process of the sandbox: orphans become children of init.
-    pub(super) fn end_all(self) {
-        // Repeated after reaping: a killed process may have just started another one.
-        while self.signal(libc::SIGKILL) {
-            match process::wait(-1, Wait::Block) {
-                Ok(_) => while let Ok(Some(_)) = process::wait(-1, Wait::Poll) {},
-                // The remaining processes are not ours: FIFO openers of the notify handler, which
-                // end with us.
-                Err(_) => return,
-            }
-        }
-    }
 }
 
 fn receive(control: &OwnedFd) -> Option<(SandboxOrder, Vec<OwnedFd>)> {

@@ -65,7 +65,6 @@ use super::{LaunchSpec, SandboxMessage};
 use caller::{CallerMemory, NotifyCaller};
 use creation_rules::CreationRules;
 use fd_cache::FdCache;
-use gate::GatedCall;
 pub(super) use gate::OwnParts;
 use observe::{AccessRecorder, ObservedCall};
 use predict::{MountCache, predict_denial};
@@ -323,7 +322,7 @@ impl NotifyHandler<'_> {
         }
         exit_on_error(self.enter());
         let read = CallerMemory::default();
-        let notification = &unpacked(&self.caller(notification, &read));
+        let notification = &sockets::unpacked(&self.caller(notification, &read));
         if !self.observes() && self.answer_without_policy(notification, &read) {
             return;
         }
@@ -491,35 +490,6 @@ fn called(notification: &Notification) -> Option<Call> {
     Call::from_number(Arch::from_audit_arch(notification.arch)?, notification.call as u32)
 }
 
-/// Unpacks `socketcall`: `connect`, `sendto` and `sendmmsg` of 32-bit programs have their arguments
-/// in memory.
-fn unpacked(caller: &NotifyCaller<'_>) -> Notification {
-    const WORD: usize = 4;
-    let packed = *caller.notification;
-    if called(&packed) != Some(Call::Socketcall) {
-        return packed;
-    }
-    let (call, count) = match caller.int_arg(0) {
-        3 => (Call::Connect, 3),
-        11 => (Call::Sendto, 6),
-        20 => (Call::Sendmmsg, 4),
-        _ => return packed,
-    };
-    // Memory that cannot be read gives EFAULT later.
-    let (Some(number), Ok(words)) =
-        (call.number(Arch::X86), caller.read_bytes(caller.raw_arg(1), count * WORD))
-    else {
-        return packed;
-    };
-    let mut arguments = [0; 6];
-    for (argument, word) in arguments.iter_mut().zip(words.chunks_exact(WORD)) {
-        *argument = word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-    }
-    let mut call = packed;
-    (call.call, call.arguments) = (number as i32, arguments);
-    call
-}
-
 fn handle_call(
     caller: &NotifyCaller<'_>,
     umasks: &mut caller::UmaskCache,
@@ -564,13 +534,9 @@ fn handle_call(
         return proc_links::request_stream(caller, number, on_execute, control);
     }
     let began = sockets::now();
-    match parts.map_or(Ok(GatedCall::Allowed), |parts| gate::check(call, caller, rules, parts)) {
-        Ok(GatedCall::Allowed) => {}
-        Ok(GatedCall::Answered(reply)) => return reply,
-        Err(error) => {
-            rules.report(control);
-            return NotifyReply::from(error);
-        }
+    if let Some(reply) = parts.and_then(|parts| gate::reply(call, caller, rules, parts)) {
+        rules.report(control);
+        return reply;
     }
     let is_let_through = is_only_told
         && !rules.is_decided_here(call, &notification.arguments)
@@ -582,20 +548,34 @@ fn handle_call(
     };
     if let Some(deferred) = rules.deferred_config.take() {
         rules.report(control);
-        return deferred.report(control);
+        // Without mounts, the launcher cannot replace a config.
+        let is_replaced = parts.is_none();
+        return if is_replaced { deferred.report(control) } else { Errno::ACCESS.into() };
     }
     let is_bound = matches!((call, &reply), (Call::Bind | Call::Socketcall, NotifyReply::Value(0)));
     if is_bound && rules.sockets.note(call, caller, began) {
         rules.count_name();
     }
-    let reply = match reply {
+    let reply = ask_about(reply, call, caller, umasks, rules, control);
+    rules.report(control);
+    reply
+}
+
+/// Lets a denied syscall wait for the user's answer, if the user can be asked about it.
+fn ask_about(
+    reply: NotifyReply,
+    call: Call,
+    caller: &NotifyCaller<'_>,
+    umasks: &mut caller::UmaskCache,
+    rules: &mut CreationRules,
+    control: &OwnedFd,
+) -> NotifyReply {
+    match reply {
         NotifyReply::Error(number) if rules.can_ask() => {
             let waits = execute::write_intent(call, caller, umasks)
                 .is_some_and(|intent| rules.ask_user(caller, intent, number, control));
             if waits { NotifyReply::Later } else { NotifyReply::Error(number) }
         }
         reply => reply,
-    };
-    rules.report(control);
-    reply
+    }
 }

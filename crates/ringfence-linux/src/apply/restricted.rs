@@ -23,7 +23,8 @@ use tracing::{debug, error, info, trace_span};
 
 use super::fd_passing::{is_peer_gone, relay_log, send_bytes_with_fds, send_message};
 use super::helper_process::message_sockets;
-use super::init::{self, ProcessScope};
+use super::init;
+use super::process_scope::ProcessScope;
 use super::supervisor::{COMMAND_SIGNALS, CpuPinning};
 use super::{LaunchSpec, SandboxMessage, SetupError, SetupStep, landlock_rules, notify};
 use crate::open::open;
@@ -102,7 +103,7 @@ impl RestrictedInit<'_> {
             .during("sigaction(SIGCHLD)")?;
         process::become_subreaper().during("prctl(PR_SET_CHILD_SUBREAPER)")?;
         // Removed after every process of the command has ended.
-        let _scratch = ScratchDir::create(&launch.plan)?;
+        let _scratch = CommandScratch::create(&launch.plan)?;
         if let Some(files) = launch.open_files {
             init::limit_files(files)?;
         }
@@ -184,9 +185,9 @@ fn scratch_path(plan: &Plan) -> Option<AbsPath> {
 }
 
 /// The command's directory for temporary files, removed when dropped.
-struct ScratchDir(Option<AbsPath>);
+struct CommandScratch(Option<AbsPath>);
 
-impl ScratchDir {
+impl CommandScratch {
     fn create(plan: &Plan) -> Result<Self, SetupError> {
         let Some(scratch) = scratch_path(plan) else { return Ok(Self(None)) };
         let mut builder = DirBuilder::new();
@@ -203,7 +204,7 @@ impl ScratchDir {
     }
 }
 
-impl Drop for ScratchDir {
+impl Drop for CommandScratch {
     fn drop(&mut self) {
         if let Some(path) = &self.0
             && let Err(error) = fs::remove_dir_all(path.as_path())

@@ -29,14 +29,6 @@ use super::resolve::{self, FinalSymlink, PathResolution, ResolvedParent};
 
 const CWD: i32 = libc::AT_FDCWD;
 
-/// A syscall that the policy allows.
-pub(super) enum GatedCall {
-    /// It is done.
-    Answered(NotifyReply),
-    /// The handler executes it.
-    Allowed,
-}
-
 /// The parts of a sandbox without mounts that no rule opens.
 #[derive(Debug, Clone)]
 pub(in crate::apply) struct OwnParts {
@@ -86,14 +78,26 @@ impl OwnParts {
     }
 }
 
-/// Decides about the paths of `call`.
-pub(super) fn check(
+/// Decides about the paths of `call`. `None` if the policy allows them and the handler executes it.
+pub(super) fn reply(
     call: Call,
     caller: &NotifyCaller<'_>,
     rules: &mut CreationRules,
     parts: &OwnParts,
-) -> Result<GatedCall, Errno> {
-    Gate { caller, rules, parts }.check(call)
+) -> Option<NotifyReply> {
+    match (Gate { caller, rules, parts }).check(call) {
+        Ok(GatedCall::Allowed) => None,
+        Ok(GatedCall::Answered(reply)) => Some(reply),
+        Err(error) => Some(NotifyReply::from(error)),
+    }
+}
+
+/// A syscall that the policy allows.
+enum GatedCall {
+    /// It is done.
+    Answered(NotifyReply),
+    /// The handler executes it.
+    Allowed,
 }
 
 struct Gate<'a, 'b> {

@@ -13,8 +13,9 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringfence_api::{Denial, Operation};
-use ringfence_plan::seccomp::calls::Call;
+use ringfence_plan::seccomp::calls::{Arch, Call};
 use ringfence_policy::Grants;
+use ringfence_sys::seccomp::Notification;
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, getsockname};
@@ -164,4 +165,33 @@ fn status_of(opened: &OwnedFd) -> Result<Statx, Errno> {
 
 fn is_socket(status: &Statx) -> bool {
     FileType::from_raw_mode(status.stx_mode.into()) == FileType::Socket
+}
+
+/// Unpacks `socketcall`: `connect`, `sendto` and `sendmmsg` of 32-bit programs have their arguments
+/// in memory.
+pub(super) fn unpacked(caller: &NotifyCaller<'_>) -> Notification {
+    const WORD: usize = 4;
+    let packed = *caller.notification;
+    if super::called(&packed) != Some(Call::Socketcall) {
+        return packed;
+    }
+    let (call, count) = match caller.int_arg(0) {
+        3 => (Call::Connect, 3),
+        11 => (Call::Sendto, 6),
+        20 => (Call::Sendmmsg, 4),
+        _ => return packed,
+    };
+    // Memory that cannot be read gives EFAULT later.
+    let (Some(number), Ok(words)) =
+        (call.number(Arch::X86), caller.read_bytes(caller.raw_arg(1), count * WORD))
+    else {
+        return packed;
+    };
+    let mut arguments = [0; 6];
+    for (argument, word) in arguments.iter_mut().zip(words.chunks_exact(WORD)) {
+        *argument = word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    }
+    let mut call = packed;
+    (call.call, call.arguments) = (number as i32, arguments);
+    call
 }
