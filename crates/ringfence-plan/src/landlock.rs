@@ -53,7 +53,7 @@ pub fn plan(
         gaps: plan.gaps.iter().filter(|gap| gap.what != "denials").cloned().collect(),
         opened: Vec::new(),
     };
-    draft.gaps.extend(of_kernel(support));
+    draft.gaps.extend(of_kernel(support, mediation));
     draft.gaps.push(metadata_gap(mediation));
     if is_mediated {
         draft.steps.push(Step::Mediate);
@@ -235,7 +235,7 @@ fn denials_gap() -> Gap {
 }
 
 /// The gaps of older versions of Landlock.
-fn of_kernel(support: &HostSupport) -> Vec<Gap> {
+fn of_kernel(support: &HostSupport, mediation: Mediation) -> Vec<Gap> {
     let rows = [
         (3, "filesystem.truncate", "a command can truncate readable files that it cannot write"),
         (6, "processes", "a command can send signals to your other processes"),
@@ -244,6 +244,7 @@ fn of_kernel(support: &HostSupport) -> Vec<Gap> {
     let kernel = |abi| kernels.iter().find(|(known, _)| *known == abi).map_or("", |(_, name)| name);
     rows.iter()
         .filter(|(abi, ..)| support.landlock < *abi)
+        .filter(|(abi, ..)| *abi > 3 || mediation == Mediation::None)
         .map(|(abi, what, why)| {
             let hint = format!("use Linux {} or later", kernel(*abi));
             gap(
@@ -253,4 +254,144 @@ fn of_kernel(support: &HostSupport) -> Vec<Gap> {
             )
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::{Facts, Flags, resolve};
+
+    use super::*;
+    use crate::plan::UserIds;
+    use crate::support::{FuseSupport, PidAllocation, ProcAccounting};
+
+    fn path(text: &str) -> AbsPath {
+        AbsPath::new(text).unwrap()
+    }
+
+    /// The steps and the names of the gaps for a plan of namespaces, with version `landlock`.
+    fn restrict(landlock: u32, mediation: Mediation, steps: Vec<Step>) -> (Vec<Step>, Vec<String>) {
+        let facts = Facts::minimal(path("/home/me/app"), path("/home/me"), path("/store"));
+        let grants = resolve(&[], &Flags::none(path("/home/me/app")), &facts).unwrap();
+        let support = HostSupport {
+            uid: 1000,
+            gid: 1000,
+            landlock,
+            fuse: FuseSupport::Absent,
+            accounts: ProcAccounting::Full,
+            numbers: PidAllocation::Shared,
+        };
+        let restriction = Restriction { scratch: &path("/tmp/own"), mediation };
+        let made = plan(&Plan { steps, gaps: Vec::new() }, &grants, &support, restriction);
+        (made.steps, made.gaps.into_iter().map(|gap| gap.what).collect())
+    }
+
+    fn bind(text: &str, access: MountAccess) -> Step {
+        Step::Bind { path: path(text), access, kind: FileKind::Directory }
+    }
+
+    #[test]
+    fn each_demand_is_a_step_or_a_gap() {
+        let steps = || {
+            vec![
+                Step::Namespaces { network: NetworkNamespace::Own },
+                Step::Tripwire,
+                Step::Guards(Vec::new()),
+                Step::Egress,
+                Step::Observe,
+                Step::Limit { limit: Limit::Memory, most: 1 },
+                Step::Limit { limit: Limit::FileSize, most: 1 },
+                Step::Seccomp,
+            ]
+        };
+        let kept = |first: &[Step], guards: Step| {
+            let limit = Step::Limit { limit: Limit::FileSize, most: 1 };
+            [first, &[guards, limit, Step::Seccomp]].concat()
+        };
+        let common = ["network.allow-list", "observe", "limits.memory"];
+        let (made, gaps) = restrict(7, Mediation::Handler, steps());
+        assert_eq!(made, kept(&[Step::Restrict, Step::Mediate], Step::Guards(Vec::new())));
+        assert_eq!(gaps, [&["filesystem.metadata"][..], &common].concat());
+        let (made, gaps) = restrict(7, Mediation::None, steps());
+        assert_eq!(made, kept(&[Step::Restrict], Step::Repositories(Vec::new())));
+        let first = ["filesystem.metadata", "denials", "filesystem.names"];
+        assert_eq!(gaps, [&first[..], &common].concat());
+    }
+
+    #[test]
+    fn older_kernels_have_more_gaps() {
+        let gaps = |landlock, mediation| restrict(landlock, mediation, Vec::new()).1;
+        assert_eq!(gaps(6, Mediation::Handler), ["filesystem.metadata"]);
+        assert_eq!(gaps(3, Mediation::Handler), ["processes", "filesystem.metadata"]);
+        let oldest = ["filesystem.truncate", "processes", "filesystem.metadata", "denials"];
+        assert_eq!(gaps(2, Mediation::None), oldest);
+        // The handler executes every open, and `truncate`.
+        assert_eq!(gaps(2, Mediation::Handler), ["processes", "filesystem.metadata"]);
+    }
+
+    #[test]
+    fn narrower_paths_in_a_writable_tree_are_protected() {
+        let private = |text: &str, beneath: bool| Step::Private {
+            path: path(text),
+            store: path("/store/x"),
+            beneath: beneath.then(|| path(text)),
+            beside: None,
+        };
+        let (made, _) = restrict(
+            7,
+            Mediation::None,
+            vec![
+                bind("/w", MountAccess::ReadWrite),
+                bind("/w/in", MountAccess::ReadOnly),
+                private("/w/cache", false),
+                private("/home/me/.cache", true),
+                private("/home/me/.npm", false),
+                Step::Identity(UserIds { uid: 1, gid: 1 }),
+            ],
+        );
+        let expect = [
+            Step::Restrict,
+            bind("/w", MountAccess::ReadWrite),
+            protected(&path("/w/in")),
+            protected(&path("/w/cache")),
+            bind("/home/me/.cache", MountAccess::ReadOnly),
+            Step::Identity(UserIds { uid: 1, gid: 1 }),
+        ];
+        assert_eq!(made, expect);
+    }
+
+    #[test]
+    fn generated_files_are_shown_by_the_handler_or_closed() {
+        let file = |text: &str| Step::File { path: path(text), content: "x".into() };
+        let steps = || {
+            vec![
+                bind("/etc/ssl", MountAccess::ReadOnly),
+                file("/etc/passwd"),
+                file("/etc/ssl/own.pem"),
+                file("/home/me/.gitconfig"),
+                Step::Instead { path: path("/etc/ssl/host.pem"), with: path("/etc/ssl/own.pem") },
+                Step::Scratch { path: path("/tmp") },
+                Step::Scratch { path: path("/dev/shm") },
+            ]
+        };
+        let closed =
+            |text: &str| Step::Mask { path: path(text), mask: Overmount::Deny(FileKind::File) };
+        let scratch = Step::Scratch { path: path("/tmp/own") };
+        let config = file("/tmp/own/.gitconfig");
+        let (plain, _) = restrict(7, Mediation::None, steps());
+        let expect = [
+            Step::Restrict,
+            bind("/etc/ssl", MountAccess::ReadOnly),
+            readable(path("/etc/passwd"), FileKind::File),
+            closed("/etc/ssl/own.pem"),
+            config.clone(),
+            closed("/etc/ssl/host.pem"),
+            scratch.clone(),
+        ];
+        assert_eq!(plain, expect);
+        let (mediated, _) = restrict(7, Mediation::Handler, steps());
+        let own = steps();
+        let expect =
+            [&[Step::Restrict, Step::Mediate], &own[..3], &[config, own[4].clone(), scratch]];
+        assert_eq!(mediated, expect.concat());
+    }
 }

@@ -4,10 +4,11 @@ use ringfence_policy::Observe;
 
 use super::{FilterAction, FilterInsn};
 use crate::abi;
+use crate::landlock::Mediation;
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{
-    ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted, filter, find_refusal,
-    ioctls, rules_for,
+    ConnectHandling, FileOwner, FilterOptions, GroupSignals, HostNetwork, PlainFilterOptions,
+    Truncation, Uncounted, filter, find_refusal, ioctls, plain_filter, plain_rules_for, rules_for,
 };
 
 const SHAPE: FilterOptions = FilterOptions {
@@ -442,4 +443,67 @@ fn tmpfile_with_set_id_is_refused() {
 fn filter_has_at_most_460_instructions() {
     let length = filter(SHAPE).len();
     assert!(length <= 460, "{length} instructions");
+}
+
+/// The filters without namespaces.
+const PLAIN: PlainFilterOptions = PlainFilterOptions {
+    group_signals: GroupSignals::Scoped,
+    owner: FileOwner::User,
+    network: HostNetwork::Closed,
+    truncation: Truncation::Landlock,
+    mediation: Mediation::None,
+};
+
+#[track_caller]
+fn check_plain(options: PlainFilterOptions, call: Call, arguments: [u64; 6], expect: FilterAction) {
+    for arch in Arch::NATIVE_FIRST {
+        let Some(number) = call.number(*arch) else { continue };
+        let found = run(&plain_filter(options), arch.audit_arch(), number, arguments);
+        assert_eq!(found, expect.return_value(), "{call:?} {arch:?}");
+    }
+}
+
+#[test]
+fn filter_without_a_handler_never_asks_one() {
+    for arch in [Arch::X86_64, Arch::X86, Arch::Aarch64] {
+        for network in [HostNetwork::Closed, HostNetwork::Open] {
+            let truncation = Truncation::Refused;
+            let rules = plain_rules_for(arch, PlainFilterOptions { network, truncation, ..PLAIN });
+            let asks = rules.iter().find(|rule| {
+                matches!(rule.action, FilterAction::Notify | FilterAction::ReportedErrno(_))
+            });
+            assert_eq!(asks, None);
+        }
+    }
+}
+
+#[test]
+fn filter_without_namespaces_closes_what_landlock_does_not_know() {
+    let denied = FilterAction::Errno(abi::EACCES as u16);
+    let none = FilterAction::Errno(abi::ENOSYS as u16);
+    let mediated = PlainFilterOptions { mediation: Mediation::Handler, ..PLAIN };
+    let open = PlainFilterOptions { network: HostNetwork::Open, ..PLAIN };
+    for options in [PLAIN, mediated] {
+        for family in [1, 2, 10, 16, 17, 40] {
+            check_plain(options, Call::Socket, [family, 1, 0, 0, 0, 0], denied);
+        }
+        for (kind, expect) in [(1, FilterAction::Allow), (0x8_0002, denied), (2, denied)] {
+            check_plain(options, Call::Socketpair, [1, kind, 0, 0, 0, 0], expect);
+        }
+        for call in [Call::Shmat, Call::Semop, Call::Msgrcv, Call::MqOpen, Call::Ipc] {
+            check_plain(options, call, [0; 6], none);
+        }
+        let perm = FilterAction::Errno(abi::EPERM as u16);
+        check_plain(options, Call::SchedSetaffinity, [77, 0, 0, 0, 0, 0], perm);
+        check_plain(options, Call::SchedSetaffinity, [0; 6], FilterAction::Allow);
+        check_plain(options, Call::Openat2, [0; 6], none);
+    }
+    check_plain(open, Call::Socket, [2, 1, 0, 0, 0, 0], FilterAction::Allow);
+    check_plain(open, Call::Socket, [1, 1, 0, 0, 0, 0], denied);
+    check_plain(PLAIN, Call::Chmod, [0; 6], FilterAction::Errno(abi::EPERM as u16));
+    check_plain(PLAIN, Call::Openat, [0; 6], FilterAction::Allow);
+    for call in [Call::Open, Call::Openat, Call::Chmod, Call::Unlinkat, Call::Utimensat] {
+        check_plain(mediated, call, [1; 6], FilterAction::Notify);
+    }
+    check_plain(mediated, Call::Openat, [0; 6], FilterAction::Notify);
 }
