@@ -1,5 +1,6 @@
 //! `ringfence doctor`
 
+mod apparmor;
 mod findings;
 mod history;
 
@@ -37,6 +38,9 @@ pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print an AppArmor profile that allows user namespaces to this binary, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) apparmor: bool,
 }
 
 /// Shown where namespaces are forbidden and Landlock is available.
@@ -50,6 +54,16 @@ struct Diagnosis {
 }
 
 pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
+    if arguments.apparmor {
+        let binary = std::env::current_exe().and_then(std::fs::canonicalize);
+        let binary = binary.map_err(|source| CliError::File {
+            what: "find",
+            path: "the binary of ringfence".into(),
+            source,
+        })?;
+        output::print_text(&apparmor::profile(&binary)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let host = HostDiagnosis::detect();
     let tried = match probe() {
         Some(obstacle) => Err(obstacle),
@@ -154,7 +168,7 @@ fn sandbox_obstacle(error: &CliError, host: &HostDiagnosis) -> UsernsObstacle {
     let (cause, fix) = if host.apparmor_restricts {
         (
             "AppArmor removes the capabilities in user namespaces from programs without a profile (Ubuntu 23.10 and later)",
-            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+            apparmor::INSTALL,
         )
     } else if host.container.is_some() {
         (
@@ -244,7 +258,9 @@ mod tests {
             obstacle: Some(obstacle),
         };
         let text = diagnosis.text(ColorMode::Plain);
-        assert!(text.ends_with("  cause    switched off\n  symptom  unshare failed\n  fix      sudo sysctl -w x=1\n"), "{text}");
+        let end =
+            "  cause    switched off\n  symptom  unshare failed\n  fix      sudo sysctl -w x=1\n";
+        assert!(text.ends_with(&format!("{end}{LANDLOCK_INSTEAD}")), "{text}");
         assert!(text.contains("  missing  sandbox "), "{text}");
         assert_eq!(diagnosis.json()["works"], false);
     }
@@ -258,9 +274,7 @@ mod tests {
             source,
         }));
         assert!(
-            sandbox_obstacle(&error, &restricted())
-                .fix
-                .contains("apparmor_restrict_unprivileged_userns=0")
+            sandbox_obstacle(&error, &restricted()).fix.contains("ringfence doctor --apparmor")
         );
         assert_eq!(
             sandbox_obstacle(&error, &HostDiagnosis::example()).symptom,

@@ -206,7 +206,7 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> UsernsObstacle
     {
         (
             "AppArmor restricts user namespaces to programs with a profile (Ubuntu 23.10 and later)",
-            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+            "ringfence doctor --apparmor | sudo tee /etc/apparmor.d/ringfence && sudo apparmor_parser -r /etc/apparmor.d/ringfence",
         )
     } else if errno == libc::EINVAL {
         (
