@@ -1,6 +1,7 @@
 //! The engine `landlock`: no namespaces. What it does not hold is a gap that the user accepts.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -103,14 +104,23 @@ fn nothing_outside_the_rules_is_changed() {
                 ln $f t; setfattr -n user.x -v y $f
             done
             mv .git g; mv .git/hooks h; chmod 777 ~ ~/.ssh .git/hooks; rm -rf .git/hooks ~/.ssh; rmdir .claude
-            python3 -c 'import os; os.open(\"..\", os.O_TMPFILE|os.O_RDWR)'";
+            python3 -c 'import os; os.open(\"..\", os.O_TMPFILE|os.O_RDWR)'
+            python3 -c 'import os
+for name in [\".git/config\", \".mcp.json\", \"..\", \".git/hooks\"]:
+    fd = os.open(name, os.O_RDONLY)
+    for act in [lambda: os.fchmod(fd, 0o777), lambda: os.utime(fd, (1, 1)), lambda: os.setxattr(fd, \"user.x\", b\"y\")]:
+        try: act(); print(\"changed\", name)
+        except OSError: pass' > changes";
         sh(&project, &format!("({line}) >/dev/null 2>&1; echo over")).ok();
+        assert_eq!(project.read("changes").as_deref(), Some(""));
         assert_eq!(project.read(".git/config"), before.1);
         let after = project.home_entries();
         let changed: Vec<_> =
             before.0.iter().filter(|(path, is)| after.get(*path) != Some(is)).collect();
         assert!(changed.is_empty(), "{changed:?}");
-        let new: Vec<_> = after.keys().filter(|path| !before.0.contains_key(*path)).collect();
+        let is_own = |path: &&std::path::PathBuf| path.ends_with("changes");
+        let new = after.keys().filter(|path| !before.0.contains_key(*path) && !is_own(path));
+        let new: Vec<_> = new.collect();
         assert!(new.is_empty(), "{new:?}");
     });
 }
@@ -171,6 +181,46 @@ fn processes_of_the_host_are_out_of_reach() {
             "kill -0 {pid} 2>/dev/null && echo signal; kill -0 $PPID 2>/dev/null && echo parent; cat /proc/{pid}/environ /proc/$PPID/cmdline 2>/dev/null; renice 5 {pid} >/dev/null 2>&1 && echo nice; ipcs -q >/dev/null 2>&1; echo over"
         );
         assert_eq!(sh(&project, &line).text(), "over");
+    });
+}
+
+/// As root the handler could: it is not confined itself.
+#[test]
+fn devices_of_the_host_stay_as_they_are() {
+    each_user(|user| {
+        let look = || fs::metadata("/dev/full").map(|found| (found.mode(), found.mtime())).ok();
+        let before = look();
+        let line = "chmod 600 /dev/full; touch -d 2020-01-01 /dev/full; ln /dev/full f; mv /dev/full f; rm -f /dev/full
+            python3 -c 'import os; os.fchmod(os.open(\"/dev/full\", os.O_RDWR), 0o600)'
+            chmod 600 /proc/self/fd/3 3<>/dev/full; mknod d c 1 7; echo over";
+        assert_eq!(sh(&project(user), line).text(), "over");
+        assert_eq!(look(), before);
+    });
+}
+
+#[test]
+fn open_files_of_host_processes_are_not_reached() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "echo xyzzy-never-to-be-seen > ../gone; exec 5< ../gone; rm ../gone; echo $$ > pid; exec sleep 60";
+        let mut outside = project.command("/bin/sh");
+        let mut outside = outside.args(["-c", line]).spawn().expect("every host has a shell");
+        let begun = Instant::now();
+        while project.read("pid").is_none_or(|pid| !pid.ends_with('\n'))
+            && begun.elapsed() < Duration::from_secs(30)
+        {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let pid = outside.id();
+        let control = project.sh_bare(&format!("cat /proc/{pid}/fd/5")).text();
+        let line = format!(
+            "cat /proc/{pid}/fd/5 /proc/{pid}/fd/0 /proc/{pid}/environ < /dev/null; echo over"
+        );
+        let ran = sh(&project, &line);
+        outside.kill().expect("it runs");
+        outside.wait().expect("it was started here");
+        assert_eq!(control, SECRET);
+        assert_eq!(ran.text(), "over", "{}", ran.stderr_text());
     });
 }
 

@@ -519,7 +519,7 @@ fn handle_call(
         rules.report(control);
         return NotifyReply::Error(number);
     }
-    if is_notified_for_close_only(call) {
+    if parts.is_none() && is_notified_for_close_only(call) {
         // The file may become executable now; the notify handler has closed its fd by now.
         return NotifyReply::Continue;
     }

@@ -159,6 +159,9 @@ calls! {
     SchedSetscheduler 144 156  119
     SchedSetaffinity 203  241  122
     SchedSetattr     314  351  274
+    Fchown            93  207   55
+    Fchown16           _   95    _
+    Fremovexattr     199  237   16
     Keyctl           250  288  219
     AddKey           248  286  217
     RequestKey       249  287  218

@@ -6,9 +6,10 @@
 
 use super::bpf::{BpfAssembler, FilterAction, FilterInsn};
 use super::calls::{Arch, Call};
+use super::ioctls;
 use super::table::{
-    AFTER_CLOSE, ArgCondition, CHANGES_FILES, CREATES_NAMES, FilterRule, GROUP_SIGNALS, REFUSED,
-    TableRow, owned_by,
+    ArgCondition, CHANGES_FILES, CREATES_NAMES, FilterRule, GROUP_SIGNALS, REFUSED, TableRow,
+    owned_by,
 };
 use super::{FileOwner, GroupSignals};
 use crate::abi;
@@ -50,6 +51,7 @@ pub enum Truncation {
 const DENIED: FilterAction = FilterAction::Errno(abi::EACCES as u16);
 const PERM: FilterAction = FilterAction::Errno(abi::EPERM as u16);
 const NONE: FilterAction = FilterAction::Errno(abi::ENOSYS as u16);
+const UNSUPPORTED: FilterAction = FilterAction::Errno(abi::EOPNOTSUPP as u16);
 
 const SOCKET_TYPE: u32 = 0xf;
 const SOCK_DGRAM: u32 = 2;
@@ -100,10 +102,35 @@ const HOST_OBJECTS: &[TableRow] = &[
     (Call::SchedSetattr, ArgCondition::NoneOf(0, &[0]), PERM, "reaches processes of the host"),
 ];
 
-/// The notify handler opens every file.
-const OPENS: &[TableRow] = &[
+/// The notify handler opens every file, and changes the metadata of an open one: Landlock lets a
+/// command change that of a file that it can only read.
+const MEDIATED: &[TableRow] = &[
     (Call::Open, ArgCondition::Always, FilterAction::Notify, "opens a file"),
     (Call::Openat, ArgCondition::Always, FilterAction::Notify, "opens a file"),
+    (Call::Fchmod, ArgCondition::Always, FilterAction::Notify, "changes a mode"),
+    (Call::Fchown, ArgCondition::Always, FilterAction::Notify, "changes an owner"),
+    (Call::Utimensat, ArgCondition::Always, FilterAction::Notify, "changes times"),
+];
+
+/// Changes of an open file that programs do without.
+const UNMEDIATED: &[TableRow] = &[
+    (Call::Fchown16, ArgCondition::Always, PERM, "changes an owner"),
+    (Call::Fsetxattr, ArgCondition::Always, UNSUPPORTED, "changes attributes"),
+    (Call::Fremovexattr, ArgCondition::Always, UNSUPPORTED, "changes attributes"),
+    (Call::Utimensat64, ArgCondition::Always, NONE, "changes times"),
+];
+
+/// Without a handler, also of a file that a command can only read.
+const OPEN_FILES: &[TableRow] = &[
+    (Call::Fchmod, ArgCondition::Always, PERM, "changes a mode"),
+    (Call::Fchown, ArgCondition::Always, PERM, "changes an owner"),
+    (Call::Utimensat, ArgCondition::Always, PERM, "changes times"),
+    (
+        Call::Ioctl,
+        ArgCondition::OneOf(1, &[ioctls::SET_FLAGS_32, ioctls::SET_FLAGS]),
+        PERM,
+        "changes attributes",
+    ),
 ];
 
 /// Without ABI 3, Landlock lets a command truncate what it can read.
@@ -144,17 +171,18 @@ pub fn plain_rules_for(arch: Arch, options: PlainFilterOptions) -> Vec<FilterRul
         .chain(refused)
         .chain(owned_by(options.owner))
         .chain(signals)
-        .chain(truncation);
+        .chain(truncation)
+        .chain(UNMEDIATED);
     match options.mediation {
         Mediation::None => closed
+            .chain(OPEN_FILES)
             .filter_map(|row| rule(arch, row, refuse_quietly(row.2)?))
             .chain(CHANGES_FILES.iter().filter_map(|row| rule(arch, row, metadata(row.0)?)))
             .collect(),
         Mediation::Handler => closed
-            .chain(OPENS)
+            .chain(MEDIATED)
             .chain(CREATES_NAMES.iter().filter(|row| !is_socket_name(row.0)))
             .chain(CHANGES_FILES.iter().filter(|row| !is_socket_name(row.0)))
-            .chain(AFTER_CLOSE)
             .filter_map(|row| rule(arch, row, row.2))
             .collect(),
     }

@@ -338,7 +338,7 @@ const OBSERVED: &[TableRow] = &[
 /// Syscalls that are allowed after the notify handler has closed its own fds: `execve` fails with
 /// ETXTBSY while any process has the file open for writing. (The variants with a path are notified
 /// as well, for reports.)
-pub(super) const AFTER_CLOSE: &[TableRow] = &[
+const AFTER_CLOSE: &[TableRow] = &[
     (
         Call::Fchmod,
         ArgCondition::AnyBit(1, EXECUTE_BITS),

@@ -25,6 +25,7 @@ use super::NotifyReply;
 use super::caller::NotifyCaller;
 use super::creation_rules::{CreationRules, path_of, path_of_directory};
 use super::open_flags::OpenRequest;
+use super::proc_links;
 use super::resolve::{self, FinalSymlink, PathResolution, ResolvedParent};
 
 const CWD: i32 = libc::AT_FDCWD;
@@ -100,6 +101,26 @@ enum GatedCall {
     Allowed,
 }
 
+/// The access that a syscall needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GateAccess {
+    /// Open for reading.
+    Read,
+    /// Open for writing.
+    Write,
+    /// Change a name or metadata.
+    Change,
+}
+
+impl GateAccess {
+    fn of_rules(self) -> Access {
+        match self {
+            GateAccess::Read => Access::Read,
+            GateAccess::Write | GateAccess::Change => Access::Write,
+        }
+    }
+}
+
 struct Gate<'a, 'b> {
     caller: &'a NotifyCaller<'b>,
     rules: &'a mut CreationRules,
@@ -134,7 +155,7 @@ impl Gate<'_, '_> {
             Call::Unlinkat => self.remove(int(0), 1)?,
             Call::Truncate | Call::Truncate64 => {
                 let file = self.target(CWD, 0, FinalSymlink::Follow)?;
-                self.check_opened(&file, Access::Write, Operation::Write)?;
+                self.check_opened(&file, GateAccess::Write, Operation::Write)?;
             }
             _ => return metadata::change(self, call),
         }
@@ -162,15 +183,15 @@ impl Gate<'_, '_> {
         self.caller.ensure_waiting()?;
         match resolve::walk(self.caller, start, &text, last)? {
             PathResolution::Open(through) => {
-                self.check_opened(&through, Access::Write, Operation::Write)?;
+                self.check_opened(&through, GateAccess::Write, Operation::Write)?;
                 if request.flags.contains(OFlags::RDWR) {
-                    self.check_opened(&through, Access::Read, Operation::Read)?;
+                    self.check_opened(&through, GateAccess::Read, Operation::Read)?;
                 }
             }
             PathResolution::Place(place) if place.kind().is_some() => {
-                self.check_place(&place, Access::Write, Operation::Write)?;
+                self.check_place(&place, GateAccess::Write, Operation::Write)?;
                 if request.flags.contains(OFlags::RDWR) {
-                    self.check_place(&place, Access::Read, Operation::Read)?;
+                    self.check_place(&place, GateAccess::Read, Operation::Read)?;
                 }
             }
             PathResolution::Place(place) => self.check_parent(&place)?,
@@ -195,7 +216,7 @@ impl Gate<'_, '_> {
             return request.reply(content).map(GatedCall::Answered);
         }
         let found = self.target(directory, path, last)?;
-        self.check_opened(&found, Access::Read, Operation::Read)?;
+        self.check_opened(&found, GateAccess::Read, Operation::Read)?;
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
         match kind {
             FileType::Symlink => return Err(Errno::LOOP),
@@ -277,7 +298,7 @@ impl Gate<'_, '_> {
     fn remove(&mut self, directory: i32, path: usize) -> Result<(), Errno> {
         // `.` and `..` get the error of the syscall itself.
         match self.place(directory, path) {
-            Ok(place) => self.check_place(&place, Access::Write, Operation::Write),
+            Ok(place) => self.check_place(&place, GateAccess::Change, Operation::Write),
             Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error),
         }
@@ -288,9 +309,9 @@ impl Gate<'_, '_> {
             (Err(Errno::EXIST), _) | (_, Err(Errno::EXIST)) => return Ok(()),
             (source, target) => (source?, target?),
         };
-        self.check_place(&source, Access::Write, Operation::Rename)?;
+        self.check_place(&source, GateAccess::Change, Operation::Rename)?;
         if target.kind().is_some() {
-            self.check_place(&target, Access::Write, Operation::Rename)
+            self.check_place(&target, GateAccess::Change, Operation::Rename)
         } else {
             self.check_parent(&target)
         }
@@ -307,25 +328,25 @@ impl Gate<'_, '_> {
             let last = if is_followed { FinalSymlink::Follow } else { FinalSymlink::Keep };
             self.target(directory, path, last)?
         };
-        self.check_opened(&file, Access::Read, Operation::Read)?;
-        self.check_opened(&file, Access::Write, Operation::Rename)
+        self.check_opened(&file, GateAccess::Read, Operation::Read)?;
+        self.check_opened(&file, GateAccess::Change, Operation::Rename)
     }
 
     /// Checks access to an opened file, by its current path.
     fn check_opened(
         &mut self,
         file: &OwnedFd,
-        wanted: Access,
+        wanted: GateAccess,
         operation: Operation,
     ) -> Result<(), Errno> {
-        let Ok(path) = path_of_directory(self.caller.host_proc, file.as_fd()) else {
-            // A pipe or socket has no path. Only its own processes can have led here.
-            return Ok(());
+        let status = rustix::fs::fstat(file)?;
+        let path = path_of_directory(self.caller.host_proc, file.as_fd());
+        let Some(path) = path.ok().filter(|_| status.st_nlink > 0) else {
+            // A pipe, a socket or a removed file has no path. The caller may have found it among the
+            // fds of any process, so it must be one of its own.
+            let is_own = proc_links::has_open(self.caller, &status)?;
+            return if is_own { Ok(()) } else { Err(Errno::ACCESS) };
         };
-        if rustix::fs::fstat(file)?.st_nlink == 0 {
-            // A removed file is reachable only by an fd of the sandbox.
-            return Ok(());
-        }
         let directory = path.parent().unwrap_or_else(AbsPath::root);
         self.check_path(&path, &directory, wanted, operation)
     }
@@ -333,7 +354,7 @@ impl Gate<'_, '_> {
     fn check_place(
         &mut self,
         place: &ResolvedParent,
-        wanted: Access,
+        wanted: GateAccess,
         operation: Operation,
     ) -> Result<(), Errno> {
         let path = path_of(self.caller, place)?;
@@ -345,7 +366,7 @@ impl Gate<'_, '_> {
     fn check_parent(&mut self, place: &ResolvedParent) -> Result<(), Errno> {
         let directory = path_of_directory(self.caller.host_proc, place.directory.as_fd())?;
         let path = directory.clone();
-        self.check_path(&path, &directory, Access::Write, Operation::Create)
+        self.check_path(&path, &directory, GateAccess::Change, Operation::Create)
     }
 
     /// Checks access to a path, which is in `directory` or the directory itself.
@@ -353,16 +374,18 @@ impl Gate<'_, '_> {
         &mut self,
         path: &AbsPath,
         directory: &AbsPath,
-        wanted: Access,
+        wanted: GateAccess,
         operation: Operation,
     ) -> Result<(), Errno> {
-        if self.parts.scratch.as_ref().is_some_and(|scratch| path.is_within(scratch)) {
-            return Ok(());
+        if let Some(scratch) = self.parts.scratch.as_ref().filter(|it| path.is_within(it)) {
+            let is_fixed =
+                path == scratch && wanted == GateAccess::Change && operation != Operation::Create;
+            return if is_fixed { Err(Errno::ACCESS) } else { Ok(()) };
         }
         if let Some(is_open) = kernel_files::is_open(path, wanted, self.caller, self.parts) {
             return if is_open { Ok(()) } else { Err(Errno::ACCESS) };
         }
-        let decision = self.rules.decide(path, wanted);
+        let decision = self.rules.decide(path, wanted.of_rules());
         match decision.verdict {
             Verdict::Allowed => return self.check_allowed(&decision, wanted, operation),
             Verdict::ReadOnly if self.is_in_own_repository(&decision, directory)? => {
@@ -372,7 +395,7 @@ impl Gate<'_, '_> {
         }
         self.rules.refuse(self.caller, operation, &decision);
         Err(match (decision.verdict, wanted) {
-            (Verdict::Absent, Access::Read | Access::Execute) => Errno::NOENT,
+            (Verdict::Absent, GateAccess::Read) => Errno::NOENT,
             (Verdict::ReadOnly, _) => Errno::ROFS,
             _ => Errno::ACCESS,
         })
@@ -382,15 +405,15 @@ impl Gate<'_, '_> {
     fn check_allowed(
         &mut self,
         decision: &Decision,
-        wanted: Access,
+        wanted: GateAccess,
         operation: Operation,
     ) -> Result<(), Errno> {
         let path = &decision.path;
         let opening = self.rules.grants.opening_rule(path).map(|rule| rule.effect.clone());
         let (why, error) = match (self.parts.closing(path), opening) {
             (Some(Overmount::Deny(_)), _) => (Denial::ALIAS_OF_DENIED, Errno::ACCESS),
-            (Some(_), _) if wanted == Access::Write => (Denial::ALIAS_OF_DENIED, Errno::ROFS),
-            (_, Some(Effect::Private { .. })) if wanted == Access::Write => {
+            (Some(_), _) if wanted != GateAccess::Read => (Denial::ALIAS_OF_DENIED, Errno::ROFS),
+            (_, Some(Effect::Private { .. })) if wanted != GateAccess::Read => {
                 (Denial::NEEDS_MOUNT, Errno::ROFS)
             }
             (_, Some(Effect::Private { host_beneath: false, .. })) => return Err(Errno::NOENT),

@@ -63,6 +63,21 @@ fn is_pipe(opened: &OwnedFd) -> Result<bool, Errno> {
 
 /// True if the caller has this file or pipe open for writing.
 pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, Errno> {
+    finds_fd(caller, file, |mode| mode.contains(Mode::WUSR))
+}
+
+/// True if the caller has this file or pipe open.
+pub(super) fn has_open(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, Errno> {
+    finds_fd(caller, file, |_| true)
+}
+
+/// True if an fd of the caller leads to `file` and the mode of its link, which is the access mode of
+/// the fd, is as wanted.
+fn finds_fd(
+    caller: &NotifyCaller<'_>,
+    file: &Stat,
+    is_wanted: impl Fn(Mode) -> bool,
+) -> Result<bool, Errno> {
     let found = || {
         let descriptors = open_at(
             caller.host_proc,
@@ -73,13 +88,12 @@ pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, 
             let entry = entry?;
             let leads_there = rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::empty())
                 .is_ok_and(|there| is_same(&there, file));
-            // The link's own mode gives the access mode of the fd.
-            let is_to_write = || {
+            let has_mode = || {
                 let link =
                     rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-                link.is_ok_and(|link| Mode::from_raw_mode(link.st_mode).contains(Mode::WUSR))
+                link.is_ok_and(|link| is_wanted(Mode::from_raw_mode(link.st_mode)))
             };
-            if leads_there && is_to_write() {
+            if leads_there && has_mode() {
                 return Ok(true);
             }
         }

@@ -3,9 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 
 use ringfence_plan::landlock::MACHINE_FILES;
-use ringfence_policy::{AbsPath, Access};
+use ringfence_policy::AbsPath;
 
-use super::OwnParts;
+use super::{GateAccess, OwnParts};
 use crate::apply::descendants;
 use crate::apply::landlock_rules::DEVICES;
 use crate::apply::notify::caller::NotifyCaller;
@@ -13,14 +13,15 @@ use crate::apply::notify::caller::NotifyCaller;
 /// True if a command may open a file of the kernel; `None` if it is no such file.
 pub(super) fn is_open(
     path: &AbsPath,
-    wanted: Access,
+    wanted: GateAccess,
     caller: &NotifyCaller<'_>,
     parts: &OwnParts,
 ) -> Option<bool> {
     let mut names = path.as_path().components().skip(1);
     let mut next = || names.next().and_then(|name| name.as_os_str().to_str());
     match (next(), next()) {
-        (Some("proc"), None) => Some(wanted != Access::Write),
+        (Some("proc" | "dev"), _) if wanted == GateAccess::Change => Some(false),
+        (Some("proc"), None) => Some(wanted == GateAccess::Read),
         (Some("proc"), Some(name)) => {
             let is_shown = match name.parse() {
                 Ok(pid) => {
@@ -29,9 +30,9 @@ pub(super) fn is_open(
                 }
                 Err(_) => MACHINE_FILES.contains(&name),
             };
-            Some(is_shown && wanted != Access::Write)
+            Some(is_shown && wanted == GateAccess::Read)
         }
-        (Some("dev"), None) => Some(wanted != Access::Write),
+        (Some("dev"), None) => Some(wanted == GateAccess::Read),
         (Some("dev"), Some("pts")) => Some(is_own_terminal(path, caller)),
         (Some("dev"), Some(name)) => Some(DEVICES.contains(&name)),
         _ => None,

@@ -4,11 +4,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use ringfence_api::Operation;
 use ringfence_plan::seccomp::calls::{Arch, Call};
-use ringfence_policy::Access;
-use rustix::fs::{AtFlags, Mode, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::{CWD, Gate, GatedCall};
+use super::{CWD, Gate, GateAccess, GatedCall};
 use crate::apply::notify::NotifyReply;
 use crate::apply::notify::resolve::FinalSymlink;
 
@@ -22,6 +21,9 @@ pub(super) fn change(gate: &mut Gate<'_, '_>, call: Call) -> Result<GatedCall, E
         Call::Chmod => gate.change_mode((CWD, 0, 0), raw(1)),
         Call::Fchmodat => gate.change_mode((int(0), 1, 0), raw(2)),
         Call::Fchmodat2 => gate.change_mode((int(0), 1, int(3)), raw(2)),
+        Call::Fchmod => gate.change_open_mode(int(0), raw(1)),
+        Call::Fchown => gate.change_open_owner(int(0), raw(1), raw(2)),
+        Call::Utimensat if raw(1) == 0 => gate.change_open_times(int(0), raw(2)),
         Call::Chown => gate.change_owner((CWD, 0, 0), raw(1), raw(2)),
         Call::Lchown => gate.change_owner((CWD, 0, NOFOLLOW), raw(1), raw(2)),
         Call::Fchownat => gate.change_owner((int(0), 1, int(4)), raw(2), raw(3)),
@@ -66,13 +68,47 @@ impl Gate<'_, '_> {
             let last = if is_kept { FinalSymlink::Keep } else { FinalSymlink::Follow };
             self.target(directory, path, last)?
         };
-        self.check_opened(&file, Access::Write, Operation::Write)?;
+        self.check_opened(&file, GateAccess::Change, Operation::Write)?;
         Ok(file)
+    }
+
+    /// A copy of the caller's fd of a file that the policy lets the command change.
+    fn changed_fd(&mut self, number: i32) -> Result<OwnedFd, Errno> {
+        let file = self.caller.copy_fd(number)?;
+        let flags = rustix::fs::fcntl_getfl(&file)?;
+        if flags.contains(OFlags::PATH) {
+            return Err(Errno::BADF);
+        }
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+        if kind.is_char_device() || kind.is_block_device() {
+            return Err(Errno::PERM);
+        }
+        // An fd for writing was opened by the handler, or was given to the command.
+        if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+            self.check_opened(&file, GateAccess::Change, Operation::Write)?;
+        }
+        Ok(file)
+    }
+
+    fn change_open_mode(&mut self, number: i32, mode: u64) -> Result<(), Errno> {
+        let file = self.changed_fd(number)?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode as u32 & 0o7777))
+    }
+
+    fn change_open_owner(&mut self, number: i32, owner: u64, group: u64) -> Result<(), Errno> {
+        let file = self.changed_fd(number)?;
+        keep_owner(&file, owner, group)
+    }
+
+    fn change_open_times(&mut self, number: i32, address: u64) -> Result<(), Errno> {
+        let times = self.read_times(address, TimeForm::Nanoseconds)?;
+        let file = self.changed_fd(number)?;
+        rustix::fs::futimens(file, &times)
     }
 
     fn change_mode(&mut self, file: (i32, usize, i32), mode: u64) -> Result<(), Errno> {
         let file = self.changed_file(file)?;
-        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
         if kind.is_symlink() {
             return Err(Errno::OPNOTSUPP);
         }
@@ -84,7 +120,6 @@ impl Gate<'_, '_> {
         )
     }
 
-    /// Changes nothing: the owner and group of a file can only be set to what they are.
     fn change_owner(
         &mut self,
         file: (i32, usize, i32),
@@ -92,13 +127,7 @@ impl Gate<'_, '_> {
         group: u64,
     ) -> Result<(), Errno> {
         let file = self.changed_file(file)?;
-        let status = rustix::fs::fstat(&file)?;
-        let keeps = |wanted: u64, is: u32| wanted as u32 == u32::MAX || wanted as u32 == is;
-        if keeps(owner, status.st_uid) && keeps(group, status.st_gid) {
-            Ok(())
-        } else {
-            Err(Errno::PERM)
-        }
+        keep_owner(&file, owner, group)
     }
 
     fn change_times(
@@ -111,7 +140,7 @@ impl Gate<'_, '_> {
         let (directory, path, flags) = file;
         if flags == NOFOLLOW {
             let place = self.place(directory, path)?;
-            self.check_place(&place, Access::Write, Operation::Write)?;
+            self.check_place(&place, GateAccess::Change, Operation::Write)?;
             let (directory, flags) = (&place.directory, AtFlags::SYMLINK_NOFOLLOW);
             return rustix::fs::utimensat(directory, place.name.as_os_str(), &times, flags);
         }
@@ -152,6 +181,17 @@ impl Gate<'_, '_> {
             last_access: time(access.0, access.1)?,
             last_modification: time(modification.0, modification.1)?,
         })
+    }
+}
+
+/// Changes nothing: the owner and group of a file can only be set to what they are.
+fn keep_owner(file: &OwnedFd, owner: u64, group: u64) -> Result<(), Errno> {
+    let status = rustix::fs::fstat(file)?;
+    let keeps = |wanted: u64, is: u32| wanted as u32 == u32::MAX || wanted as u32 == is;
+    if keeps(owner, status.st_uid) && keeps(group, status.st_gid) {
+        Ok(())
+    } else {
+        Err(Errno::PERM)
     }
 }
 
