@@ -261,6 +261,29 @@ fn nothing_is_left_behind() {
     });
 }
 
+/// A process that replaces itself is in no list of processes for long.
+#[test]
+fn process_that_replaces_itself_ends_with_the_command() {
+    each_user(|user| {
+        let project = project(user);
+        let marker = format!("chain-of-{}-{user:?}", std::process::id());
+        // It ends by itself, for an engine that does not end it.
+        let line = format!(
+            "perl -e 'my $end = time + 20; while (time < $end) {{ exit if fork }}' {marker} & sleep 0.5; echo over"
+        );
+        assert_eq!(sh(&project, &line).text(), "over");
+        let lives = || {
+            let entries = fs::read_dir("/proc").expect("every host has /proc").flatten();
+            entries.into_iter().any(|entry| {
+                let text = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&text).contains(&marker)
+            })
+        };
+        let seen = (0..200).filter(|_| lives()).count();
+        assert_eq!(seen, 0, "of 200 looks");
+    });
+}
+
 /// Promise: unconfinable-host
 #[test]
 fn auto_uses_it_only_where_namespaces_are_forbidden_and_gaps_accepted() {

@@ -110,6 +110,7 @@ impl RestrictedInit<'_> {
         let rlimits = init::rlimits(&launch.plan);
         let rules = landlock_rules::create(&launch.plan)?;
         drop_privileges()?;
+        let scope = ProcessScope::enter_domain(launch.plan.steps.contains(&Step::Landlock))?;
         install_filter(&launch.plan, &handler, &held)?;
         // The lock must end with the notify handler, so no other process may keep it open.
         drop(held);
@@ -123,7 +124,6 @@ impl RestrictedInit<'_> {
         };
         info!(target: "init", command, "started the command");
         let jobs = init::ExecTable::new(control, mask, rlimits, rules);
-        let scope = ProcessScope::Descendants;
         let served = init::serve(Some(command), jobs, &handler, &sigchld_fd, None, scope);
         scope.end_all();
         served
