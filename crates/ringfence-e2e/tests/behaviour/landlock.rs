@@ -198,6 +198,77 @@ fn devices_of_the_host_stay_as_they_are() {
     });
 }
 
+/// A thread exchanges a directory while another uses it.
+const RACE: &str = r#"
+import os, threading, time
+os.makedirs('good', exist_ok=True)
+os.mkfifo('good/main.rs')
+good, bad, slot = os.open('good', os.O_PATH), os.open('../other', os.O_PATH), 200
+os.dup2(good, slot)
+is_over = False
+def flip():
+    while not is_over:
+        os.dup2(bad, slot)
+        os.dup2(good, slot)
+threading.Thread(target=flip).start()
+def attempt(act):
+    try: return act()
+    except OSError: return None
+end = time.time() + 1.5
+while time.time() < end:
+    for flags in os.O_RDONLY | os.O_NONBLOCK, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK:
+        fd = attempt(lambda: os.open('main.rs' if flags & 3 == 0 else 'made', flags, 0o644, dir_fd=slot))
+        if fd is not None:
+            if flags & 3 == 0: print(attempt(lambda: os.read(fd, 99)) or '', end='')
+            os.close(fd)
+    attempt(lambda: os.mkdir('directory', dir_fd=slot))
+    attempt(lambda: os.rename('main.rs', 'moved', src_dir_fd=slot, dst_dir_fd=slot))
+    attempt(lambda: os.rename('moved', 'main.rs', src_dir_fd=slot, dst_dir_fd=slot))
+    attempt(lambda: os.chmod('main.rs', 0o777, dir_fd=slot))
+is_over = True
+print('over')
+"#;
+
+#[test]
+fn directory_that_is_exchanged_meanwhile_leads_nowhere() {
+    each_user(|user| {
+        let project = project(user);
+        project.write("race.py", RACE);
+        let other = || {
+            let all = project.home_entries().into_iter();
+            all.filter(|(path, _)| path.starts_with("code/other")).collect::<Vec<_>>()
+        };
+        let before = other();
+        let ran = sh(&project, "python3 race.py");
+        assert_eq!(ran.text(), "over", "{}", ran.stderr_text());
+        assert_eq!(other(), before);
+    });
+}
+
+/// The first thread of a process may end before the others, and the handler opens a pipe in a child.
+#[test]
+fn processes_in_unusual_states_end_with_the_command() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "mkfifo pipe; cat pipe & python3 -c '
+import ctypes, os, threading, time
+if os.fork() == 0:
+    os.setsid()
+    threading.Thread(target=time.sleep, args=[30]).start()
+    ctypes.CDLL(None).syscall(60, 0)' & sleep 0.7; echo over";
+        let begun = Instant::now();
+        assert_eq!(sh(&project, line).text(), "over");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        let root = project.root();
+        let is_here = |entry: &fs::DirEntry| {
+            fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == root)
+        };
+        let entries = || fs::read_dir("/proc").expect("every host has /proc").flatten();
+        let left: Vec<_> = entries().filter(is_here).map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    });
+}
+
 #[test]
 fn open_files_of_host_processes_are_not_reached() {
     each_user(|user| {

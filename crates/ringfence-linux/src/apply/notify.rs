@@ -43,6 +43,7 @@ mod undelivered;
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::fuse::CpuContention;
 use crate::open::open_at;
@@ -172,7 +173,7 @@ pub(super) fn serve(
         mounts: MountCache::default(),
         undelivered: UndeliveredReplies::default(),
         fds,
-        parts,
+        parts: parts.map(Arc::new),
         observer: AccessRecorder::default(),
         cpu_contention: CpuContention::from_proc(host_proc.as_fd()),
         host_proc,
@@ -233,7 +234,7 @@ struct NotifyHandler<'a> {
     /// The sandbox's user and mount namespaces, until the notify handler has entered them.
     inside: Option<[OwnedFd; 2]>,
     /// Set for a sandbox without mounts.
-    parts: Option<OwnParts>,
+    parts: Option<Arc<OwnParts>>,
     init: u32,
     /// Reporting level. Valid before the policy is read.
     reporting: u8,
@@ -442,8 +443,10 @@ impl NotifyHandler<'_> {
                 LaunchSpec::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
             self.added = length;
             let lock = ProjectLock::new(self.lock.take());
-            self.rules =
-                Some(CreationRules::new(&launch, lock).ok_or(std::io::ErrorKind::InvalidData)?);
+            self.rules = Some(
+                CreationRules::new(&launch, lock, self.parts.clone())
+                    .ok_or(std::io::ErrorKind::InvalidData)?,
+            );
         }
         Ok(())
     }
@@ -468,7 +471,7 @@ impl NotifyHandler<'_> {
                 &mut self.mounts,
                 self.rules.as_mut(),
                 self.control,
-                self.parts.as_ref(),
+                self.parts.as_deref(),
             ),
         };
         if matches!(reply, NotifyReply::Value(_) | NotifyReply::Descriptor(..)) {

@@ -4,9 +4,10 @@
 //! Both are not confined by Landlock themselves, so that no command can send them a signal or trace
 //! them. Init ends every process of the sandbox when the command or the launcher ends.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 
 use ringfence_plan::landlock::Mediation;
 use ringfence_plan::seccomp::{
@@ -206,10 +207,23 @@ impl CommandScratch {
 
 impl Drop for CommandScratch {
     fn drop(&mut self) {
-        if let Some(path) = &self.0
-            && let Err(error) = fs::remove_dir_all(path.as_path())
-        {
+        let Some(path) = &self.0 else { return };
+        let removed = fs::remove_dir_all(path.as_path()).or_else(|_| {
+            open_directories(path.as_path());
+            fs::remove_dir_all(path.as_path())
+        });
+        if let Err(error) = removed {
             error!(target: "init", %error, "cannot remove {path}");
         }
     }
+}
+
+/// Gives the owner all rights on each directory, which the command may have closed.
+fn open_directories(path: &Path) {
+    let is_directory = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    if !is_directory || fs::set_permissions(path, Permissions::from_mode(0o700)).is_err() {
+        return;
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.for_each(|entry| open_directories(&entry.path()));
 }

@@ -162,6 +162,7 @@ calls! {
     Fchown            93  207   55
     Fchown16           _   95    _
     Fremovexattr     199  237   16
+    Fcntl             72  221   25
     Keyctl           250  288  219
     AddKey           248  286  217
     RequestKey       249  287  218

@@ -53,8 +53,11 @@ const PERM: FilterAction = FilterAction::Errno(abi::EPERM as u16);
 const NONE: FilterAction = FilterAction::Errno(abi::ENOSYS as u16);
 const UNSUPPORTED: FilterAction = FilterAction::Errno(abi::EOPNOTSUPP as u16);
 
+/// `F_SETLEASE`.
+const SET_LEASE: u32 = 1024;
 const SOCKET_TYPE: u32 = 0xf;
 const SOCK_DGRAM: u32 = 2;
+const SOCK_RAW: u32 = 3;
 
 const SOCKET_PAIRS: &[TableRow] = &[
     (Call::Socketpair, ArgCondition::NoneOf(0, &[1]), DENIED, "only unix socket pairs are allowed"),
@@ -64,11 +67,20 @@ const SOCKET_PAIRS: &[TableRow] = &[
         DENIED,
         "a datagram socket can send to any unix socket of the host",
     ),
+    (
+        Call::Socketpair,
+        ArgCondition::MaskedEquals(1, SOCKET_TYPE, SOCK_RAW),
+        DENIED,
+        "the kernel makes it a datagram socket",
+    ),
     (Call::Socketcall, ArgCondition::Always, NONE, "its arguments are in memory"),
 ];
 
-const CLOSED_NETWORK: &[TableRow] =
-    &[(Call::Socket, ArgCondition::Always, DENIED, "the network is the host's")];
+const CLOSED_NETWORK: &[TableRow] = &[
+    (Call::Socket, ArgCondition::Always, DENIED, "the network is the host's"),
+    (Call::Bind, ArgCondition::Always, DENIED, "the names of sockets are the host's"),
+    (Call::Connect, ArgCondition::Always, DENIED, "the names of sockets are the host's"),
+];
 
 const OPEN_NETWORK: &[TableRow] = &[(
     Call::Socket,
@@ -94,6 +106,9 @@ const HOST_OBJECTS: &[TableRow] = &[
     (Call::Ipc, ArgCondition::Always, NONE, "the same of 32-bit programs"),
     (Call::MqOpen, ArgCondition::Always, NONE, "the host's message queues have no path"),
     (Call::MqUnlink, ArgCondition::Always, NONE, "the host's message queues have no path"),
+    (Call::Setpriority, ArgCondition::NoneOf(0, &[0]), PERM, "reaches processes of the host"),
+    (Call::IoprioSet, ArgCondition::NoneOf(0, &[1]), PERM, "reaches processes of the host"),
+    (Call::Fcntl, ArgCondition::Equals(1, SET_LEASE), PERM, "lets every open of the file wait"),
     (Call::Setpriority, ArgCondition::NoneOf(1, &[0]), PERM, "reaches processes of the host"),
     (Call::IoprioSet, ArgCondition::NoneOf(1, &[0]), PERM, "reaches processes of the host"),
     (Call::SchedSetparam, ArgCondition::NoneOf(0, &[0]), PERM, "reaches processes of the host"),

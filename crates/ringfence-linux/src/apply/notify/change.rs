@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::NotifyReply;
 use super::creation_rules::path_of_directory;
 use super::execute::SyscallProxy;
+use super::gate::GateAccess;
 use super::hard_links::{Names, is_only_name_in, is_settled};
 use super::open_flags::{MODE_BITS, OpenRequest};
 use super::resolve::{self, FinalSymlink, PathAnchor, PathResolution, ResolvedParent};
@@ -129,7 +130,8 @@ impl SyscallProxy<'_, '_> {
     /// and the name matters to no rule.
     fn open_to_truncate(&mut self, start: PathAnchor<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
         let request = OpenRequest::new(libc::O_WRONLY | libc::O_NONBLOCK, 0);
-        if resolve::last_name(path).is_some_and(|name| !self.rules.name_could_matter(name))
+        if !self.rules.is_mediated()
+            && resolve::last_name(path).is_some_and(|name| !self.rules.name_could_matter(name))
             && !self.rules.begins_in_git(&start)
         {
             match request.open_at(start.as_fd(), path) {
@@ -154,6 +156,8 @@ impl SyscallProxy<'_, '_> {
                     Some(_) => return Err(Errno::INVAL),
                     None => return Err(Errno::NOENT),
                 }
+                let (write, operation) = (GateAccess::Write, Operation::Write);
+                self.rules.check_mediated_place(self.caller, &place, write, operation)?;
                 self.rules.check_write(self.caller, &place)?;
                 let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
                 let opened =
@@ -162,6 +166,7 @@ impl SyscallProxy<'_, '_> {
                 self.prepare_writing(opened, &request, place.directory.as_fd(), &name)
             }
             PathResolution::Open(through) => {
+                self.rules.check_mediated_reopen(self.caller, &through, &request)?;
                 self.rules.check_write_open(self.caller, &through)?;
                 self.refuse_shared(&through)?;
                 let through = format!("self/fd/{}", through.as_raw_fd());

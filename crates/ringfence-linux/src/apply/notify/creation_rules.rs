@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ringfence_api::{Denial, Operation};
 use ringfence_plan::seccomp::FileOwner;
@@ -24,6 +25,7 @@ use super::caller::NotifyCaller;
 use super::config_lock::{DeferredConfigChange, is_staged};
 use super::disk_space::SpaceCount;
 use super::excepted::ExceptedTrees;
+use super::gate::OwnParts;
 use super::hard_links::{KnownHardLinks, Names, is_at};
 use super::project_lock::ProjectLock;
 use super::refs::is_applied_by_git;
@@ -84,11 +86,17 @@ pub(super) struct CreationRules {
     pub(super) space: Option<SpaceCount>,
     /// A config change that the launcher executes.
     pub(super) deferred_config: Option<DeferredConfigChange>,
+    /// Set in a sandbox without mounts.
+    pub(super) parts: Option<Arc<OwnParts>>,
 }
 
 impl CreationRules {
     /// `None` if the launch spec cannot be decoded.
-    pub(super) fn new(launch: &LaunchSpec, lock: ProjectLock) -> Option<Self> {
+    pub(super) fn new(
+        launch: &LaunchSpec,
+        lock: ProjectLock,
+        parts: Option<Arc<OwnParts>>,
+    ) -> Option<Self> {
         let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
         let identity = |guard: &PinnedDir| (guard.device, guard.inode);
@@ -145,6 +153,7 @@ impl CreationRules {
             sockets: Sockets::default(),
             space: launch.plan.limit(Limit::Disk).map(SpaceCount::new),
             deferred_config: None,
+            parts,
         })
     }
 

@@ -15,6 +15,7 @@ use rustix::time::Timespec;
 use super::NotifyReply;
 use super::caller::{NotifyCaller, UmaskCache};
 use super::creation_rules::CreationRules;
+use super::gate::GateAccess;
 use super::hard_links::is_only_name_in;
 use super::open_flags::{MODE_BITS, OpenRequest};
 use super::predict::check_mount_point;
@@ -245,6 +246,7 @@ impl SyscallProxy<'_, '_> {
     ) -> Result<ResolvedParent, Errno> {
         let place = self.resolve(directory, path)?;
         self.rules.lock.take(self.hold);
+        self.rules.check_mediated_parent(self.caller, &place)?;
         self.rules.check_create(self.caller, &place, operation)?;
         Ok(place)
     }
@@ -361,6 +363,7 @@ impl SyscallProxy<'_, '_> {
                 }
             }
         };
+        self.rules.check_mediated_link(self.caller, &source)?;
         let place = self.file_place(new.0, new.1)?;
         let host_proc = self.caller.host_proc;
         if self.rules.is_kept_from_links(host_proc, &source) {
@@ -402,8 +405,11 @@ impl SyscallProxy<'_, '_> {
         let source = resolve::resolve_parent(self.caller, old.0, &path).map_err(busy)?;
         let target = self.resolve(new.0, new.1).map_err(busy);
         self.rules.lock.take(self.hold);
+        let (change, rename) = (GateAccess::Change, Operation::Rename);
+        self.rules.check_mediated_place(self.caller, &source, change, rename)?;
         self.rules.check_move_away(self.caller, &source)?;
         let target = target?;
+        self.rules.check_mediated_target(self.caller, &target)?;
         if let Some(reply) = self.replace_config(&source, &target, flags)? {
             return Ok(reply);
         }
@@ -466,6 +472,8 @@ impl SyscallProxy<'_, '_> {
                 Errno::NOTDIR
             });
         }
+        let (change, write) = (GateAccess::Change, Operation::Write);
+        self.rules.check_mediated_place(self.caller, &place, change, write)?;
         self.rules.check_remove(self.caller, &place)?;
         self.rules.note_unlink(&place);
         rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags)

@@ -52,6 +52,10 @@ impl OpenRequest {
         self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC)
     }
 
+    pub(super) fn reads(&self) -> bool {
+        !self.flags.contains(OFlags::WRONLY)
+    }
+
     /// True if an open of a FIFO would wait for a writer.
     pub(super) fn may_wait_for_writer(&self) -> bool {
         !self.flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::NONBLOCK)

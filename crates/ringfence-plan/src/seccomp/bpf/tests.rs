@@ -487,7 +487,9 @@ fn filter_without_namespaces_closes_what_landlock_does_not_know() {
         for family in [1, 2, 10, 16, 17, 40] {
             check_plain(options, Call::Socket, [family, 1, 0, 0, 0, 0], denied);
         }
-        for (kind, expect) in [(1, FilterAction::Allow), (0x8_0002, denied), (2, denied)] {
+        for (kind, expect) in
+            [(1, FilterAction::Allow), (5, FilterAction::Allow), (0x8_0002, denied), (3, denied)]
+        {
             check_plain(options, Call::Socketpair, [1, kind, 0, 0, 0, 0], expect);
         }
         for call in [Call::Shmat, Call::Semop, Call::Msgrcv, Call::MqOpen, Call::Ipc] {
@@ -502,6 +504,10 @@ fn filter_without_namespaces_closes_what_landlock_does_not_know() {
     check_plain(open, Call::Socket, [1, 1, 0, 0, 0, 0], denied);
     check_plain(PLAIN, Call::Chmod, [0; 6], FilterAction::Errno(abi::EPERM as u16));
     check_plain(PLAIN, Call::Openat, [0; 6], FilterAction::Allow);
+    for call in [Call::Fchmod, Call::Fchown, Call::Utimensat] {
+        check_plain(PLAIN, call, [0; 6], FilterAction::Errno(abi::EPERM as u16));
+        check_plain(mediated, call, [0; 6], FilterAction::Notify);
+    }
     for call in [Call::Open, Call::Openat, Call::Chmod, Call::Unlinkat, Call::Utimensat] {
         check_plain(mediated, call, [1; 6], FilterAction::Notify);
     }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringfence_api::Operation;
 use ringfence_sys::process::{self, Fork};
-use ringfence_sys::seccomp;
+use ringfence_sys::{privilege, seccomp};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -43,7 +43,8 @@ impl SyscallProxy<'_, '_> {
         }
         // No symlink in the path and a name that matters to no rule: one syscall, as the caller
         // would make it. It creates exactly the name that was read.
-        if resolve::last_name(&path).is_some_and(|name| !self.rules.name_could_matter(name))
+        if !self.rules.is_mediated()
+            && resolve::last_name(&path).is_some_and(|name| !self.rules.name_could_matter(name))
             && !self.rules.begins_in_git(&start)
             && !self.rules.may_enter_opened(self.caller, &start, &path)
         {
@@ -90,6 +91,7 @@ impl SyscallProxy<'_, '_> {
     ) -> Result<NotifyReply, Errno> {
         self.rules.lock.take(self.hold);
         let exists = place.kind().is_some();
+        self.rules.check_mediated_open(self.caller, place, &request, exists)?;
         // An existing file is opened, not created: if it vanishes meanwhile, the open fails instead
         // of creating an unchecked file. Masks decide about reading.
         if !exists && !request.flags.contains(OFlags::CREATE) {
@@ -118,6 +120,7 @@ impl SyscallProxy<'_, '_> {
         through: &OwnedFd,
         request: &OpenRequest,
     ) -> Result<NotifyReply, Errno> {
+        self.rules.check_mediated_reopen(self.caller, through, request)?;
         if request.writes() {
             self.rules.check_write_open(self.caller, through)?;
             self.refuse_shared(through)?;
@@ -200,6 +203,12 @@ impl SyscallProxy<'_, '_> {
         match process::fork().map_err(|_| Errno::AGAIN)? {
             Fork::Parent(_) => Ok(NotifyReply::Later),
             Fork::Child => {
+                // Without a pid namespace it would outlive the sandbox.
+                if privilege::die_with_parent(libc::SIGKILL).is_err()
+                    || self.caller.ensure_waiting().is_err()
+                {
+                    process::exit_now(0);
+                }
                 let opened = if request.flags.contains(OFlags::WRONLY) {
                     self.wait_for_reader(&request, start, path)
                 } else {

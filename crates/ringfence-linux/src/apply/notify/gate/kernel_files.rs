@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use ringfence_plan::landlock::MACHINE_FILES;
 use ringfence_policy::AbsPath;
 
-use super::{GateAccess, OwnParts};
+use super::access::{GateAccess, OwnParts};
 use crate::apply::descendants;
 use crate::apply::landlock_rules::DEVICES;
 use crate::apply::notify::caller::NotifyCaller;
@@ -17,17 +17,17 @@ pub(super) fn is_open(
     caller: &NotifyCaller<'_>,
     parts: &OwnParts,
 ) -> Option<bool> {
-    let mut names = path.as_path().components().skip(1);
+    let names = || path.as_path().components().skip(1);
+    // `/proc/PID/net` and `/proc/PID/task/TID/net`: the network is the host's.
+    let is_network = || names().skip(2).any(|name| name.as_os_str() == "net");
+    let mut names = names();
     let mut next = || names.next().and_then(|name| name.as_os_str().to_str());
     match (next(), next()) {
         (Some("proc" | "dev"), _) if wanted == GateAccess::Change => Some(false),
         (Some("proc"), None) => Some(wanted == GateAccess::Read),
         (Some("proc"), Some(name)) => {
             let is_shown = match name.parse() {
-                Ok(pid) => {
-                    // The network is the host's.
-                    next() != Some("net") && descendants::is_descendant(pid, parts.init)
-                }
+                Ok(pid) => !is_network() && descendants::is_descendant(pid, parts.init),
                 Err(_) => MACHINE_FILES.contains(&name),
             };
             Some(is_shown && wanted == GateAccess::Read)

@@ -68,7 +68,7 @@ impl Gate<'_, '_> {
             let last = if is_kept { FinalSymlink::Keep } else { FinalSymlink::Follow };
             self.target(directory, path, last)?
         };
-        self.check_opened(&file, GateAccess::Change, Operation::Write)?;
+        self.rules.check_mediated_file(self.caller, &file, GateAccess::Change, Operation::Write)?;
         Ok(file)
     }
 
@@ -85,7 +85,12 @@ impl Gate<'_, '_> {
         }
         // An fd for writing was opened by the handler, or was given to the command.
         if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
-            self.check_opened(&file, GateAccess::Change, Operation::Write)?;
+            self.rules.check_mediated_file(
+                self.caller,
+                &file,
+                GateAccess::Change,
+                Operation::Write,
+            )?;
         }
         Ok(file)
     }
@@ -140,7 +145,12 @@ impl Gate<'_, '_> {
         let (directory, path, flags) = file;
         if flags == NOFOLLOW {
             let place = self.place(directory, path)?;
-            self.check_place(&place, GateAccess::Change, Operation::Write)?;
+            self.rules.check_mediated_place(
+                self.caller,
+                &place,
+                GateAccess::Change,
+                Operation::Write,
+            )?;
             let (directory, flags) = (&place.directory, AtFlags::SYMLINK_NOFOLLOW);
             return rustix::fs::utimensat(directory, place.name.as_os_str(), &times, flags);
         }

@@ -1,0 +1,286 @@
+//! Decisions about single paths in a sandbox without mounts. With mounts, nothing is decided here.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringfence_api::{Denial, Operation};
+use ringfence_plan::{Overmount, Plan, Step};
+use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Source, Verdict};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::kernel_files;
+use crate::apply::notify::caller::NotifyCaller;
+use crate::apply::notify::creation_rules::{CreationRules, path_of, path_of_directory};
+use crate::apply::notify::open_flags::OpenRequest;
+use crate::apply::notify::proc_links;
+use crate::apply::notify::resolve::{self, ResolvedParent};
+
+/// The parts of a sandbox without mounts that no rule opens.
+#[derive(Debug, Clone)]
+pub(in crate::apply) struct OwnParts {
+    /// The pid of init.
+    pub(in crate::apply) init: i32,
+    /// The directory for temporary files.
+    pub(in crate::apply) scratch: Option<AbsPath>,
+    /// Paths that were found denied or protected at the start, also by another name.
+    closed: Vec<(AbsPath, Overmount)>,
+    /// Files that have another content in the sandbox.
+    pub(super) files: HashMap<AbsPath, String>,
+}
+
+impl OwnParts {
+    /// The parts of a sandbox with this `plan`.
+    pub(in crate::apply) fn new(init: i32, plan: &Plan) -> Self {
+        let mut parts = Self { init, scratch: None, closed: Vec::new(), files: HashMap::new() };
+        for step in &plan.steps {
+            match step {
+                Step::Scratch { path } => parts.scratch = Some(path.clone()),
+                Step::Mask { path, mask } => parts.closed.push((path.clone(), *mask)),
+                Step::File { path, content } => {
+                    parts.files.insert(path.clone(), content.clone());
+                }
+                _ => {}
+            }
+        }
+        for step in &plan.steps {
+            if let Step::Instead { path, with } = step
+                && let Some(content) = parts.files.get(with).cloned()
+            {
+                parts.files.insert(path.clone(), content);
+            }
+        }
+        parts
+    }
+
+    /// The state of a path at the start: denied, or protected.
+    fn closing(&self, path: &AbsPath) -> Option<Overmount> {
+        let mut around = self.closed.iter().filter(|(closed, mask)| match mask {
+            Overmount::Deny(_) | Overmount::ReadOnly => path.is_within(closed),
+            Overmount::Shallow => path == closed,
+        });
+        let first = around.next()?.1;
+        let is_denied = |mask: &Overmount| matches!(mask, Overmount::Deny(_));
+        Some(around.map(|(_, mask)| *mask).find(is_denied).unwrap_or(first))
+    }
+}
+
+/// The access that a syscall needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::apply::notify) enum GateAccess {
+    /// Open for reading.
+    Read,
+    /// Open for writing.
+    Write,
+    /// Change a name or metadata.
+    Change,
+}
+
+impl GateAccess {
+    fn of_rules(self) -> Access {
+        match self {
+            GateAccess::Read => Access::Read,
+            GateAccess::Write | GateAccess::Change => Access::Write,
+        }
+    }
+}
+
+impl CreationRules {
+    /// True in a sandbox without mounts.
+    pub(in crate::apply::notify) fn is_mediated(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Checks opening the entry at `place`, or creating it if it does not exist.
+    pub(in crate::apply::notify) fn check_mediated_open(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        place: &ResolvedParent,
+        request: &OpenRequest,
+        exists: bool,
+    ) -> Result<(), Errno> {
+        if !exists {
+            return self.check_mediated_parent(caller, place);
+        }
+        if request.writes() {
+            self.check_mediated_place(caller, place, GateAccess::Write, Operation::Write)?;
+        }
+        if request.reads() {
+            self.check_mediated_place(caller, place, GateAccess::Read, Operation::Read)?;
+        }
+        Ok(())
+    }
+
+    /// Checks opening a file that a magic link of `/proc` leads to.
+    pub(in crate::apply::notify) fn check_mediated_reopen(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        file: &OwnedFd,
+        request: &OpenRequest,
+    ) -> Result<(), Errno> {
+        if request.writes() {
+            self.check_mediated_file(caller, file, GateAccess::Write, Operation::Write)?;
+        }
+        if request.reads() {
+            self.check_mediated_file(caller, file, GateAccess::Read, Operation::Read)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a file that gets another name: whatever the new name allows, the file itself must be
+    /// readable and writable.
+    pub(in crate::apply::notify) fn check_mediated_link(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        file: &OwnedFd,
+    ) -> Result<(), Errno> {
+        self.check_mediated_file(caller, file, GateAccess::Read, Operation::Read)?;
+        self.check_mediated_file(caller, file, GateAccess::Change, Operation::Rename)
+    }
+
+    /// Checks the name that a rename gives.
+    pub(in crate::apply::notify) fn check_mediated_target(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        place: &ResolvedParent,
+    ) -> Result<(), Errno> {
+        if place.kind().is_some() {
+            self.check_mediated_place(caller, place, GateAccess::Change, Operation::Rename)
+        } else {
+            self.check_mediated_parent(caller, place)
+        }
+    }
+
+    /// Checks access to an opened file, by its current path.
+    pub(in crate::apply::notify) fn check_mediated_file(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        file: &OwnedFd,
+        wanted: GateAccess,
+        operation: Operation,
+    ) -> Result<(), Errno> {
+        let Some(parts) = self.parts.clone() else { return Ok(()) };
+        let status = rustix::fs::fstat(file)?;
+        let path = path_of_directory(caller.host_proc, file.as_fd());
+        let Some(path) = path.ok().filter(|_| status.st_nlink > 0) else {
+            // A pipe, a socket or a removed file has no path. The caller may have found it among the
+            // fds of any process, so it must be one of its own.
+            let is_own = proc_links::has_open(caller, &status)?;
+            return if is_own { Ok(()) } else { Err(Errno::ACCESS) };
+        };
+        let directory = path.parent().unwrap_or_else(AbsPath::root);
+        self.check_path(caller, &parts, &path, &directory, wanted, operation)
+    }
+
+    /// Checks access to an entry of an open directory.
+    pub(in crate::apply::notify) fn check_mediated_place(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        place: &ResolvedParent,
+        wanted: GateAccess,
+        operation: Operation,
+    ) -> Result<(), Errno> {
+        let Some(parts) = self.parts.clone() else { return Ok(()) };
+        let path = path_of(caller, place)?;
+        let directory = path.parent().unwrap_or_else(AbsPath::root);
+        self.check_path(caller, &parts, &path, &directory, wanted, operation)
+    }
+
+    /// Checks the directory of a name to be created. The creation rules decide about the name.
+    pub(in crate::apply::notify) fn check_mediated_parent(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        place: &ResolvedParent,
+    ) -> Result<(), Errno> {
+        let Some(parts) = self.parts.clone() else { return Ok(()) };
+        let directory = path_of_directory(caller.host_proc, place.directory.as_fd())?;
+        let path = directory.clone();
+        self.check_path(caller, &parts, &path, &directory, GateAccess::Change, Operation::Create)
+    }
+
+    /// Checks access to a path, which is in `directory` or the directory itself.
+    fn check_path(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        parts: &OwnParts,
+        path: &AbsPath,
+        directory: &AbsPath,
+        wanted: GateAccess,
+        operation: Operation,
+    ) -> Result<(), Errno> {
+        if let Some(scratch) = parts.scratch.as_ref().filter(|it| path.is_within(it)) {
+            let is_fixed =
+                path == scratch && wanted == GateAccess::Change && operation != Operation::Create;
+            return if is_fixed { Err(Errno::ACCESS) } else { Ok(()) };
+        }
+        if let Some(is_open) = kernel_files::is_open(path, wanted, caller, parts) {
+            return if is_open { Ok(()) } else { Err(Errno::ACCESS) };
+        }
+        let decision = self.decide(path, wanted.of_rules());
+        match decision.verdict {
+            Verdict::Allowed => {
+                return self.check_allowed(caller, parts, &decision, wanted, operation);
+            }
+            Verdict::ReadOnly if self.is_in_own_repository(&decision, directory)? => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.refuse(caller, operation, &decision);
+        Err(match (decision.verdict, wanted) {
+            (Verdict::Absent, GateAccess::Read) => Errno::NOENT,
+            (Verdict::ReadOnly, _) => Errno::ROFS,
+            _ => Errno::ACCESS,
+        })
+    }
+
+    /// Checks what a mount would change about an allowed path.
+    fn check_allowed(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        parts: &OwnParts,
+        decision: &Decision,
+        wanted: GateAccess,
+        operation: Operation,
+    ) -> Result<(), Errno> {
+        let path = &decision.path;
+        let opening = self.grants.opening_rule(path).map(|rule| rule.effect.clone());
+        let (why, error) = match (parts.closing(path), opening) {
+            (Some(Overmount::Deny(_)), _) => (Denial::ALIAS_OF_DENIED, Errno::ACCESS),
+            (Some(_), _) if wanted != GateAccess::Read => (Denial::ALIAS_OF_DENIED, Errno::ROFS),
+            (_, Some(Effect::Private { .. })) if wanted != GateAccess::Read => {
+                (Denial::NEEDS_MOUNT, Errno::ROFS)
+            }
+            (_, Some(Effect::Private { host_beneath: false, .. })) => return Err(Errno::NOENT),
+            _ => return Ok(()),
+        };
+        self.refuse_since(caller, operation, path, why);
+        Err(error)
+    }
+
+    /// True if only a built-in rule about git protects the path, in a writable repository that the
+    /// command created: the sweep checks it at the end.
+    fn is_in_own_repository(
+        &self,
+        decision: &Decision,
+        directory: &AbsPath,
+    ) -> Result<bool, Errno> {
+        let is_built_in = matches!(
+            &decision.rule,
+            Some(DecidingRule::Pattern(pattern))
+                if pattern.origin.source == Source::BuiltIn && pattern.glob.text().contains(".git/")
+        );
+        let opening = self.grants.opening_rule(&decision.path);
+        if !is_built_in || !opening.is_some_and(|rule| rule.effect == Effect::Write) {
+            return Ok(false);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let directory = crate::open::open(directory.as_path(), flags)?;
+        let place = ResolvedParent {
+            directory,
+            name: decision.path.name().unwrap_or_default().to_owned(),
+            end: resolve::PathSuffix::Plain,
+        };
+        Ok(!self.is_protected(decision, &place)?)
+    }
+}
