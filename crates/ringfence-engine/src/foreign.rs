@@ -1,5 +1,6 @@
 //! Settings of other tools: lookup, and loading them as layers of the policy.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
@@ -238,22 +239,52 @@ fn nothing_found(absent: &[AbsPath], name: &str) -> String {
     format!("`{name}` in `extends` has no effect: no file {}", files.join(" or "))
 }
 
-/// Protects the settings that the policy consists of, existing or not, and the targets of links.
-pub(crate) fn protect_settings(grants: &mut Grants, layers: &[PolicyLayer], absent: &[AbsPath]) {
-    let loaded = layers.iter().filter(|layer| layer.tool.is_some()).map(|layer| &layer.file);
-    for file in loaded.chain(absent) {
-        let real = fs::canonicalize(file.as_path()).ok().and_then(AbsPath::new);
-        for root in [Some(file.clone()), real].into_iter().flatten() {
-            if grants.verdict(&root, Access::Write) != Verdict::Allowed {
-                continue;
-            }
-            let origin = Origin {
-                reason: Some("it defines what commands may do".into()),
-                ..Origin::new(Source::BuiltIn, root.to_string())
-            };
-            grants.rules.push(Rule { root, effect: Effect::Protect, origin, locked: false });
+/// Protects the settings of other tools, existing or not, and each link on the way to them. Also
+/// those that no policy extends: a hook may apply them to the next command.
+pub(crate) fn protect_settings(
+    grants: &mut Grants,
+    layers: &[PolicyLayer],
+    absent: &[AbsPath],
+    facts: &Facts,
+) {
+    let loaded = layers.iter().filter(|layer| layer.tool.is_some()).map(|layer| layer.file.clone());
+    let known = ForeignTool::ALL.into_iter().flat_map(|tool| settings_files(tool, facts));
+    let files: BTreeSet<AbsPath> = loaded.chain(absent.iter().cloned()).chain(known).collect();
+    let roots: BTreeSet<AbsPath> = files.iter().flat_map(paths_to).collect();
+    for root in roots {
+        if grants.verdict(&root, Access::Write) != Verdict::Allowed {
+            continue;
         }
+        let origin = Origin {
+            reason: Some("it defines what commands may do".into()),
+            ..Origin::new(Source::BuiltIn, root.to_string())
+        };
+        grants.rules.push(Rule { root, effect: Effect::Protect, origin, locked: false });
     }
+}
+
+/// A file, and the paths that links on the way lead to, whether they exist or not.
+fn paths_to(file: &AbsPath) -> Vec<AbsPath> {
+    const MAX_LINKS: usize = 40;
+    let mut found = vec![file.clone()];
+    let mut here = file.clone();
+    for _ in 0..MAX_LINKS {
+        here = with_real_parents(&here);
+        found.push(here.clone());
+        let Ok(target) = fs::read_link(here.as_path()) else { break };
+        here = here.parent().unwrap_or_else(AbsPath::root).join(target);
+        found.push(here.clone());
+    }
+    found
+}
+
+/// The same path below its nearest existing directory without links.
+fn with_real_parents(path: &AbsPath) -> AbsPath {
+    let real = |directory: AbsPath| {
+        let real = fs::canonicalize(directory.as_path()).ok().and_then(AbsPath::new)?;
+        Some(real.join(path.relative_to(&directory)?))
+    };
+    path.ancestors().skip(1).find_map(real).unwrap_or_else(|| path.clone())
 }
 
 /// The settings of other tools on this host that contain rules for the project.

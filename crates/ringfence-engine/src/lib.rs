@@ -204,7 +204,7 @@ fn resolve_with(
     if files.service.is_none() {
         own_policy::protect_targets(&mut grants, &surroundings.facts);
     }
-    foreign::protect_settings(&mut grants, &layers, &absent);
+    foreign::protect_settings(&mut grants, &layers, &absent, &surroundings.facts);
     if let Some(described) = &described {
         described.refuse_writable(&grants)?;
     }

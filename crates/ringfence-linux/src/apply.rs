@@ -50,6 +50,7 @@ pub(crate) use pending_connect::{PendingConnect, SocketKind};
 pub(crate) use pending_write::{PendingWrite, WriteIntent};
 pub use probe::{UsernsObstacle, probe};
 pub(crate) use probe::{can_mediate, support};
+pub(crate) use restricted::remove_scratch;
 pub(crate) use ringfence_survey::FileIdentity;
 pub(crate) use watcher::{
     FOREIGN, InotifyShortage, OWN, PAUSED, SandboxFds, WatcherMessage, WatcherProcess,

@@ -353,6 +353,9 @@ impl PreparedSandbox for PreparedNamespaceSandbox {
         // Also after an error: the command may have created files by then.
         let quarantined = cleanup.finish(&mut seen, supervised.is_ok());
         drop(masked);
+        if let Some(scratch) = &self.scratch {
+            apply::remove_scratch(scratch);
+        }
         Ok(Outcome { quarantined, observed, ..self.with_report(request, supervised?, unseen?) })
     }
 
@@ -446,8 +449,9 @@ impl PreparedNamespaceSandbox {
             quarantine: self.user.quarantine.clone(),
             stores,
         };
-        let asker =
-            if self.asker.is_some() { apply::ApprovalMode::Ask } else { apply::ApprovalMode::Deny };
+        // Without mounts, no question is asked.
+        let can_ask = self.asker.is_some() && self.scratch.is_none();
+        let asker = if can_ask { apply::ApprovalMode::Ask } else { apply::ApprovalMode::Deny };
         let open_files = plan.steps.contains(&Step::Egress).then(|| self.files.raise()).flatten();
         (
             LaunchSpec {

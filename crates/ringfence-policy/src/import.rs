@@ -44,6 +44,8 @@ pub struct ImportedPolicy {
     sources: Vec<EntrySource>,
     /// Settings of the policy that the file does not contain: the other tool's defaults.
     defaults: Vec<&'static str>,
+    /// True if the file denies every host.
+    denies_all_hosts: bool,
 }
 
 /// The part of the file that an entry or a setting of the policy comes from.
@@ -183,6 +185,7 @@ impl ImportedPolicy {
             notes: Vec::new(),
             sources: Vec::new(),
             defaults: Vec::new(),
+            denies_all_hosts: false,
         }
     }
 

@@ -104,7 +104,7 @@ fn resolve_as(
     if !confined && settings.observe.value() == Observe::All {
         warnings.push("`observe = all` has no effect: the sandbox is off".into());
     }
-    if confined && is_too_broad(&lists.rules, facts) {
+    if confined && is_too_broad(&lists.rules, layers, facts) {
         purpose.refuse_broad(facts, &mut warnings)?;
     }
     refuse_write_flags(settings.mode.ceiling(), flags)?;
@@ -398,10 +398,18 @@ fn shut_state(rules: &mut Vec<Rule>, audit: &AuditRules) {
     }
 }
 
-/// True if the workspace contains the home directory, and the user did not name it explicitly.
-fn is_too_broad(rules: &[Rule], facts: &Facts) -> bool {
+/// True if the workspace contains the home directory, and the user did not name it explicitly: the
+/// settings of another tool name it for every directory alike.
+fn is_too_broad(rules: &[Rule], layers: &[PolicyLayer], facts: &Facts) -> bool {
+    let is_of_tool = |origin: &Origin| {
+        let mut others = layers.iter().filter(|layer| layer.tool.is_some());
+        others.any(|layer| origin.file.as_ref() == Some(&layer.file))
+    };
     let named = rules.iter().any(|rule| {
-        rule.root == facts.workspace && rule.opens() && rule.origin.source.is_user_choice()
+        rule.root == facts.workspace
+            && rule.opens()
+            && rule.origin.source.is_user_choice()
+            && !is_of_tool(&rule.origin)
     });
     facts.home.is_within(&facts.workspace) && !named
 }

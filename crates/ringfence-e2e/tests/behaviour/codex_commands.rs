@@ -263,6 +263,28 @@ fn network_is_shut_unless_the_sandbox_policy_opens_it() {
 
 /// Roots of another tool's policy open nothing that a built-in rule denies, also through a link.
 #[test]
+fn policy_directory_opens_no_protected_directory() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("git init -q . && mkdir -p .claude .ringfence part").ok();
+        let run = |directory: &str, line: &str| {
+            let mut command = project.ringfence();
+            command.args(["sandbox", "linux", "--sandbox-policy", r#"{"type":"workspace-write"}"#]);
+            let words = ["--sandbox-policy-cwd", directory, "--", "sh", "-c", line];
+            TestOutput::run(command.args(words), b"")
+        };
+        for directory in [".claude", ".ringfence", ".git/hooks"] {
+            let ran = run(directory, "echo x > made");
+            let said = ran.expect_status(125).stderr_text();
+            assert!(said.contains("`--sandbox-policy-cwd` is not opened"), "{directory}: {said}");
+            assert!(!project.has(format!("{directory}/made")), "{directory}");
+        }
+        run("part", "echo x > part/made").ok();
+        assert!(project.has("part/made"));
+    });
+}
+
+#[test]
 fn writable_roots_open_no_built_in_deny() {
     each_user(|user| {
         let project = project(user);

@@ -245,6 +245,60 @@ fn directory_that_is_exchanged_meanwhile_leads_nowhere() {
     });
 }
 
+/// An editor saves by renaming another file onto a secret; a command still has the old one.
+#[test]
+fn replaced_secret_stays_closed() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "python3 -c '
+import os, time
+fd = os.open(\".env\", os.O_PATH)
+link = os.open(\"sub/.env\", os.O_PATH)
+open(\"ready\", \"w\").close()
+while not os.path.exists(\"go\"): time.sleep(0.01)
+for name in fd, link:
+    try: print(open(f\"/proc/self/fd/{name}\").read())
+    except OSError: pass
+print(\"over\")'";
+        thread::scope(|scope| {
+            let ran = scope.spawn(|| sh(&project, line));
+            let begun = Instant::now();
+            while !project.has("ready") && begun.elapsed() < Duration::from_secs(30) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            project.sh_bare("ln sub/.env ../kept; for f in .env sub/.env; do echo y > n; mv n $f; done; touch go").ok();
+            let ran = ran.join().expect("it does not panic");
+            assert_eq!(ran.text(), "over", "{}", ran.stderr_text());
+        });
+    });
+}
+
+/// A rule about a path does not move with the directory above it.
+#[test]
+fn rules_below_a_renamed_directory_hold() {
+    each_user(|user| {
+        let project = project(user);
+        project.sh_bare("mkdir -p vendor/in open && echo x > vendor/in/f && echo x > open/f").ok();
+        let closed = project.at("vendor/in").display().to_string();
+        let line = "mv vendor v2; echo y > v2/in/f; mv open o2 && echo y > o2/f
+            mkdir late && (sleep 0.3; :) && mv late $TMPDIR/late && ls -d late 2>/dev/null; echo over";
+        let words = FLAGS.iter().copied().chain(["--read", &closed, "-c", line]);
+        assert_eq!(project.run(words).text(), "over");
+        assert_eq!(project.read("vendor/in/f").as_deref(), Some("x\n"));
+        assert_eq!(project.read("o2/f").as_deref(), Some("y\n"));
+    });
+}
+
+/// The file of a name that the handler of a session with mounts answers.
+#[test]
+fn names_of_the_handler_are_ordinary_here() {
+    check("cat /run/offered/1 2>/dev/null; echo x > /run/offered/2; echo over", "over");
+    check(
+        "getfattr -d README 2>/dev/null; python3 -c 'import os; os.listxattr(\"README\")' 2>/dev/null || echo over",
+        "over",
+    );
+}
+
 /// The first thread of a process may end before the others, and the handler opens a pipe in a child.
 #[test]
 fn processes_in_unusual_states_end_with_the_command() {

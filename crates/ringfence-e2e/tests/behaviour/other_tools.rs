@@ -427,9 +427,18 @@ fn hook_of_codex_applies_its_config() {
             "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nwritable_roots = [\"{}\"]\n",
             data.display()
         );
-        home(&project, ".codex/config.toml", config);
+        home(&project, ".codex/config.toml", &config);
         assert_eq!(run("echo x > ~/data/new && cat ~/data/new").ok(), "x", "as {user}");
         assert_eq!(patch(&format!("{}/more", data.display())), "", "as {user}");
+        // The hook reads the file before each command.
+        let codex = project.home().join(".codex");
+        let config = config.replace("data\"", ".codex\"");
+        assert!(config.contains(&codex.display().to_string()), "{config}");
+        home(&project, ".codex/config.toml", &config);
+        let line = "for f in ~/.codex/config.toml; do echo >> $f; mv $f ~/.codex/old; rm $f; done; echo over";
+        assert_eq!(run(line).text(), "over", "as {user}");
+        let kept = std::fs::read_to_string(codex.join("config.toml")).expect("it is there");
+        assert_eq!(kept, config, "as {user}");
         let config = "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nnetwork_access = true\n";
         home(&project, ".codex/config.toml", config);
         assert!(rewritten("true").contains("--net=full"), "as {user}");
@@ -445,5 +454,41 @@ fn hook_of_codex_applies_its_config() {
         assert_ne!(run("echo x > made").status, 0, "as {user}");
         assert_eq!(patch("made"), "deny", "as {user}");
         assert!(!project.has("made"), "as {user}");
+    });
+}
+
+/// The settings do not exist yet, and a link leads to their directory.
+#[test]
+fn commands_cannot_create_settings_behind_a_link() {
+    each_user(|user| {
+        let project = project(user);
+        let line = "mkdir -p ~/dotfiles/claude && ln -s dotfiles/claude ~/.claude && ln -s dotfiles/codex.toml ~/codex.toml && mkdir ~/.codex && ln -s ../dotfiles/codex.toml ~/.codex/config.toml";
+        project.sh_bare(line).ok();
+        let dotfiles = project.home().join("dotfiles").display().to_string();
+        let line = "echo x > ~/dotfiles/more; for f in ~/dotfiles/claude/settings.json ~/dotfiles/codex.toml; do echo '{}' > $f; mv ~/dotfiles/more $f; done; echo over";
+        project.run(["--write", &dotfiles, "-c", line]).ok();
+        let made = |name: &str| project.home().join("dotfiles").join(name).exists();
+        assert!(made("more"), "as {user}");
+        assert!(!made("claude/settings.json") && !made("codex.toml"), "as {user}");
+    });
+}
+
+#[test]
+fn settings_do_not_open_the_home_directory() {
+    each_user(|user| {
+        let project = project(user);
+        home(
+            &project,
+            ".config/ringfence/policy.toml",
+            "version = 1\nextends = [\"claude-code\"]\n",
+        );
+        home(
+            &project,
+            ".claude/settings.json",
+            r#"{"permissions": {"allow": ["Edit(./**)"], "additionalDirectories": ["."]}}"#,
+        );
+        let ran = project.run(["-C", &project.home().display().to_string(), "--", "touch", "ran"]);
+        let stderr = ran.expect_status(125).stderr_text();
+        assert!(stderr.contains("home directory"), "{stderr}");
     });
 }

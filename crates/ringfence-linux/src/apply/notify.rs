@@ -502,20 +502,15 @@ fn handle_call(
     parts: Option<&OwnParts>,
 ) -> NotifyReply {
     let notification = caller.notification;
-    let Some(arch) = Arch::from_audit_arch(notification.arch) else {
-        return NotifyReply::Error(libc::ENOSYS);
-    };
-    let Some(call) = Call::from_number(arch, notification.call as u32) else {
-        return NotifyReply::Error(libc::ENOSYS);
-    };
+    let Some(call) = called(notification) else { return NotifyReply::Error(libc::ENOSYS) };
     if call == Call::Umask {
         umasks.note_change(notification.pid, notification.arguments[0]);
         return NotifyReply::Continue;
     }
     let Some(rules) = rules else { return NotifyReply::Error(libc::EPERM) };
-    let refused = find_refusal(call, &notification.arguments, rules.owner());
-    let is_only_told =
-        refused.is_none() && parts.is_none() && is_only_reported(call, &notification.arguments);
+    let arguments = &notification.arguments;
+    let refused = find_refusal(call, arguments, rules.owner());
+    let is_only_told = refused.is_none() && parts.is_none() && is_only_reported(call, arguments);
     let predicted = if is_only_told { predict_denial(call, caller, mounts) } else { None };
     if let Some((number, why)) = refused {
         rules.refuse_call(caller, call, why);
@@ -533,7 +528,9 @@ fn handle_call(
     {
         return connect::handle(call, caller, rules, control);
     }
-    if let Some((number, on_execute)) = proc_links::offered_stream(call, caller) {
+    // Only the launcher of a session with mounts answers.
+    let offered = if parts.is_none() { proc_links::offered_stream(call, caller) } else { None };
+    if let Some((number, on_execute)) = offered {
         return proc_links::request_stream(caller, number, on_execute, control);
     }
     let began = sockets::now();
@@ -542,8 +539,8 @@ fn handle_call(
         return reply;
     }
     let is_let_through = is_only_told
-        && !rules.is_decided_here(call, &notification.arguments)
-        && !opens_for_writing(call, &notification.arguments);
+        && !rules.is_decided_here(call, arguments)
+        && !opens_for_writing(call, arguments);
     let reply = if is_let_through {
         NotifyReply::Continue
     } else {
@@ -552,8 +549,7 @@ fn handle_call(
     if let Some(deferred) = rules.deferred_config.take() {
         rules.report(control);
         // Without mounts, the launcher cannot replace a config.
-        let is_replaced = parts.is_none();
-        return if is_replaced { deferred.report(control) } else { Errno::ACCESS.into() };
+        return if parts.is_none() { deferred.report(control) } else { Errno::ACCESS.into() };
     }
     let is_bound = matches!((call, &reply), (Call::Bind | Call::Socketcall, NotifyReply::Value(0)));
     if is_bound && rules.sockets.note(call, caller, began) {

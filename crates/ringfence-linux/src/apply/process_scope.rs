@@ -37,14 +37,19 @@ impl ProcessScope {
         if !has_scopes {
             return Ok(ProcessScope::Descendants);
         }
+        let parent = std::os::unix::process::parent_id() as i32;
+        let was_open = signal::kill(parent, 0).is_ok();
         let rules = landlock::create_scope_ruleset(landlock::scope::SIGNAL)
             .during("landlock_create_ruleset")?;
         landlock::restrict_self(rules.as_fd()).during("landlock_restrict_self")?;
         // In doubt, no signal to `-1`: outside a domain it would reach every process of the user.
-        let parent = std::os::unix::process::parent_id() as i32;
         let is_closed =
             signal::kill(parent, 0).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
-        Ok(if is_closed { ProcessScope::LandlockDomain } else { ProcessScope::Descendants })
+        Ok(if was_open && is_closed {
+            ProcessScope::LandlockDomain
+        } else {
+            ProcessScope::Descendants
+        })
     }
 
     /// Stops them; true if there was any.

@@ -5,6 +5,7 @@
 //! them. Init ends every process of the sandbox when the command or the launcher ends.
 
 use std::fs::{self, DirBuilder, Permissions};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -207,14 +208,22 @@ impl CommandScratch {
 
 impl Drop for CommandScratch {
     fn drop(&mut self) {
-        let Some(path) = &self.0 else { return };
-        let removed = fs::remove_dir_all(path.as_path()).or_else(|_| {
-            open_directories(path.as_path());
-            fs::remove_dir_all(path.as_path())
-        });
-        if let Err(error) = removed {
-            error!(target: "init", %error, "cannot remove {path}");
+        self.0.iter().for_each(remove_scratch);
+    }
+}
+
+/// Removes a command's directory for temporary files, if it is still there. Without a notify
+/// handler, init cannot open directories that the command has closed; the launcher can.
+pub(crate) fn remove_scratch(path: &AbsPath) {
+    let removed = fs::remove_dir_all(path.as_path()).or_else(|error| {
+        if error.kind() == ErrorKind::NotFound {
+            return Ok(());
         }
+        open_directories(path.as_path());
+        fs::remove_dir_all(path.as_path())
+    });
+    if let Err(error) = removed {
+        error!(target: "init", %error, "cannot remove {path}");
     }
 }
 

@@ -163,6 +163,7 @@ calls! {
     Fchown16           _   95    _
     Fremovexattr     199  237   16
     Fcntl             72  221   25
+    FcntlOld           _   55    _
     Keyctl           250  288  219
     AddKey           248  286  217
     RequestKey       249  287  218

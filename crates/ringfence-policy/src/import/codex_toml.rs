@@ -88,7 +88,8 @@ fn workspace_write(
         imported.setting_from("network.mode", "", false);
         return Ok(());
     }
-    imported.setting_from("network.mode", &section.full_key("network_access"), network);
+    let is_written = section.has("network_access");
+    imported.setting_from("network.mode", &section.full_key("network_access"), is_written);
     if network {
         imported.policy.network.mode = Some(NetworkMode::Full);
     }

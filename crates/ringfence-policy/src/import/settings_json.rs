@@ -119,6 +119,10 @@ fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(
 /// An empty list opens nothing, in both formats.
 fn settle_network(imported: &mut ImportedPolicy) {
     let network = &mut imported.policy.network;
+    if imported.denies_all_hosts {
+        network.mode = Some(NetworkMode::None);
+        return;
+    }
     if network.mode == Some(NetworkMode::AllowList)
         && network.allow.is_empty()
         && network.localhost.is_none()
@@ -139,6 +143,10 @@ fn add_domain(imported: &mut ImportedPolicy, key: &str, written: &str, list: Set
     let domain = web_domain(written).unwrap_or(written);
     let network = &mut imported.policy.network;
     let rule = match (domain, list) {
+        // As in the other tool, what is denied stays denied.
+        ("*", SettingsList::Allow) if imported.denies_all_hosts => {
+            return imported.not_carried(key, "every host is denied");
+        }
         ("*", SettingsList::Allow) => {
             network.mode = Some(NetworkMode::Full);
             imported.entry_from("network.mode", "", key, written);
@@ -146,6 +154,7 @@ fn add_domain(imported: &mut ImportedPolicy, key: &str, written: &str, list: Set
         }
         ("*", SettingsList::Deny) => {
             network.mode = Some(NetworkMode::None);
+            imported.denies_all_hosts = true;
             imported.entry_from("network.mode", "", key, written);
             return imported.changed(key, "`*` is `mode = \"none\"`");
         }

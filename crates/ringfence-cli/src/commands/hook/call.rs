@@ -121,8 +121,10 @@ impl HookCall {
             flags.push("--mode=read-only".to_owned());
         }
         // `run` refuses a `--write` without effect.
-        let is_written =
-            |rule: &&Rule| rule.effect == Effect::Write && rule.root.as_path().exists();
+        let can_write = self.mode() == Mode::WorkspaceWrite;
+        let is_written = |rule: &&Rule| {
+            can_write && rule.effect == Effect::Write && rule.root.as_path().exists()
+        };
         let written = grants.rules.iter().filter(is_written).filter(|rule| is_theirs(&rule.origin));
         flags.extend(written.map(|rule| format!("--write={}", rule.root)));
         let network = &grants.network;

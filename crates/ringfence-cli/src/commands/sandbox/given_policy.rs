@@ -83,8 +83,15 @@ fn read(file: &str) -> Result<String, CliError> {
 fn use_workspace(base: &AbsPath, mode: Mode, flags: &mut PolicyArgs) -> Result<(), CliError> {
     flags.project = Some(base.as_path().to_owned());
     if mode == Mode::WorkspaceWrite && gather_host_environment(base)?.facts.workspace != *base {
+        let root = as_flag(base)?;
+        if let Some(reason) = reason_to_withhold_write(&root) {
+            return Err(CliError::Usage {
+                what: format!("`--sandbox-policy-cwd` is not opened: {reason}"),
+                hint: "name the directory of the project".into(),
+            });
+        }
         flags.mode = Some(ModeArg::ReadOnly);
-        flags.write.push(as_flag(base)?);
+        flags.write.push(root);
     }
     Ok(())
 }

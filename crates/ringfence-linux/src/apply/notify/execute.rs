@@ -405,11 +405,11 @@ impl SyscallProxy<'_, '_> {
         let source = resolve::resolve_parent(self.caller, old.0, &path).map_err(busy)?;
         let target = self.resolve(new.0, new.1).map_err(busy);
         self.rules.lock.take(self.hold);
-        let (change, rename) = (GateAccess::Change, Operation::Rename);
-        self.rules.check_mediated_place(self.caller, &source, change, rename)?;
+        if let Ok(target) = &target {
+            self.rules.check_mediated_rename(self.caller, &source, target)?;
+        }
         self.rules.check_move_away(self.caller, &source)?;
         let target = target?;
-        self.rules.check_mediated_target(self.caller, &target)?;
         if let Some(reply) = self.replace_config(&source, &target, flags)? {
             return Ok(reply);
         }

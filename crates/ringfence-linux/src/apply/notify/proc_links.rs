@@ -66,9 +66,10 @@ pub(super) fn writes_to(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, 
     finds_fd(caller, file, |mode| mode.contains(Mode::WUSR))
 }
 
-/// True if the caller has this file or pipe open.
-pub(super) fn has_open(caller: &NotifyCaller<'_>, file: &Stat) -> Result<bool, Errno> {
-    finds_fd(caller, file, |_| true)
+/// True if the caller has this file or pipe open, with the access `mode`. An fd that only names a
+/// file has none.
+pub(super) fn has_open(caller: &NotifyCaller<'_>, file: &Stat, mode: Mode) -> Result<bool, Errno> {
+    finds_fd(caller, file, |own| own.contains(mode))
 }
 
 /// True if an fd of the caller leads to `file` and the mode of its link, which is the access mode of

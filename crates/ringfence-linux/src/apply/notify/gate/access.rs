@@ -1,20 +1,24 @@
 //! Decisions about single paths in a sandbox without mounts. With mounts, nothing is decided here.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use ringfence_api::{Denial, Operation};
 use ringfence_plan::{Overmount, Plan, Step};
 use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Source, Verdict};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::kernel_files;
 use crate::apply::notify::caller::NotifyCaller;
-use crate::apply::notify::creation_rules::{CreationRules, path_of, path_of_directory};
+use crate::apply::notify::creation_rules::CreationRules;
 use crate::apply::notify::open_flags::OpenRequest;
 use crate::apply::notify::proc_links;
 use crate::apply::notify::resolve::{self, ResolvedParent};
+use crate::inode::inode_id;
 
 /// The parts of a sandbox without mounts that no rule opens.
 #[derive(Debug, Clone)]
@@ -138,19 +142,6 @@ impl CreationRules {
         self.check_mediated_file(caller, file, GateAccess::Change, Operation::Rename)
     }
 
-    /// Checks the name that a rename gives.
-    pub(in crate::apply::notify) fn check_mediated_target(
-        &mut self,
-        caller: &NotifyCaller<'_>,
-        place: &ResolvedParent,
-    ) -> Result<(), Errno> {
-        if place.kind().is_some() {
-            self.check_mediated_place(caller, place, GateAccess::Change, Operation::Rename)
-        } else {
-            self.check_mediated_parent(caller, place)
-        }
-    }
-
     /// Checks access to an opened file, by its current path.
     pub(in crate::apply::notify) fn check_mediated_file(
         &mut self,
@@ -160,12 +151,11 @@ impl CreationRules {
         operation: Operation,
     ) -> Result<(), Errno> {
         let Some(parts) = self.parts.clone() else { return Ok(()) };
-        let status = rustix::fs::fstat(file)?;
-        let path = path_of_directory(caller.host_proc, file.as_fd());
-        let Some(path) = path.ok().filter(|_| status.st_nlink > 0) else {
-            // A pipe, a socket or a removed file has no path. The caller may have found it among the
-            // fds of any process, so it must be one of its own.
-            let is_own = proc_links::has_open(caller, &status)?;
+        let Some(path) = current_path(caller.host_proc, file)? else {
+            // A pipe, a socket or a removed file. The caller may have found it among the fds of any
+            // process, so it must be one of its own, with the same access.
+            let mode = if wanted == GateAccess::Read { Mode::RUSR } else { Mode::WUSR };
+            let is_own = proc_links::has_open(caller, &rustix::fs::fstat(file)?, mode)?;
             return if is_own { Ok(()) } else { Err(Errno::ACCESS) };
         };
         let directory = path.parent().unwrap_or_else(AbsPath::root);
@@ -181,8 +171,8 @@ impl CreationRules {
         operation: Operation,
     ) -> Result<(), Errno> {
         let Some(parts) = self.parts.clone() else { return Ok(()) };
-        let path = path_of(caller, place)?;
-        let directory = path.parent().unwrap_or_else(AbsPath::root);
+        let directory = directory_of(caller.host_proc, place)?;
+        let path = directory.join(&place.name);
         self.check_path(caller, &parts, &path, &directory, wanted, operation)
     }
 
@@ -193,9 +183,51 @@ impl CreationRules {
         place: &ResolvedParent,
     ) -> Result<(), Errno> {
         let Some(parts) = self.parts.clone() else { return Ok(()) };
-        let directory = path_of_directory(caller.host_proc, place.directory.as_fd())?;
-        let path = directory.clone();
-        self.check_path(caller, &parts, &path, &directory, GateAccess::Change, Operation::Create)
+        let path = directory_of(caller.host_proc, place)?;
+        let directory = path.clone();
+        let (change, create) = (GateAccess::Change, Operation::Create);
+        self.check_path(caller, &parts, &path, &directory, change, create)
+    }
+
+    /// Checks a rename: the moved entry, and the name that it gets. A rule about a path below would
+    /// not move with it.
+    pub(in crate::apply::notify) fn check_mediated_rename(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        source: &ResolvedParent,
+        target: &ResolvedParent,
+    ) -> Result<(), Errno> {
+        let Some(parts) = self.parts.clone() else { return Ok(()) };
+        self.check_mediated_place(caller, source, GateAccess::Change, Operation::Rename)?;
+        if target.kind().is_some() {
+            self.check_mediated_place(caller, target, GateAccess::Change, Operation::Rename)?;
+        } else {
+            self.check_mediated_parent(caller, target)?;
+        }
+        let [from, to] = [source, target]
+            .map(|place| directory_of(caller.host_proc, place).map(|it| it.join(&place.name)));
+        let (from, to) = (from?, to?);
+        let is_in_scratch =
+            |path: &AbsPath| parts.scratch.as_ref().is_some_and(|it| path.is_within(it));
+        if is_in_scratch(&from) != is_in_scratch(&to) {
+            // No rule holds in the directory for temporary files: `mv` copies, file by file.
+            return Err(Errno::XDEV);
+        }
+        for path in [from, to] {
+            let is_below = |other: &AbsPath| *other != path && other.is_within(&path);
+            let has_rule = parts.closed.iter().any(|(closed, _)| is_below(closed))
+                || self
+                    .grants
+                    .rules
+                    .iter()
+                    .any(|rule| rule.effect != Effect::Write && is_below(&rule.root));
+            if has_rule {
+                let why = Denial::CONTAINS_DENIED;
+                self.refuse_since(caller, Operation::Rename, &path, why);
+                return Err(Errno::ACCESS);
+            }
+        }
+        Ok(())
     }
 
     /// Checks access to a path, which is in `directory` or the directory itself.
@@ -283,4 +315,25 @@ impl CreationRules {
         };
         Ok(!self.is_protected(decision, &place)?)
     }
+}
+
+/// The path of an open file or directory; `None` if it has none. Fails if another file is there: the
+/// path may be that of another mount namespace, or the file may have been replaced.
+fn current_path(host_proc: BorrowedFd<'_>, file: impl AsFd) -> Result<Option<AbsPath>, Errno> {
+    let status = rustix::fs::fstat(&file)?;
+    let name = format!("self/fd/{}", file.as_fd().as_raw_fd());
+    let text = rustix::fs::readlinkat(host_proc, name, Vec::new())?;
+    let path = AbsPath::new(PathBuf::from(OsStr::from_bytes(text.to_bytes())));
+    let Some(path) = path.filter(|_| status.st_nlink > 0) else { return Ok(None) };
+    let there = rustix::fs::statat(CWD, path.as_path(), AtFlags::SYMLINK_NOFOLLOW);
+    if there.is_ok_and(|there| inode_id(&there) == inode_id(&status)) {
+        Ok(Some(path))
+    } else {
+        Err(Errno::ACCESS)
+    }
+}
+
+/// The path of the directory of `place`.
+fn directory_of(host_proc: BorrowedFd<'_>, place: &ResolvedParent) -> Result<AbsPath, Errno> {
+    current_path(host_proc, &place.directory)?.ok_or(Errno::NOENT)
 }
