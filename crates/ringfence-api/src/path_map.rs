@@ -93,24 +93,24 @@ mod tests {
 
     #[test]
     fn longest_mapped_directory_decides() {
-        let map = map(&[("/home/me/p", "/work"), ("/home/me/p/data", "/data")]);
-        check(&map, "/home/me/p", "/work");
-        check(&map, "/home/me/p/src/a", "/work/src/a");
+        let map = map(&[("/home/me/p", "/guest"), ("/home/me/p/data", "/data")]);
+        check(&map, "/home/me/p", "/guest");
+        check(&map, "/home/me/p/src/a", "/guest/src/a");
         check(&map, "/home/me/p/data/b", "/data/b");
     }
 
     #[test]
     fn added_directory_is_elsewhere_in_the_sandbox() {
         let path = |text: &str| AbsPath::new(text).unwrap();
-        let map = PathMap::identity().with(path("/home/me/p"), path("/work"));
-        check(&map, "/home/me/p/a", "/work/a");
+        let map = PathMap::identity().with(path("/home/me/p"), path("/guest"));
+        check(&map, "/home/me/p/a", "/guest/a");
         check(&map, "/usr/bin", "/usr/bin");
     }
 
     #[test]
     fn path_outside_every_mapped_directory_has_no_translation() {
-        let map = map(&[("/home/me/p", "/work")]);
-        check_absent(&map, "/home/me/private", "/workspace");
+        let map = map(&[("/home/me/p", "/guest")]);
+        check_absent(&map, "/home/me/private", "/guests");
         check_absent(&map, "/", "/");
         check_absent(&PathMap::default(), "/a", "/a");
     }

@@ -378,8 +378,8 @@ impl PreparedNamespaceSandbox {
         let is_shown = || {
             let real = std::fs::canonicalize(request.cwd.as_path()).ok().and_then(AbsPath::new);
             real.is_some_and(|real| {
-                self.effective.verdict(&real, Access::Read) != Verdict::Denied
-                    && self.effective.verdict(&real, Access::Read) != Verdict::Absent
+                let verdict = self.effective.verdict(&real, Access::Read);
+                matches!(verdict, Verdict::Allowed | Verdict::ReadOnly)
             })
         };
         if self.scratch.is_none() || is_shown() {

@@ -20,7 +20,7 @@ pub(super) enum ProcessScope {
 }
 
 impl ProcessScope {
-    /// True if there is another process that can be signalled.
+    /// Signals every other process. False if there is none; in a Landlock domain that is not known.
     fn signal(self, number: i32) -> bool {
         match self {
             ProcessScope::PidNamespace | ProcessScope::LandlockDomain => {
@@ -52,7 +52,7 @@ impl ProcessScope {
         })
     }
 
-    /// Stops them; true if there was any.
+    /// Stops them; true if there may have been any.
     pub(super) fn stop_all(self) -> bool {
         match self {
             ProcessScope::PidNamespace => freeze::stop_every_process(),

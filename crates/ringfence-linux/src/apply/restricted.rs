@@ -1,8 +1,9 @@
 //! The sandbox without namespaces: init, which confines each command by Landlock, and its parent, the
 //! notify handler, if there is one.
 //!
-//! Both are not confined by Landlock themselves, so that no command can send them a signal or trace
-//! them. Init ends every process of the sandbox when the command or the launcher ends.
+//! Landlock restricts no file access of these two. They are outside the domain of the command, so no
+//! command can send them a signal or trace them. Init ends every process of the sandbox when the
+//! command or the launcher ends.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::ErrorKind;

@@ -5,9 +5,9 @@
 
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
-use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use jsonc_parser::{CollectOptions, parse_to_ast};
 
-use super::reader::{number, position};
+use super::reader::{STRICT_JSON, number, position};
 use crate::grants::{Mode, NetworkMode};
 
 /// The sandbox policy of one Codex command.
@@ -62,20 +62,6 @@ const TYPES: &[PolicyType] = &[
     PolicyType { name: "danger-full-access", mode: Mode::FullAccess, keys: &[] },
 ];
 
-/// JSON without any extension.
-const STRICT: ParseOptions = ParseOptions {
-    allow_comments: false,
-    allow_trailing_commas: false,
-    allow_loose_object_property_names: false,
-    allow_missing_commas: false,
-    allow_single_quoted_strings: false,
-    allow_hexadecimal_numbers: false,
-    allow_unary_plus_numbers: false,
-    allow_bare_decimal_point_numbers: false,
-    allow_non_finite_numbers: false,
-    allow_extended_string_escapes: false,
-};
-
 impl CodexSandboxPolicy {
     /// Parses an object with `type`, or the name of a type, with or without quotation marks.
     pub fn parse(text: &str) -> Result<Self, CodexPolicyError> {
@@ -83,14 +69,15 @@ impl CodexSandboxPolicy {
             return Ok(known.policy());
         }
         let reader = PolicyReader { text };
-        let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT).map_err(|error| {
-            CodexPolicyError {
-                line: number(error.line_display()),
-                column: number(error.column_display()),
-                what: format!("not valid JSON: {}", error.kind()),
-                hint: forms(),
-            }
-        })?;
+        let parsed =
+            parse_to_ast(text, &CollectOptions::default(), &STRICT_JSON).map_err(|error| {
+                CodexPolicyError {
+                    line: number(error.line_display()),
+                    column: number(error.column_display()),
+                    what: format!("not valid JSON: {}", error.kind()),
+                    hint: forms(),
+                }
+            })?;
         match &parsed.value {
             Some(Value::Object(object)) => reader.policy(object),
             Some(name @ Value::StringLit(_)) => reader.policy_type(name).map(PolicyType::policy),

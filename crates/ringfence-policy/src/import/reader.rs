@@ -1,5 +1,6 @@
 //! Typed access to a foreign document, with positions for errors.
 
+use jsonc_parser::ParseOptions;
 use serde_json::{Map, Value};
 
 use super::ImportError;
@@ -12,22 +13,25 @@ pub(super) struct ImportReader<'a> {
     path: &'a str,
 }
 
+/// JSON without any extension.
+pub(super) const STRICT_JSON: ParseOptions = ParseOptions {
+    allow_comments: false,
+    allow_trailing_commas: false,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
 /// Parses JSON with comments and trailing commas.
 pub(super) fn json(text: &str) -> Result<Value, ImportError> {
     // Accepts only the extensions that editors of these files write: a typing error must be
     // reported.
-    let options = jsonc_parser::ParseOptions {
-        allow_comments: true,
-        allow_trailing_commas: true,
-        allow_loose_object_property_names: false,
-        allow_missing_commas: false,
-        allow_single_quoted_strings: false,
-        allow_hexadecimal_numbers: false,
-        allow_unary_plus_numbers: false,
-        allow_bare_decimal_point_numbers: false,
-        allow_non_finite_numbers: false,
-        allow_extended_string_escapes: false,
-    };
+    let options = ParseOptions { allow_comments: true, allow_trailing_commas: true, ..STRICT_JSON };
     jsonc_parser::parse_to_serde_value::<Value>(text, &options).map_err(|error| {
         ImportError::Malformed {
             language: "JSON",

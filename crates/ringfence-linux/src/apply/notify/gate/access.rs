@@ -81,6 +81,13 @@ pub(in crate::apply::notify) enum GateAccess {
 }
 
 impl GateAccess {
+    /// The access that an open needs, and how its denial is reported.
+    fn of_open(request: &OpenRequest) -> impl Iterator<Item = (Self, Operation)> + use<> {
+        let write = request.writes().then_some((GateAccess::Write, Operation::Write));
+        let read = request.reads().then_some((GateAccess::Read, Operation::Read));
+        write.into_iter().chain(read)
+    }
+
     fn of_rules(self) -> Access {
         match self {
             GateAccess::Read => Access::Read,
@@ -106,13 +113,9 @@ impl CreationRules {
         if !exists {
             return self.check_mediated_parent(caller, place);
         }
-        if request.writes() {
-            self.check_mediated_place(caller, place, GateAccess::Write, Operation::Write)?;
-        }
-        if request.reads() {
-            self.check_mediated_place(caller, place, GateAccess::Read, Operation::Read)?;
-        }
-        Ok(())
+        GateAccess::of_open(request).try_for_each(|(wanted, operation)| {
+            self.check_mediated_place(caller, place, wanted, operation)
+        })
     }
 
     /// Checks opening a file that a magic link of `/proc` leads to.
@@ -122,13 +125,9 @@ impl CreationRules {
         file: &OwnedFd,
         request: &OpenRequest,
     ) -> Result<(), Errno> {
-        if request.writes() {
-            self.check_mediated_file(caller, file, GateAccess::Write, Operation::Write)?;
-        }
-        if request.reads() {
-            self.check_mediated_file(caller, file, GateAccess::Read, Operation::Read)?;
-        }
-        Ok(())
+        GateAccess::of_open(request).try_for_each(|(wanted, operation)| {
+            self.check_mediated_file(caller, file, wanted, operation)
+        })
     }
 
     /// Checks a file that gets another name: whatever the new name allows, the file itself must be
